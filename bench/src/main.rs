@@ -1,8 +1,8 @@
-//! What recording costs the program that is recorded: the same fixed work, alone and under each
-//! recorder, in turn, in one run.
+//! Measures the cost of recording for the recorded program: the same fixed work, alone and under
+//! each recorder, in turn, in one run.
 //!
-//! `cargo run --release [-- --rounds N] [-- --millions N]`; writes `docs/overhead.md` where the
-//! rounds are at least nine.
+//! `cargo run --release [-- --rounds N] [-- --millions N]`; writes `docs/overhead.md` if there are
+//! at least nine rounds.
 
 mod statistics;
 
@@ -17,10 +17,10 @@ use backtrail_testkit::{TempDir, command, perf, place, program, scratch};
 use statistics::Spread;
 
 const FREQUENCY: u32 = 997;
-/// Fewer say too little: the spread of a median of nine is about a third of that of one value.
+/// Fewer are not conclusive: the spread of a median of nine is about a third of that of one value.
 const LEAST_ROUNDS: usize = 9;
-/// What is written down. Many short rounds beat few long ones: on a shared machine, disturbances
-/// last seconds.
+/// The rounds of the written page. Many short rounds beat few long ones: on a shared machine,
+/// disturbances last seconds.
 const ROUNDS: usize = 21;
 /// About a second of work, on most machines.
 const WORK: u32 = 1000;
@@ -48,7 +48,7 @@ impl Recorder {
     }
 }
 
-/// Where program and recorder run.
+/// The CPUs of program and recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placement {
     /// The program has the last CPU, the recorder the first.
@@ -71,7 +71,7 @@ struct Bench {
     folder: TempDir,
 }
 
-/// The ratios to the runs alone that stand beside them.
+/// The ratios to the adjacent runs alone.
 #[derive(Default)]
 struct Ratios {
     wall: Vec<f64>,
@@ -137,8 +137,8 @@ fn cpus() -> usize {
 }
 
 impl Bench {
-    /// Rounds of A B A C A D A: each recorded run stands between two runs alone, with whose mean it
-    /// is compared. What changes slowly (heat, neighbours) changes both.
+    /// Rounds of A B A C A D A: each recorded run is between two runs alone, and is compared with
+    /// their mean. Slow changes (heat, neighbours) affect both.
     fn measure(&self, placement: Placement, rounds: usize) -> Result<Vec<(Recorder, Ratios)>, String> {
         let mut ratios: Vec<_> = RECORDERS
             .iter()
@@ -205,7 +205,7 @@ impl Bench {
             .collect()
     }
 
-    /// Removes the recording: the next one must not be refused, nor the disk fill up.
+    /// Removes the recording, so that the next one is not refused and the disk does not fill up.
     fn clear(&self) {
         let recording = self.folder.path().join("recording");
         // It is a file of perf's, a directory of ours, or was never made.

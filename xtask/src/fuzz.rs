@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: a search by every fuzz target. The tests replay the kept seeds.
+//! `cargo xtask fuzz`: searches with every fuzz target. The tests replay the kept seeds.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ const FUZZ_RUSTFLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Ccodegen-uni
     -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Lets each fuzz target, or those that are named, search for `seconds`.
+/// Lets all fuzz targets, or only the named ones, search for `seconds`.
 pub(crate) fn run(seconds: u32, only: &[String]) -> Result<(), String> {
     let fuzz = place::workspace().join("fuzz");
     let mut targets: Vec<String> = fs::read_dir(fuzz.join("fuzz_targets"))
@@ -57,8 +57,7 @@ pub(crate) fn run(seconds: u32, only: &[String]) -> Result<(), String> {
 }
 
 fn search(binaries: &Path, fuzz: &Path, target: &str, seconds: u32) -> Result<(), String> {
-    // New inputs go to the first directory, and nobody wants them; one that breaks the target is
-    // kept.
+    // New inputs go to the first directory, and are not needed; one that breaks the target is kept.
     let new_inputs = backtrail_testkit::scratch();
     let artifacts = fuzz.join("artifacts").join(target);
     fs::create_dir_all(&artifacts).map_err(|error| format!("{}: {error}", artifacts.display()))?;

@@ -1,8 +1,8 @@
-//! The C library as a system has it: headers, pkg-config file, the static library, and the shared
-//! one with versioned symbols.
+//! Installs the C library as systems have it: headers, pkg-config file, the static library, and the
+//! shared one with versioned symbols.
 //!
 //! The shared library is linked here, from the static one: rustc gives the linker an anonymous
-//! version script of its own, and linkers refuse or ignore a second one that names versions.
+//! version script of its own, and linkers reject or ignore a second one that names versions.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use backtrail_testkit::place;
 
-/// The name by which programs that were linked with it find it.
+/// The name by which programs linked with it find it.
 const SONAME: &str = "libbacktrail.so.0";
 
 /// Installs below a prefix.

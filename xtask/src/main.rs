@@ -24,11 +24,11 @@ struct Chores {
 enum Chore {
     /// Install what the tests compare with (Debian, as root), then check, lint and test everything.
     Test,
-    /// Check the rules that no compiler knows.
+    /// Check the rules that no compiler checks.
     Tidy,
     /// Let fuzz targets search for inputs that break them.
     Fuzz {
-        /// Only these targets.
+        /// Run only these targets.
         target: Vec<String>,
         /// Search for this many seconds each.
         #[arg(long, default_value_t = 60)]

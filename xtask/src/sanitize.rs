@@ -1,6 +1,5 @@
-//! `cargo xtask sanitize`: the unwinder under Miri, which sees undefined behaviour, and under
-//! ThreadSanitizer, which sees what threads do to each other without order between them. Both need
-//! nightly Rust, and its source.
+//! `cargo xtask sanitize`: runs the unwinder under Miri, which detects undefined behaviour, and
+//! under ThreadSanitizer, which detects data races. Both need nightly Rust, and its source.
 
 use std::process::Command;
 

@@ -58,7 +58,7 @@ const TOOLS: [(&str, &str); 45] = [
     ("qemu-aarch64-static", "qemu-user-static"),
 ];
 
-/// Runs all of it; every step, even where one before it failed.
+/// Runs all steps, even after a failed one.
 pub(crate) fn run() -> Result<(), String> {
     let skipped = AtomicUsize::new(0);
     for package in packages::install(&TOOLS) {
@@ -88,8 +88,8 @@ pub(crate) fn run() -> Result<(), String> {
             &skipped,
         ),
     );
-    // Last, so that what one looks for stands at the end. What passing tests print is shown because
-    // some say there what they skipped.
+    // Last, so that its output is at the end. The output of passing tests is shown because some
+    // report there what they skipped.
     step(
         "tests",
         cargo(
@@ -120,7 +120,7 @@ pub(crate) fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Runs a command, shows what it says, and counts what was skipped.
+/// Runs a command, shows its output, and counts what was skipped.
 pub(crate) fn pass_on_both(command: &mut Command, skipped: &AtomicUsize) -> Result<(), String> {
     let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = spawned.map_err(|error| format!("it can't be started: {error}"))?;
@@ -143,7 +143,7 @@ fn pass_on(from: Option<impl Read>, mut to: impl Write, skipped: &AtomicUsize) {
         if line.windows(SKIPPED.len()).any(|part| part == SKIPPED.as_bytes()) {
             skipped.fetch_add(1, Ordering::Relaxed);
         }
-        // Where nobody listens any more, the tests still run to their end.
+        // If nobody reads the output any more, the tests still run to their end.
         let _ = to.write_all(&[&line[..], b"\n"].concat()).and_then(|()| to.flush());
     }
 }

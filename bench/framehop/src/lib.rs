@@ -17,7 +17,7 @@ thread_local! {
     static CACHE: RefCell<CacheX86_64<Policy>> = RefCell::new(CacheX86_64::new_in());
 }
 
-/// Tells framehop of all modules that are loaded now.
+/// Adds all currently loaded modules to framehop.
 #[unsafe(no_mangle)]
 pub extern "C" fn framehop_begin() -> c_int {
     let mut unwinder = UnwinderX86_64::new();

@@ -1,5 +1,5 @@
-//! What adding a table costs beside the link, and beside what merging tables costs GNU ld: the same
-//! objects, in turn, in one run.
+//! Compares the cost of adding a table with that of the link, and with that of merging tables in
+//! GNU ld: the same objects, in turn, in one run.
 //!
 //! `cargo run --release --bin adding [-- ROUNDS]`; writes `docs/adding.md`.
 
@@ -42,8 +42,7 @@ fn measure(rounds: usize) -> Result<(), String> {
     fs::write(place::workspace().join("docs/adding.md"), page).map_err(|error| error.to_string())
 }
 
-/// The objects with tables and without, linked by GNU ld; and ours added to what was linked
-/// without.
+/// Links the objects with and without tables by GNU ld, and adds ours to the output without.
 fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) -> Result<(), String> {
     let Some(binutils) = Binutils::get(Release::V2_47) else {
         return Ok(());
@@ -98,11 +97,10 @@ fn beside_ld(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) 
     Ok(())
 }
 
-/// Where Debian's llvm-14-dev has the static libraries of which libLLVM is linked.
+/// The folder of Debian's llvm-14-dev with the static libraries that libLLVM is linked from.
 const LLVM_LIBRARIES: &str = "/usr/lib/llvm-14/lib";
 
-/// libLLVM linked anew of all its objects, by each linker that is there, and ours added to what
-/// came out.
+/// Links libLLVM again from all its objects, by each available linker, and adds ours to the output.
 fn beside_libllvm(backtrail: &Path, folder: &Path, rounds: usize, page: &mut String) -> Result<(), String> {
     let Ok(entries) = fs::read_dir(LLVM_LIBRARIES) else {
         skip(format!("there is no {LLVM_LIBRARIES} (llvm-14-dev)"));

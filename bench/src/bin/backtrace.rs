@@ -1,9 +1,9 @@
-//! What a backtrace of the own stack costs: Backtrail's beside libunwind's two, framehop's,
-//! glibc's, libgcc's and the chain of frame pointers, in one process and run.
+//! Measures the cost of a backtrace of the own stack: Backtrail's beside libunwind's two,
+//! framehop's, glibc's, libgcc's and the chain of frame pointers, in one process and run.
 //!
-//! `cargo run --release --bin backtrace [ROUNDS]`; writes `docs/backtrace-speed.md` where the
-//! rounds are at least nine. Needs a C compiler, libunwind (`libunwind-dev`), and a machine that
-//! does nothing else.
+//! `cargo run --release --bin backtrace [ROUNDS]`; writes `docs/backtrace-speed.md` if there are at
+//! least nine rounds. Needs a C compiler, libunwind (`libunwind-dev`), and an otherwise idle
+//! machine.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use backtrail_testkit::{TempDir, command, peers, place, scratch};
 
 const LIMIT: Duration = Duration::from_secs(1800);
-/// The floor, ours, and the others, as the program names them.
+/// The floor, ours, and the others, by their names in the program.
 const WALKERS: [(&str, &str); 7] = [
     ("frame-pointers", "frame pointers"),
     ("backtrail", "backtrail"),
@@ -227,7 +227,7 @@ impl Line {
     }
 }
 
-/// Nanoseconds a frame, of each walker, and ours as a ratio to the floor.
+/// Nanoseconds per frame, for each walker, and ours as a ratio to the floor.
 fn table(first: &str, second: &str, lines: &[Line], of: impl Fn(&Line) -> (String, String)) -> Result<String, String> {
     let names: Vec<&str> = WALKERS.iter().map(|(_, name)| *name).collect();
     let mut text = format!(

@@ -1,23 +1,23 @@
-//! What looking at the stacks of a process costs: Backtrail's beside gdb's and eu-stack's, in
-//! turns, on the same process.
+//! Measures the cost of looking at the stacks of a process: Backtrail's beside gdb's and
+//! eu-stack's, in turn, on the same process.
 //!
-//! `cargo run --release --bin stack [ROUNDS]`; needs a C compiler, gdb and eu-stack, and a machine
-//! that does nothing else.
+//! `cargo run --release --bin stack [ROUNDS]`; needs a C compiler, gdb and eu-stack, and an
+//! otherwise idle machine.
 //!
-//! Each look is taken twice: once for how long the process stands still, and once, with real-time
-//! priority where this is permitted (`chrt -f`, so that other work on the machine disturbs less),
-//! for the time of the command. A first look has no tables and names from earlier ones. The last
-//! rows are of node as a distribution has it, a hundred megabytes, stripped.
+//! Each look is taken twice: once to measure how long the process is stopped, and once, with
+//! real-time priority if permitted (`chrt -f`, so that other work on the machine disturbs less), to
+//! measure the time of the command. A first look has no tables and names from earlier ones. The
+//! last rows are for node as a distribution has it, a hundred megabytes, stripped.
 //!
-//! The program has a table of what its functions are called with, for `--args`; node has none. Most
-//! of its threads wait alike; where they are said to differ, each is a recursion of which every
-//! call has other arguments than all other ones, texts among them.
+//! The program has a table of its functions' arguments, for `--args`; node has none. Most of its
+//! threads wait alike; in the rows that say they differ, each is a recursion of which every call
+//! has other arguments than all other ones, including texts.
 //!
-//! Of each figure the least of all rounds is told, since other work on the machine only adds to it.
+//! Each figure is the least of all rounds, since other work on the machine only adds to it.
 //!
-//! How long the process stands still is measured in it, by a thread that reads the clock without
-//! end; the longest gap of a round in which nobody looks says how much of that is the machine's own
-//! doing.
+//! A thread of the process that reads the clock without end measures how long the process is
+//! stopped; the longest gap of a round without a look shows how much of that the machine itself
+//! causes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -28,15 +28,15 @@ use std::time::{Duration, Instant};
 use backtrail_testkit::{command, place, scratch};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// How many threads there are and how they wait, and what the program is told for that: those
-/// beside the first one and the one that reads the clock.
+/// The numbers of threads and how they wait, and the program's arguments for that: threads besides
+/// the first one and the one that reads the clock.
 const PROCESSES: [(&str, &[&str]); 4] = [
     ("2", &["0"]),
     ("65", &["63"]),
     ("1000", &["998"]),
     ("65, differing", &["63", "differing"]),
 ];
-/// What makes a look a first one: its folder for what is kept is emptied before.
+/// The name of a first look: its cache folder is emptied before it.
 const FIRST: &str = "backtrail, first look";
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The process that is looked at.
+/// The process under observation.
 struct Target {
     child: Child,
     input: ChildStdin,
@@ -90,7 +90,7 @@ impl Drop for Target {
     }
 }
 
-/// A way to look, and what it took: milliseconds that the process stood still, and in all.
+/// A kind of look, and its cost: milliseconds that the process was stopped, and in total.
 struct Look {
     name: &'static str,
     command: Option<(String, Vec<String>)>,
@@ -129,7 +129,7 @@ fn looks(backtrail: &Path, pid: u32) -> Vec<Look> {
     ]
 }
 
-/// As long as it lives, this program and what it starts run with real-time priority, where that is
+/// Gives this program and everything it starts real-time priority until it is dropped, if
 /// permitted.
 struct Priority;
 
@@ -279,7 +279,7 @@ fn run_once(command: &mut Command, name: &str, folder: &Path) -> Result<Duration
     let begin = Instant::now();
     let finished = command::run(command, LIMIT).map_err(|missing| missing.to_string())?;
     let took = begin.elapsed();
-    // eu-stack ends with 1 where a thread's stack is longer than it shows.
+    // eu-stack exits with 1 if a thread's stack is longer than it shows.
     if finished.timed_out || finished.stdout.is_empty() {
         return Err(finished.describe());
     }
@@ -300,7 +300,7 @@ fn take(target: &mut Target, look: &mut Look, folder: &Path) -> Result<(), Strin
     run(look, folder)
 }
 
-/// What else the machine does only adds.
+/// The least value: other work on the machine only adds time.
 fn least(values: &[f64]) -> f64 {
     values.iter().copied().fold(f64::NAN, f64::min)
 }

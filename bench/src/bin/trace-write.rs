@@ -1,11 +1,11 @@
-//! What writing an event into memory costs, beside LTTng-UST's tracepoints, in one run: nanoseconds
-//! of processor time, the time stamp included.
+//! Compares the cost of writing an event into memory with LTTng-UST's tracepoints, in one run:
+//! nanoseconds of processor time, including the time stamp.
 //!
 //! `cargo run --release --bin trace-write [EVENTS]`, by default 10,000,000. LTTng records in
 //! flight-recorder mode, so that no event is dropped and nobody empties its buffers meanwhile; ours
-//! is a ring of the same size. LTTng reads `CLOCK_MONOTONIC` without a system call; so do we, and
-//! once more the processor's own counter, which a trace's clock may be too, and once more no clock
-//! at all, which shows what is the writer's own, and the clock alone.
+//! is a ring of the same size. LTTng reads `CLOCK_MONOTONIC` without a system call; so do we.
+//! Further rows use the processor's own counter, which a trace's clock may be too, no clock at all,
+//! which shows the writer's own cost, and the clock alone.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Nanoseconds of an empty event and of a stack, of each round.
+/// Nanoseconds of an empty event and of a stack, per round.
 type Rounds = Vec<(f64, f64)>;
 
 /// What was measured of both events.
@@ -112,7 +112,7 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// What nobody who reads this clock for each event can go below.
+/// The lower bound for everyone who reads this clock for each event.
 fn clock_alone(count: u64) -> Rounds {
     let round = |_| {
         let start = processor_time();

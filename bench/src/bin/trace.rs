@@ -1,11 +1,11 @@
-//! How fast traces are read, beside babeltrace2 2.1, babeltrace 1.5 and (barectf's traces)
-//! barectf-parser, in one run: events per second of processor time.
+//! Measures how fast traces are read, beside babeltrace2 2.1, babeltrace 1.5 and (for barectf's
+//! traces) barectf-parser, in one run: events per second of processor time.
 //!
 //! `cargo run --release --bin trace [PART] [EVENTS]`. Parts are `lttng` (recorded by LTTng-UST with
 //! two processes at once), `barectf`, `own` (one and two streams of our writer), `streams` (64 of
-//! them) and `string` (one event with a text of 1 MiB). Without one it is all of them, and where it
-//! is 5,000,000 events, as by default, `docs/trace-speed.md` is written. `lttng`, `barectf` and
-//! `own` read four times as many events as well. A part whose tracer is not there is left out.
+//! them) and `string` (one event with a text of 1 MiB). Without a part all of them run, and with at
+//! least 5,000,000 events, the default, `docs/trace-speed.md` is written. `lttng`, `barectf` and
+//! `own` also read four times as many events. A part whose tracer is not available is left out.
 //! Reads from the page cache: each trace is read once before.
 
 use std::fmt::Write;
@@ -34,7 +34,7 @@ const ROUNDS: usize = 3;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
-        // A child of this program: what one reader takes.
+        // A child of this program: measures one reader.
         [reader, path] if reader == BARECTF_PARSER || OURS.contains(&reader.as_str()) => {
             return child(reader, Path::new(path));
         }
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let page = report(part, events);
-    // Fewer events tell whether it works, not how fast it is.
+    // Fewer events show whether it works, not how fast it is.
     if part.is_empty() && events >= EVENTS {
         let path = place::workspace().join("docs/trace-speed.md");
         std::fs::write(path, page).expect("the workspace can be written");
@@ -67,8 +67,8 @@ of its dummy sink's for what prints nothing, of its text's for text and JSON. LT
 numbers, texts, stacks of 3 to 16 frames; barectf's two streams have much the same. barectf-parser is a crate that reads stream after stream. On a machine with other load, ratios are worth more than figures.
 ";
 
-/// Compares all readers on the traces of a part, or on all; the page that says so, which is printed
-/// meanwhile.
+/// Compares all readers on the traces of a part, or on all; returns the page, which is also printed
+/// as it grows.
 fn report(part: &str, events: u64) -> String {
     let folder = scratch();
     let readers = Readers {
@@ -136,7 +136,7 @@ fn record_lttng(lttng: &Lttng, events: u64) -> PathBuf {
     })
 }
 
-/// Where barectf-parser finds what a trace is described by: beside it.
+/// The path at which barectf-parser finds the description of a trace: beside it.
 fn barectf_description(trace: &Path) -> PathBuf {
     trace.with_extension("yaml")
 }
@@ -234,7 +234,7 @@ const BARECTF_PARSER: &str = "barectf-parser 0.3";
 const BABELTRACE2_DUMMY: &str = "babeltrace2 2.1, dummy sink";
 const BABELTRACE2_TEXT: &str = "babeltrace2 2.1, text";
 
-/// What a reader took.
+/// The cost of a reader.
 #[derive(Clone, Copy)]
 struct Figures {
     name: &'static str,
@@ -263,7 +263,7 @@ const OURS: [&str; 6] = [
     "backtrail, decode, 1 stream each",
 ];
 
-/// What a command took, as GNU time has it.
+/// The cost of a command, as measured by GNU time.
 fn measure(name: &'static str, command: &mut Command) -> Option<Figures> {
     let mut timed = Command::new("/usr/bin/time");
     timed.args(["--format=%U %S %e %M", "--output=/dev/fd/2"]);
@@ -306,8 +306,8 @@ fn count(path: &Path) -> u64 {
     count
 }
 
-/// Reads stream after stream with barectf-parser, which has packets with all events and their
-/// values; how many there are.
+/// Reads stream after stream with barectf-parser, whose packets contain all events and their
+/// values; returns the number of events.
 fn read_with_barectf_parser(path: &Path) -> u64 {
     let description = std::fs::read_to_string(barectf_description(path)).expect("a description");
     let description = serde_yaml::from_str(&description).expect("a description that it knows");

@@ -1,8 +1,8 @@
-//! Linking types beside GNU ld, making them from DWARF beside pahole, opening and looking up beside
-//! libctf: the same programs, in turn, in one run.
+//! Compares linking types with GNU ld, making them from DWARF with pahole, opening and looking up
+//! with libctf: the same programs, in turn, in one run.
 //!
-//! `cargo run --release --bin types [-- PROGRAM…]`; all programs, written to `docs/types-speed.md`,
-//! if none is named.
+//! `cargo run --release --bin types [-- PROGRAM…]`; without a name all programs, written to
+//! `docs/types-speed.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,8 +24,8 @@ use rayon::prelude::*;
 const ROUNDS: usize = 11;
 const LOOKS: usize = 101;
 const LIMIT: Duration = Duration::from_secs(300);
-/// For so long all threads work before each measurement: a CPU of a virtual machine that was idle
-/// for long comes back after milliseconds.
+/// How long all threads work before each measurement: a virtual machine's CPU that was idle for
+/// long needs milliseconds to return.
 const AWAKE: Duration = Duration::from_millis(10);
 /// Units of the measured growth.
 const GROWTH: [usize; 5] = [25, 50, 100, 200, 400];
@@ -103,7 +103,7 @@ impl Objects {
         sections.collect()
     }
 
-    /// The section that is linked of the first of them.
+    /// The section linked from the first `some` objects.
     fn link(&self, some: usize, around: Option<&Around<'_>>) -> Result<(Vec<u8>, usize), Failed> {
         let sections = self.sections(some);
         let opened = sections.par_iter().with_max_len(link::AT_ONCE);
@@ -338,7 +338,7 @@ fn libctf(file: &Path, names: &[String], scratch: &Path) -> Result<[f64; 2], Fai
     let source = place::workspace().join("bench/programs/libctf_times.c");
     seconds(gcc.arg("-O2").arg(source).arg("-o").arg(&program).arg("-l:libctf.so.0"))?;
     let mut times = Command::new(program);
-    // Those that GNU ld does not share are not to be found in the parent: what is, is.
+    // Types that GNU ld does not share are not in the parent, and are left out.
     let mut found = Vec::new();
     for name in names.iter().take(400) {
         let spelled = format!("struct {name}");

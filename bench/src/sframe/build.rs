@@ -1,4 +1,4 @@
-//! Building tables, beside what `as --gsframe` takes longer than `as`.
+//! Compares building tables with the time that `as --gsframe` takes longer than `as`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,9 +20,9 @@ const FUNCTIONS: usize = 100_000;
 /// Medians of the rounds, in seconds.
 pub(super) struct Times {
     pub(super) release: Release,
-    /// What `--gsframe` adds to assembling the generated file.
+    /// The time that `--gsframe` adds to assembling the generated file.
     pub(super) assembler: f64,
-    /// Ours, from the `.eh_frame` of what was assembled.
+    /// Ours, from the `.eh_frame` of the assembled file.
     pub(super) same: f64,
     /// Name, functions and seconds of ours on a large library.
     pub(super) of_libllvm: Option<(&'static str, u32, f64)>,

@@ -1,4 +1,4 @@
-//! Look-ups, beside libsframe and the crate simple-frame-rs.
+//! Compares look-ups with libsframe and the crate simple-frame-rs.
 
 use std::fs;
 use std::hint::black_box;
@@ -18,10 +18,10 @@ use super::median;
 
 const ADDRESS: u64 = 0x1_0000;
 const LOOK_UPS: usize = 100_000;
-/// So short that some fall between two disturbances.
+/// So short that some batches fall between two disturbances.
 const BATCH: usize = 10_000;
 
-/// A line of the table: nanoseconds of a look-up, the best batch of all rounds, and the medians of
+/// A row of the table: nanoseconds per look-up, the best batch of all rounds, and the medians of
 /// the rounds' ratios.
 pub(super) struct Line {
     pub(super) table: String,
@@ -187,7 +187,7 @@ fn libsframe(release: Release, folder: &TempDir, bytes: &[u8], pcs: &[u64]) -> R
     }
 }
 
-/// Addresses anywhere in functions that every version and peer can tell of.
+/// Addresses anywhere in functions that every version and peer can describe.
 fn pcs(functions: &[FunctionRows], random: &mut Random) -> Vec<u64> {
     let usual = |function: &&FunctionRows| {
         function.size > 0 && function.repeat.is_none() && function.rows.iter().all(|row| row.rule.is_some())

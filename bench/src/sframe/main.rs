@@ -1,7 +1,7 @@
-//! How fast SFrame tables are looked up and built, beside others, in one run.
+//! Measures how fast SFrame tables are looked up and built, beside others, in one run.
 //!
-//! `cargo run --release --bin sframe [-- --rounds N]`; writes `docs/sframe-speed.md` where the
-//! rounds are at least five.
+//! `cargo run --release --bin sframe [-- --rounds N]`; writes `docs/sframe-speed.md` if there are
+//! at least five rounds.
 
 mod build;
 mod lookup;

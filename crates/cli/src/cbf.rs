@@ -1,4 +1,4 @@
-//! `backtrail cbf`: compact backtraces, to and from text.
+//! `backtrail cbf`: converts compact backtraces to and from text.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::error::{Failure, Status};
 use crate::{hex, output};
 
-/// The most bytes that are read: far more than a backtrace has, and an end for input that has none.
+/// The most bytes that are read: far more than any backtrace has, and a bound for endless input.
 const MAX_INPUT: u64 = 64 << 20;
 
 /// Show and write compact backtraces (CBF).
@@ -26,16 +26,16 @@ pub(crate) enum Command {
 /// Show the frames of a compact backtrace.
 #[derive(Args)]
 pub(crate) struct Decode {
-    /// Hexadecimal digits, or a file with such or with the bytes themselves; '-' or nothing:
-    /// standard input.
+    /// Hexadecimal digits, or a file with such digits or with the bytes themselves; '-' or nothing
+    /// is standard input.
     ///
-    /// A file whose name is all hexadecimal digits is reached as ./NAME.
+    /// A file whose name is all hexadecimal digits can be given as ./NAME.
     #[arg(value_name = "HEX|FILE")]
     input: Option<OsString>,
     /// Accept values that are longer than the word, and show the frames before an error.
     #[arg(long)]
     lenient: bool,
-    /// Take more than N frames for an error, each repetition counted.
+    /// Report an error if there are more than N frames, counting each repetition.
     #[arg(long, value_name = "N", default_value_t = FRAME_LIMIT)]
     limit: u64,
     /// Print JSON.
@@ -43,23 +43,24 @@ pub(crate) struct Decode {
     json: bool,
 }
 
-/// Write a compact backtrace, as hexadecimal digits.
+/// Write a compact backtrace as hexadecimal digits.
 #[derive(Args)]
 pub(crate) struct Encode {
-    /// Width of an address.
+    /// Set the width of an address.
     #[arg(long, value_name = "BITS", value_parser = word_parser())]
     word: WordSize,
-    /// Write the bytes themselves into a file ('-': to standard output) instead.
+    /// Write the raw bytes to FILE ('-' is standard output) instead.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// From the leaf outwards: pc:ADDR, ra:ADDR, async:ADDR, omit:N; and at the end perhaps trunc.
+    /// Frames from the leaf outwards: pc:ADDR, ra:ADDR, async:ADDR, omit:N; trunc may follow at the
+    /// end.
     ///
-    /// A number is decimal, or hexadecimal with 0x before it.
+    /// Numbers are decimal, or hexadecimal with the prefix 0x.
     #[arg(value_name = "FRAME", value_parser = parse_part)]
     frames: Vec<Part>,
 }
 
-/// What can be written.
+/// An element of the output.
 #[derive(Clone, Copy)]
 enum Part {
     Frame(Frame),
@@ -134,10 +135,10 @@ fn failure(name: &str, error: Error, lenient: bool) -> Failure {
     }
 }
 
-/// What a decoder made of the bytes.
+/// What a decoder read from the bytes.
 struct Stack {
     word: Option<WordSize>,
-    /// None where a strict reader met an error.
+    /// Empty if a strict reader met an error.
     frames: Vec<Repeated>,
     outcome: Result<Ended, Error>,
     /// Bytes after the end.
@@ -234,7 +235,7 @@ fn frame_json(item: &Repeated) -> Value {
     json
 }
 
-/// The bytes to decode, and what to call them.
+/// The bytes to decode, and a name for messages.
 fn read_input(input: Option<&OsStr>) -> Result<(String, Vec<u8>), Failure> {
     let Some(input) = input.filter(|input| *input != "-") else {
         let name = "standard input";
@@ -262,7 +263,7 @@ fn read_input(input: Option<&OsStr>) -> Result<(String, Vec<u8>), Failure> {
     Ok((name, bytes))
 }
 
-/// An argument that is data, whole or not, and no file's name.
+/// An argument that is data, complete or not, and not a file name.
 fn as_digits(argument: &OsStr) -> Option<&str> {
     let text = argument.to_str()?;
     let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -270,7 +271,7 @@ fn as_digits(argument: &OsStr) -> Option<&str> {
     digits.chars().all(data).then_some(text)
 }
 
-/// The digits, or enough of them to know them again, as the name of the input.
+/// The digits, or enough of them to recognise them, as the name of the input.
 fn shortened(digits: &str) -> String {
     const KEPT: usize = 32;
     match digits.get(..KEPT) {
@@ -280,7 +281,7 @@ fn shortened(digits: &str) -> String {
     }
 }
 
-/// The bytes that a stream has, or that its digits stand for. No backtrace is also text: its first
+/// The bytes of a stream, or those that its digits encode. No backtrace is also text: its first
 /// byte is at most 2.
 fn bytes_of(name: &str, stream: impl Read) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Where an edited file goes: to `--output`, or in the place of the file that it was made of.
+//! Places an edited file: at `--output`, or over the file that it was made from.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,8 +11,8 @@ use crate::error::{Failure, shown};
 use crate::output;
 use crate::replacement::{Durable, Replacement};
 
-/// The file that the edited one is going to be, which the file before is copied to while its table
-/// is made; none for standard output.
+/// Creates the file that will be the edited one, and copies the original to it while the table is
+/// made; `None` for standard output.
 pub(crate) fn begin(
     path: &Path,
     output: Option<&Path>,
@@ -32,8 +32,9 @@ pub(crate) fn begin(
     begin().map(Some).map_err(|error| Failure::of(place, error))
 }
 
-/// Stores what was edited: what stays of the file before, which is open as `source`, is copied
-/// without passing through this process, unless `replacement`, that [`begin`] gave, has it already.
+/// Stores the edited file. The unchanged parts of the original, which is open as `source`, are
+/// copied without passing through this process, unless `replacement`, from [`begin`], already
+/// contains them.
 pub(crate) fn store_edited(
     replacement: Option<Replacement>,
     path: &Path,
@@ -59,8 +60,8 @@ pub(crate) fn store(
     })
 }
 
-/// Puts the edited file where it belongs: to `output`, as executable as the file at `path` was, or
-/// in its place.
+/// Moves the edited file to its place: to `output`, as executable as the file at `path` was, or
+/// over the original.
 fn store_by(
     path: &Path,
     output: Option<&Path>,
@@ -105,7 +106,7 @@ fn write_edited(mut replacement: Replacement, mode: Option<u32>, source: &File, 
 }
 
 fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result<()> {
-    /// Parts up to this many bytes are written as they are.
+    /// Parts up to this many bytes are written directly.
     const SHORT: usize = 64 << 10;
     let len = part.bytes.len() as u64;
     match part.offset.filter(|_| part.bytes.len() > SHORT) {

@@ -1,4 +1,4 @@
-//! How failures are told: one line, perhaps a line of help, and the exit status.
+//! Reports failures: one line, an optional line of help, and the exit status.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -9,15 +9,15 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
-/// How a command ended that did not fail.
+/// How a command that did not fail ended.
 pub(crate) enum Status {
     /// 0: done.
     Done,
-    /// 1: a check or a comparison found something, and told it.
+    /// 1: a check or a comparison found and reported something.
     Found,
-    /// 2: something was bad, and was told when it was met; the rest was done.
+    /// 2: some input was bad and was reported when it was met; the rest was done.
     Bad,
-    /// What a command that was run has ended with.
+    /// The exit status of a command that was run.
     Passed(i32),
 }
 
@@ -32,23 +32,23 @@ impl From<Status> for ExitCode {
     }
 }
 
-/// A check or a comparison found something.
+/// Exit status: a check or a comparison found something.
 const FOUND: u8 = 1;
-/// Bad usage or bad input.
+/// Exit status: bad usage or bad input.
 const BAD: u8 = 2;
 
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Whoever read standard output has had enough. That is nobody's fault.
+    /// The reader of standard output closed it, which is not an error.
     BrokenPipe,
     /// Anything else.
     Message {
-        /// What is wrong, and where; with the file's name before it if there is one.
+        /// What is wrong, and where; begins with the file's name if there is one.
         text: String,
-        /// Lines that show the place.
+        /// Lines that show the place of the error.
         excerpt: Vec<String>,
-        /// A way out.
+        /// What the user can do.
         help: Option<String>,
     },
 }
@@ -63,7 +63,7 @@ impl Display for Failure {
 }
 
 impl Failure {
-    /// What is wrong, where no file is concerned.
+    /// A failure that does not concern a file.
     pub(crate) fn new(what: impl Display) -> Failure {
         Failure::Message {
             text: what.to_string(),
@@ -72,12 +72,12 @@ impl Failure {
         }
     }
 
-    /// What is wrong with a file.
+    /// A failure that concerns a file.
     pub(crate) fn of(file: impl AsRef<OsStr>, what: impl Display) -> Failure {
         Failure::new(format_args!("{}: {what}", file.as_ref().display()))
     }
 
-    /// Standard output could not be written.
+    /// A failure to write standard output.
     pub(crate) fn of_stdout(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
@@ -85,12 +85,12 @@ impl Failure {
         }
     }
 
-    /// Whether a way out is told already.
+    /// Whether the failure has a hint already.
     pub(crate) fn has_help(&self) -> bool {
         matches!(self, Failure::Message { help: Some(_), .. })
     }
 
-    /// Adds a way out.
+    /// Adds a hint.
     pub(crate) fn help(mut self, way_out: impl Display) -> Failure {
         if let Failure::Message { help, .. } = &mut self {
             *help = Some(way_out.to_string());
@@ -98,7 +98,7 @@ impl Failure {
         self
     }
 
-    /// Adds lines that show the place.
+    /// Adds lines that show the place of the error.
     pub(crate) fn show(mut self, lines: Vec<String>) -> Failure {
         if let Failure::Message { excerpt, .. } = &mut self {
             *excerpt = lines;
@@ -106,14 +106,14 @@ impl Failure {
         self
     }
 
-    /// Tells it as something that did not stop the command, with what follows from it.
+    /// Reports the failure as a warning: it did not stop the command, and `so` is the consequence.
     pub(crate) fn warn(&self, so: impl Display) {
         if let Failure::Message { text, .. } = self {
             eprintln!("backtrail: warning: {}; {so}", one_line(text));
         }
     }
 
-    /// Tells it on standard error.
+    /// Reports the failure on standard error.
     pub(crate) fn report(&self) -> ExitCode {
         let Failure::Message { text, excerpt, help } = self else {
             return ExitCode::SUCCESS;
@@ -129,8 +129,8 @@ impl Failure {
     }
 }
 
-/// Tells a usage error as every other one is told. What was asked for, help and version, is not an
-/// error.
+/// Reports a usage error like every other error. Help and version were asked for, and are not
+/// errors.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // Nothing can be done about a closed standard output.
@@ -146,7 +146,7 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let what: Vec<&str> = what.lines().map(str::trim).collect();
     let what = what.join(" ");
     let mut failure = Failure::new(what.strip_prefix("error: ").unwrap_or(&what));
-    // A tip for this very mistake, or else where to read on: each is there only where clap has it.
+    // A tip for this mistake, or else where to read on; clap prints neither for some errors.
     let after = |start: &str| rendered.lines().find_map(|line| line.trim().strip_prefix(start));
     if let Some(help) = after("tip: ").or(after("For more information, ")) {
         failure = failure.help(help.trim_end_matches('.'));
@@ -159,8 +159,8 @@ pub(crate) fn shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
-/// Text whose control characters are shown as escapes: names of files and functions are other
-/// people's, and may have line feeds and what terminals obey.
+/// Escapes control characters: file and function names come from others, and may contain line feeds
+/// and terminal control sequences.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);

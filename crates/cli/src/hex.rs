@@ -2,10 +2,10 @@
 
 use std::fmt::{self, Write as _};
 
-/// Why a text is no hexadecimal bytes.
+/// Why a text is not hexadecimal bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HexError {
-    /// Another character, at this line and column (from 1; columns are bytes).
+    /// An invalid character, at this line and column (from 1; columns are bytes).
     Digit { found: u8, line: usize, column: usize },
     /// The last byte has only one digit.
     Odd { digits: usize },
@@ -23,8 +23,8 @@ impl fmt::Display for HexError {
     }
 }
 
-/// Reads two digits a byte, in any case, with or without `0x` before the first; white space does
-/// not matter.
+/// Reads two digits per byte, in either case, with or without `0x` before the first; white space is
+/// ignored.
 pub(crate) fn decode(text: &[u8]) -> Result<Vec<u8>, HexError> {
     let start = text.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let prefix = match text.get(start..start + 2) {
@@ -64,7 +64,7 @@ pub(crate) fn decode(text: &[u8]) -> Result<Vec<u8>, HexError> {
     }
 }
 
-/// Two lower-case digits a byte.
+/// Writes two lower-case digits per byte.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {

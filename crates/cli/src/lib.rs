@@ -1,4 +1,4 @@
-//! The command `backtrail`: one module a subcommand, and no algorithm in any of them.
+//! The command `backtrail`: one module per subcommand, and no algorithms in them.
 
 mod cbf;
 mod edited;
@@ -48,7 +48,7 @@ enum Command {
     Man(manual::Man),
 }
 
-/// Runs the command that the process's arguments ask for.
+/// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

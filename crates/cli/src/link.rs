@@ -1,4 +1,4 @@
-//! `backtrail link`: a linker's run, and the tables of what it has made.
+//! `backtrail link`: runs a linker, and adds tables to its output.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -20,23 +20,22 @@ use crate::replacement::Durable;
 use crate::sframe::{How, WithArguments, add, version};
 use crate::types;
 
-/// Run a linker, or a compiler that runs one, and add stack-trace tables to what it makes.
+/// Run a linker, or a compiler that runs one, and add stack-trace tables to its output.
 ///
-/// Its output, exit status and messages are passed on as they are. Where it links nothing (it
-/// compiles, or prints its version), nothing is added. A file that can't get tables is told in a
-/// warning.
+/// Its output, exit status and messages are passed on unchanged. If it links nothing (it compiles,
+/// or prints its version), nothing is added. A warning names each file that cannot get tables.
 #[derive(Args)]
 pub(crate) struct Link {
-    /// Version of SFrame. Only version 3 can say everything that compilers write.
+    /// Write this version of SFrame. Only version 3 can express everything that compilers write.
     #[arg(long, value_name = "VERSION", default_value = "3", value_parser = version())]
     sframe: Version,
-    /// Add compact C types too: linked from what compilers made (a linker that does not know them
-    /// must have put them behind each other), or made from debug information.
+    /// Add compact C types too: linked from the compilers' .ctf sections, which the linker must
+    /// only have concatenated because it does not know the format, or made from debug information.
     #[arg(long)]
     types: bool,
     #[command(flatten)]
     arguments: WithArguments,
-    /// Fail where no tables can be added.
+    /// Fail if no tables can be added.
     #[arg(long)]
     strict: bool,
     /// The linker or compiler, and its arguments.
@@ -71,7 +70,7 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
         options: &options,
         one_table: false,
         args: arguments.arguments.places(),
-        // Linkers don't wait for the disk either.
+        // Linkers do not wait for the disk either.
         durable: Durable::No,
     };
     match add::add(&output, None, &how) {
@@ -84,7 +83,7 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     }
 }
 
-/// What tells a file from the one that was there before.
+/// Distinguishes a file from the one that was there before.
 #[derive(PartialEq)]
 struct Stamp(Option<(u64, u64, i64, i64)>);
 
@@ -99,14 +98,14 @@ fn is_linked(path: &Path) -> bool {
     let Ok(file) = MappedFile::open(path) else {
         return false;
     };
-    // What is no ELF file for these CPUs was not made to get tables.
+    // Anything but an ELF file for these CPUs was not made to get tables.
     Image::parse(file.bytes()).is_ok_and(|image| matches!(image.kind(), Kind::Executable | Kind::Shared))
 }
 
-/// What linkers call their output that is not named.
+/// The name of a linker's output if none is given.
 const DEFAULT_OUTPUT: &str = "a.out";
 
-/// Response files in response files: linkers end there too, with an error of their own.
+/// The nesting limit of response files; linkers fail there too, with an error of their own.
 const MAX_DEPTH: u32 = 16;
 
 /// The file that a linker or compiler with these arguments writes.
@@ -128,14 +127,14 @@ fn output_of(arguments: &[OsString]) -> PathBuf {
     PathBuf::from(output.unwrap_or_else(|| DEFAULT_OUTPUT.into()))
 }
 
-/// Whether what follows `-o` is a file's name, rather than the rest of another option of GNU ld
-/// with one dash.
+/// Whether the text after `-o` is a file's name, and not the rest of another option of GNU ld with
+/// one dash.
 fn is_joined_name(name: &[u8]) -> bool {
     !name.starts_with(b"format")
 }
 
-/// The arguments with those of response files in the place of `@FILE`. One that can't be read
-/// stays: so do linkers do it.
+/// Replaces each `@FILE` by the arguments in that response file. One that cannot be read stays, as
+/// in linkers.
 fn expand(arguments: &[OsString], depth: u32, all: &mut Vec<OsString>) {
     for argument in arguments {
         let file = argument.as_bytes().strip_prefix(b"@").filter(|_| depth < MAX_DEPTH);
@@ -151,8 +150,8 @@ fn read_response_file(path: &Path) -> io::Result<Vec<OsString>> {
     Ok(words(file.bytes()).into_iter().map(OsString::from_vec).collect())
 }
 
-/// Words between white space; quotes of both sorts keep it, and a backslash takes its meaning from
-/// what follows.
+/// Splits at white space; both kinds of quotes keep it, and a backslash makes the next character
+/// literal.
 fn words(text: &[u8]) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut word: Option<Vec<u8>> = None;
@@ -203,7 +202,7 @@ mod tests {
         fs::write(path("outer"), format!("main.o @{}\n", path("inner"))).unwrap();
         fs::write(path("inner"), "-o \"a name\" -L'/some where'").unwrap();
         assert_eq!(output(&[&format!("@{}", path("outer"))]), "a name");
-        // One that reads itself ends.
+        // A file that includes itself ends.
         fs::write(path("loop"), format!("@{} -o z", path("loop"))).unwrap();
         assert_eq!(output(&[&format!("@{}", path("loop"))]), "z");
         assert_eq!(output(&["@nowhere"]), "a.out");

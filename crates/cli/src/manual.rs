@@ -1,4 +1,4 @@
-//! Man pages and shell completions, made from the command's table of flags.
+//! Writes man pages and shell completions, generated from the command's options.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ Examples:
   backtrail completions bash > /etc/bash_completion.d/backtrail
   backtrail completions zsh > ~/.zfunc/_backtrail")]
 pub(crate) struct Completions {
-    /// The shell.
+    /// Shell to print completions for.
     shell: Shell,
 }
 
@@ -27,7 +27,7 @@ Examples:
   backtrail man | man -l -
   backtrail man --directory /usr/local/share/man/man1")]
 pub(crate) struct Man {
-    /// Write a page for the command and for each subcommand into this directory, created if needed.
+    /// Write a page for the command and for each subcommand into DIR, created if needed.
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Where results go: standard output, or a file that is either whole or not there.
+//! Writes results: to standard output, or to a file that is either complete or absent.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(crate) fn to(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<(
     replace(path, None, write).map_err(|error| Failure::of(path, error))
 }
 
-/// The same, for a file that gets this mode whether it was there or not.
+/// The same, for a file that gets this mode whether it existed or not.
 pub(crate) fn with_mode(
     path: &Path,
     mode: u32,
@@ -32,7 +32,7 @@ pub(crate) fn with_mode(
     replace(path, Some(mode), write).map_err(|error| Failure::of(path, error))
 }
 
-/// Replaces or makes the file at `path` by what `write` writes.
+/// Replaces or creates the file at `path` with what `write` writes.
 fn replace(path: &Path, mode: Option<u32>, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let replacement = Replacement::begin(path, Durable::Yes)?;
     let mut out = BufWriter::new(replacement.file());
@@ -115,7 +115,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("program");
         fs::write(&path, b"old").unwrap();
-        // Only root may give a file away; others see that theirs stays theirs.
+        // Only root may give a file away; for others the owner stays the same.
         let _ = std::os::unix::fs::chown(&path, Some(12345), Some(54321));
         fs::set_permissions(&path, Permissions::from_mode(0o4751)).unwrap();
         let before = fs::metadata(&path).unwrap();

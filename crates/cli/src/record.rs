@@ -19,34 +19,34 @@ use crate::output;
 
 /// Sample a command, or running processes, and write their stacks as a trace.
 ///
-/// The command's exit status is passed on.
+/// The exit status is that of the command.
 #[derive(Args)]
 pub(crate) struct Record {
-    /// Directory of the trace; it must not exist. Without this, NAME.trace, or NAME.2.trace where
-    /// that exists.
+    /// Write the trace to this directory, which must not exist [default: NAME.trace, or
+    /// NAME.2.trace if that exists].
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
-    /// Samples a second of CPU time.
+    /// Take this many samples per second of CPU time.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     frequency: u64,
-    /// Instead of the clock: a sample at each call of this function, with what it was called with;
-    /// may be given several times. FILE is the program or library that has it, by its path or,
-    /// of a library, by its name; without it, the command's own. For root.
+    /// Sample every call to FUNCTION, with its arguments, instead of sampling on a timer.
+    /// Repeatable. Requires root. FILE is the program or library that contains it, by its path or,
+    /// for a library, by its name [default: the command's own].
     #[arg(long, value_name = "[FILE:]FUNCTION", conflicts_with = "frequency")]
     entry: Vec<OsString>,
-    /// A process to sample, with all its threads and what it starts; may be given several times.
+    /// Sample this process, with all its threads and everything it starts. Repeatable.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
-    /// Stop after so many seconds; a command runs on.
+    /// Stop after SECS seconds; a command runs on.
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Version of the Common Trace Format.
+    /// Write this version of the Common Trace Format.
     #[arg(long, value_name = "VERSION", default_value = "1.8", value_parser = dialect())]
     format: Dialect,
     /// Copy up to BYTES of stack with each sample [default: 61440, or 8192 with --entry].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
     stack_copy: Option<u32>,
-    /// Write a summary as JSON into a file; '-': to standard output.
+    /// Write a summary as JSON to FILE; '-' is standard output.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
     /// Print no summary.
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         target,
         output,
         trigger,
-        // The kernel wants a multiple of 8.
+        // The kernel requires a multiple of 8.
         stack_bytes: stack_copy.next_multiple_of(8),
         dialect: arguments.format,
         duration: arguments.duration,
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         }
     }
     match outcome.incomplete {
-        // The command's own failure is not to be lost behind ours.
+        // Our own failure must not replace the command's exit status, so it is only reported.
         Some(incomplete) if outcome.exit_status != 0 => {
             Failure::new(incomplete).report();
             Ok(Status::Passed(outcome.exit_status))
@@ -136,7 +136,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     }
 }
 
-/// The first of NAME.trace, NAME.2.trace, … that is not there.
+/// The first of NAME.trace, NAME.2.trace, … that does not exist.
 fn free_name(command: &[OsString], pids: &[i32]) -> PathBuf {
     let name = match command.first() {
         Some(program) => Path::new(program)

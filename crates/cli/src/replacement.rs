@@ -1,4 +1,4 @@
-//! A file that takes the place of another when it is whole.
+//! A file that replaces another once it is complete.
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read};
@@ -8,22 +8,21 @@ use std::thread::{self, JoinHandle};
 
 use tempfile::NamedTempFile;
 
-/// Whether a file is on the disk before it takes the place of another.
+/// Whether a file must be on the disk before it replaces another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durable {
-    /// It is: not even a power failure leaves half a file.
+    /// It must: not even a power failure leaves half a file.
     Yes,
-    /// It need not be: what was there before was made a moment ago, and can be made again.
+    /// It need not: the previous file was made a moment ago, and can be made again.
     No,
 }
 
-/// A file in the making that is going to take the place of the one at its path, or to be the first
-/// there.
+/// A file being written that will replace the one at its path, or be the first there.
 ///
-/// Until all is written and on the disk, it is a temporary file beside it: a failure, or not to
-/// [finish](Replacement::finish), leaves what was there, or nothing. A file that was there keeps
-/// its mode, its owner and its extended attributes, and a symbolic link stays one. What is no
-/// regular file (a terminal, a pipe) is written directly.
+/// Until everything is written and on the disk, it is a temporary file beside the target: after a
+/// failure, or without [finish](Replacement::finish), the old file (or nothing) remains. An
+/// existing file keeps its mode, its owner and its extended attributes, and a symbolic link stays
+/// one. Anything but a regular file (a terminal, a pipe) is written directly.
 pub(crate) struct Replacement {
     target: PathBuf,
     present: Option<Metadata>,
@@ -50,8 +49,8 @@ impl Replacement {
         } else {
             let mut temporary = tempfile::Builder::new();
             temporary.prefix(".backtrail-").suffix(".tmp");
-            // Opened here: the process's mask applies, as to any new file, and an error does not
-            // name the temporary one.
+            // Opened here, so that the process's umask applies as to any new file, and errors do
+            // not name the temporary file.
             let open = |path: &Path| File::options().read(true).write(true).create_new(true).open(path);
             Place::Beside(temporary.make_in(directory(&target), open)?)
         };
@@ -72,10 +71,10 @@ impl Replacement {
         }
     }
 
-    /// Lets the `len` bytes of `source` be copied while it is not yet known which of them will
-    /// change: [`Replacement::copied`] tells when.
+    /// Copies the first `len` bytes of `source` before it is known which of them will change;
+    /// [`Replacement::copied`] says when this is done.
     pub(crate) fn copy_ahead(&mut self, source: &File, len: u64) -> io::Result<()> {
-        /// Less is not worth a thread.
+        /// Copying less is not worth a thread.
         const WORTH: u64 = 1 << 20;
         let Place::Beside(temporary) = &self.place else {
             return Ok(());
@@ -86,8 +85,8 @@ impl Replacement {
         let (source, mut file, durable) = (source.try_clone()?, temporary.as_file().try_clone()?, self.durable);
         self.ahead = Some(thread::spawn(move || {
             let copied = io::copy(&mut source.take(len), &mut file)?;
-            // Most of the way to the disk is gone by now; that is told once, so it has to be told
-            // on.
+            // Most of the data is already on its way to the disk. The kernel reports a write error
+            // only once, so it must be passed on.
             if durable == Durable::Yes {
                 file.sync_data()?;
             }
@@ -96,7 +95,7 @@ impl Replacement {
         Ok(())
     }
 
-    /// Waits for what is copied, and says how much it is.
+    /// Waits for the copy, and returns its length.
     pub(crate) fn copied(&mut self) -> io::Result<u64> {
         match self.ahead.take() {
             Some(ahead) => ahead.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
@@ -104,7 +103,7 @@ impl Replacement {
         }
     }
 
-    /// Puts what was written in its place, with this mode if one is given.
+    /// Moves the file to its place, with this mode if one is given.
     pub(crate) fn finish(self, mode: Option<u32>) -> io::Result<()> {
         let Place::Beside(temporary) = self.place else {
             return Ok(());
@@ -132,7 +131,7 @@ fn directory(path: &Path) -> PathBuf {
     }
 }
 
-/// The owner first: a change of it takes the set-user-id bit away.
+/// Sets the owner first: changing it clears the set-user-id bit.
 fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
     let new = file.metadata()?;
     if (new.uid(), new.gid()) != (present.uid(), present.gid()) {
@@ -141,17 +140,17 @@ fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))
 }
 
-/// Extended attributes: capabilities, access control lists, labels. After owner and mode, a change
-/// of which takes capabilities away.
+/// Copies extended attributes: capabilities, access control lists, labels. Runs after owner and
+/// mode, because changing those clears capabilities.
 fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
     use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
     use rustix::io::Errno;
 
-    // As large as the kernel lets names, and a value, become (XATTR_LIST_MAX, XATTR_SIZE_MAX).
+    // The kernel's limits for the list of names and for a value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
     let mut names = vec![0; 65536];
     let len = match flistxattr(old, &mut names[..]) {
         Ok(len) => len,
-        // The file system has none.
+        // The file system has no attributes.
         Err(Errno::OPNOTSUPP) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
@@ -163,8 +162,7 @@ fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
         let len = fgetxattr(old, name, &mut value[..])?;
         match fsetxattr(new, name, &value[..len], XattrFlags::empty()) {
             Ok(()) => {}
-            // Labels of a security module that is there are its own matter, and only root may copy
-            // them.
+            // An active security module sets its labels itself, and only root may copy them.
             Err(Errno::PERM | Errno::OPNOTSUPP) if name.to_bytes().starts_with(b"security.selinux") => {}
             Err(error) => return Err(error.into()),
         }

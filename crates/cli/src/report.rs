@@ -1,4 +1,4 @@
-//! `backtrail report`.
+//! `backtrail report`: shows where the time of a recording went.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::output;
 
 /// Show where the time of a recording went.
 ///
-/// Without an option: a table. '-' as FILE is standard output.
+/// Without an option, a table is printed. '-' as FILE is standard output.
 #[derive(Args)]
 pub(crate) struct Report {
     /// Directory of the trace.
@@ -23,13 +23,13 @@ pub(crate) struct Report {
     /// Write a flame graph.
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     flamegraph: Option<PathBuf>,
-    /// Write folded stacks, a line each: frames from the outermost inwards, and the count.
+    /// Write folded stacks, one per line: frames from the outermost inwards, and the count.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     folded: Option<PathBuf>,
     /// Write the summary and all functions as JSON.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
-    /// Rows of the table.
+    /// Print at most N rows of the table.
     #[arg(long, value_name = "N", default_value_t = 40)]
     limit: usize,
 }
@@ -64,7 +64,7 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
                 _ => false,
             };
             match missing {
-                // The file within it was not typed.
+                // The user typed the directory, not the file within it.
                 true => Failure::of(&arguments.trace, "not a recording")
                     .help("name the directory that `backtrail record` wrote"),
                 false => Failure::new(error),

@@ -130,7 +130,7 @@ fn everything_else_passes_through() {
     assert!(ordinary.code() != 0 && !here.join("failed").exists());
     assert_eq!(link(here, &[], &["sh", "-c", "exit 42"]).code(), 42);
     assert_eq!(link(here, &[], &["sh", "-c", "kill -TERM $$"]).code(), 128 + 15);
-    // What is no link is none, even where a linked file lies in the way.
+    // Nothing is added to a command that does not link, even if a linked file is there.
     fs::copy("/bin/true", here.join("a.out")).unwrap();
     let before = fs::read(here.join("a.out")).unwrap();
     let finished = link(here, &["--strict"], &["gcc", "--version"]);

@@ -155,7 +155,7 @@ fn functions_of_libraries_and_of_processes() {
     };
     assert_eq!(finished.code(), 0, "{}", finished.describe());
     let report = report(&setup, &trace);
-    // Nothing tells its arguments.
+    // Nothing describes its arguments.
     assert_eq!(
         calls(&report, "getdents64"),
         [(report["samples"].as_u64().expect("a number"), vec![])]

@@ -1,4 +1,4 @@
-//! Where time goes is told as it is.
+//! Recordings report correctly where time goes.
 
 use crate::common;
 

@@ -237,8 +237,7 @@ fn tables_of_gnu_ld_are_repaired() {
     }
 }
 
-/// lld puts the tables of all object files behind each other, so that readers see those of the
-/// first one.
+/// lld concatenates the tables of all object files, so that readers see those of the first one.
 #[test]
 fn tables_that_lld_concatenates_become_one() {
     let folder = scratch();
@@ -434,7 +433,7 @@ fn linkage_tables_of_aarch64_get_rows() {
                 row["ra"]["deref"].as_bool().unwrap(),
             )
         };
-        // In the first entry the pair is on the stack from behind the push to the jump; everywhere
+        // In the first entry the pair is on the stack from after the push to the jump; everywhere
         // else nothing is.
         let jump = pushes
             + code[pushes..]

@@ -1,5 +1,5 @@
-//! `backtrail sframe show` of sections that no assembler makes: held against readelf where it reads
-//! them, and told as damaged where they are.
+//! `backtrail sframe show` of sections that no assembler makes: compared with readelf if it can
+//! read them, and reported as damaged if they are.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -28,7 +28,7 @@ fn number(value: &Value) -> u64 {
     }
 }
 
-/// What `sframe show` tells of a file, without rows that say the same as the one before, which gas
+/// The output of `sframe show` for a file, without rows that repeat the previous one, which gas
 /// writes.
 fn functions(file: &Path) -> Functions {
     let (stdout, _) = sframe(0, &["show".as_ref(), "--json".as_ref(), file.as_os_str()]);
@@ -545,7 +545,7 @@ fn archives() {
         stderr.contains("a thin archive") && stderr.contains("help: "),
         "{stderr}"
     );
-    // Damage in a member is told with its name, and nothing is changed.
+    // Damage in a member is reported with its name, and nothing is changed.
     let mut bytes = fs::read(&before).unwrap();
     let object = bytes.windows(4).position(|bytes| bytes == b"\x7fELF").unwrap();
     let frames = object + elf_file::section(&bytes[object..], ".eh_frame").unwrap().start;

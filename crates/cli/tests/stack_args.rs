@@ -74,8 +74,8 @@ fn values(document: &Value) -> Shown {
     all
 }
 
-/// Every value that is shown is the one that the program told, and gdb's of at least so many
-/// arguments; how many are told.
+/// Every value shown is the one that the program printed, and equals gdb's for at least `least`
+/// arguments; returns how many are shown.
 fn as_told(program: &Program, least: usize) -> Option<usize> {
     let built = available(program.build())?;
     let folder = scratch();
@@ -255,7 +255,7 @@ fn waiting(source: &str, check: impl Fn(&str, &dyn Fn(&str) -> String)) {
     }
 }
 
-/// A type that a function has for itself is none of those that others have by the same name.
+/// A type local to a function is not one of the types that others have under the same name.
 #[test]
 fn types_inside_of_functions_are_not_taken_for_others() {
     const SOURCE: &str = r#"
@@ -320,9 +320,9 @@ int main(int argc, char **argv)
     });
 }
 
-/// What a function without its parameter (`.isra`) is told by an inlined call, of what the caller
-/// was called with. gdb 13 looks for that in the wrong frame, and shows what happens to be in that
-/// register there: met in git.
+/// An inlined call provides the parameter that a function lacks (`.isra`), from its caller's
+/// arguments. gdb 13 looks for that in the wrong frame, and shows the register's contents there:
+/// seen in git.
 #[test]
 fn parameters_that_an_inlined_caller_tells() {
     const SOURCE: &str = r#"
@@ -378,8 +378,8 @@ int main(int argc, char **argv) {
     running.signal(Signal::KILL);
 }
 
-/// A value that has moved since its function began is told in the innermost function by `link
-/// --args --innermost` alone.
+/// A value that has moved since its function began is shown in the innermost function only after
+/// `link --args --innermost`.
 #[test]
 fn link_tells_innermost_functions() {
     const SOURCE: &str = r#"

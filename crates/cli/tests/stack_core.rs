@@ -13,14 +13,14 @@ use backtrail_testkit::{Missing, TempDir, available, debugger, place, scratch};
 
 use stack::{LIMIT, chains, parked, same, stack, threads};
 
-/// A core that gdb has made of a running process.
+/// A core of a running process, written by gdb.
 fn gcore(folder: &TempDir, pid: u32) -> Result<PathBuf, Missing> {
     let path = folder.path().join("gcore");
     debugger::gcore(pid, &path).map(|()| path)
 }
 
-/// A program of so many more threads that has ended so, and the kernel's core of it, in a folder of
-/// its own.
+/// A program with this many more threads that has ended in this way, and the kernel's core of it,
+/// in a folder of its own.
 fn crashed(program: &program::Program, threads: &str, how: &str) -> Option<(TempDir, PathBuf, PathBuf)> {
     let built = available(program.build())?;
     let folder = scratch();
@@ -202,7 +202,7 @@ fn a_core_of_qemu_with_shared_libraries() {
         waiting.contains(&"pthread_cond_wait") && waiting.len() == 8,
         "{waiting:?}"
     );
-    // Libraries of this machine that lie where the core's did are told from them.
+    // Libraries of this machine at the same addresses as the core's are distinguished from them.
     let without = stack(&[text(&core)]);
     assert_eq!(without.code(), 0, "{}", without.describe());
     assert!(

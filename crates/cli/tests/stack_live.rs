@@ -352,7 +352,7 @@ fn a_record_is_named_later() {
     std::fs::write(&path, &record.stdout).expect("a scratch folder");
     let path = path.to_str().expect("text");
     assert_eq!(stack(&[path, "--json"]).stdout, now.stdout);
-    // It can be told again, and a damaged one says where.
+    // The record can be written again, and a damaged one is reported with the place.
     assert_eq!(stack(&[path, "--cbf"]).stdout, record.stdout);
     std::fs::write(path, &record.stdout[..record.stdout.len() / 2]).expect("a scratch folder");
     let damaged = stack(&[path]);

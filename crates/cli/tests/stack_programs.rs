@@ -48,7 +48,7 @@ impl Subject {
 /// input.
 fn start(what: &'static str, folder: &TempDir, arguments: &[&str]) -> Result<Subject, Missing> {
     let mut shell = Command::new("sh");
-    // A program that is missing is told before the shell hides it.
+    // Report a missing program before the shell hides it.
     if !Command::new("sh")
         .args(["-c", "command -v \"$0\"", arguments[0]])
         .stdout(Stdio::null())
@@ -104,9 +104,9 @@ struct Looks {
     gdb: Result<BTreeMap<u32, Vec<GdbFrame>>, Missing>,
 }
 
-/// Of threads that have moved meanwhile the others tell something else, and rightly: threads that
-/// stood at another place before and behind are left out. One may also have woken up in between and
-/// be back, so there are some tries.
+/// For threads that have moved meanwhile the others rightly report something else: threads that
+/// were at another place before and after are left out. One may also have woken up in between and
+/// returned, so there are several tries.
 fn all_three(pid: u32, target: &[&OsStr]) -> Looks {
     const TRIES: u32 = 4;
     let mut tries = 0;
@@ -225,7 +225,7 @@ fn kernels_core(place: &Path, pid: u32) -> Result<PathBuf, Missing> {
         .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
 }
 
-/// Fails where eu-stack comes to another frame than we do. It gives up earlier at some: behind code
+/// Fails if eu-stack reaches another frame than we do. It gives up earlier at some: after code
 /// without call frame information, and with an error at frames that need what it does not keep.
 fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>, what: &str) {
     let (mut frames, mut short) = (0, 0);
@@ -250,7 +250,7 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
 
 /// Whether a stack of Go ends where its run-time library says that nothing called (`mstart`, though
 /// `clone` has), or, in Go 1.19, where the goroutine has been left for the system stack: what
-/// others find behind that is whatever was on it.
+/// others find after that is left over on it.
 fn ends_in_its_own_way(thread: &Thread) -> bool {
     const SWITCHES: [&str; 4] = [
         "runtime.systemstack",

@@ -500,7 +500,7 @@ fn rings_of_a_killed_writer() {
     let first = newest[0];
     assert_eq!(newest, (first..1_000).collect::<Vec<u64>>());
     assert!(newest.len() > 3 * 150 && first > 0, "{}", newest.len());
-    // The last text of all, and what is told, are whole.
+    // The last text of all, and what is reported, are complete.
     let text = backtrail(&["show", "--recover"], &[&directory]);
     let errors = stderr(&text);
     assert!(!errors.contains("damaged"), "{errors}");

@@ -54,7 +54,7 @@ fn units_are_linked() {
     assert!(told(&output).starts_with("3 units, "), "{}", told(&output));
     let found = printed(&["find", text(&out), "struct foo"]);
     assert_eq!(found.matches("struct foo {").count(), 2, "{found}");
-    // Without a linked file no symbols are told, unless they are asked for.
+    // Without a linked file no symbols are described, unless requested.
     let none = types(&["find", text(&out), "one_add"]);
     assert_eq!(none.status.code(), Some(2));
     // An archive of the objects is as good as they are.
@@ -271,8 +271,8 @@ const OLD: &str = "struct foo { int bar; }; enum way { UP, DOWN }; struct held {
 int one_add(struct foo *f) { return f->bar; } int one_hold(struct held *h) { return h->way; } int gone(void) { return 0; }
 int changed(int a) { return a; } struct inner { int a; } inner; static struct hidden { int a; } hidden; int *p(void) { return &hidden.a; }";
 
-/// The change that abidiff does not see: behind an exported pointer, while another unit has a
-/// struct of that name.
+/// The change that abidiff does not see: reached through an exported pointer, while another unit
+/// has a struct with that name.
 #[test]
 fn changes_that_reach_users() {
     let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {

@@ -25,7 +25,7 @@ fn compile(tools: &Tools, text: &str, object: &Path) {
     must(&mut gcc);
 }
 
-/// Each named struct and union with its size and members, as objdump of binutils 2.40 tells them.
+/// Each named struct and union with its size and members, as printed by objdump of binutils 2.40.
 fn layouts(tools: &Tools, file: &Path) -> BTreeMap<String, Vec<String>> {
     let text = must(tools.command("objdump").arg("--ctf").arg(file));
     let mut layouts: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -41,8 +41,8 @@ fn layouts(tools: &Tools, file: &Path) -> BTreeMap<String, Vec<String>> {
             current = named.then(|| words[3..7].join(" "));
             layouts.extend(current.clone().map(|name| (name, Vec::new())));
         } else if let (Some(name), true) = (&current, line.trim_start().starts_with('[')) {
-            // Ids differ; so do the alignments that it tells, where attributes made them, and tags
-            // that stand for none.
+            // Ids differ; so do the printed alignments, if attributes made them, and tags that
+            // represent none.
             let words: Vec<&str> = words
                 .into_iter()
                 .filter(|word| !word.starts_with("0x") && !word.starts_with("anonymous_") && *word != "ID")
@@ -57,8 +57,8 @@ fn layouts(tools: &Tools, file: &Path) -> BTreeMap<String, Vec<String>> {
     layouts
 }
 
-/// What is printed compiles, its assertions hold, and a compiler tells the same layouts of it: but
-/// for `spoiled` ones, and where a member is not represented.
+/// Checks that the output compiles, its assertions hold, and a compiler computes the same layouts
+/// from it, except for `spoiled` ones, and if a member is not represented.
 fn compiles_to_the_same(tools: &Tools, object: &Path, spoiled: &[&str]) {
     let path = object.to_str().unwrap();
     let text = printed(&["print", "--asserts", "--inner-first", path]);

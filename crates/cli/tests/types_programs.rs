@@ -51,7 +51,7 @@ impl Program {
         let (section, copy) = (self.path("built.ctf"), self.path(name));
         let mut build = Command::new(env!("CARGO_BIN_EXE_backtrail"));
         let build = build.args(["types", "build", "--quiet"]).arg(from);
-        // What can't be said is told, and no failure.
+        // Anything that cannot be expressed is reported, which is not a failure.
         assert!(build.arg("-o").arg(&section).status().unwrap().success());
         self.replaced(&section, &copy);
         copy
@@ -92,8 +92,8 @@ fn compiles(file: &Path, more: &[&str]) -> usize {
         .count()
 }
 
-/// Members and their places of every struct and union with a name, in any dict. (Of the nameless
-/// `__SOCKADDR_ARG` gcc tells no members.)
+/// Members and their places of every struct and union with a name, in any dict. (For the nameless
+/// `__SOCKADDR_ARG` gcc describes no members.)
 fn layouts(dicts: &Dicts) -> BTreeSet<String> {
     let names = dicts.units().into_iter().chain([""]);
     let all = names.flat_map(|name| &dicts.get(name).unwrap().types);
@@ -130,9 +130,9 @@ fn is_of_nested_arrays(text: &str) -> bool {
     text.contains("][") || text.contains("(kind 4)")
 }
 
-/// Whether a struct that GNU ld tells is one of ours but for its size: it takes a bit field at the
-/// end for as large as its storage, from the byte in which it begins, and so makes structs larger
-/// than their compiler says.
+/// Whether a struct in GNU ld's output is one of ours except for its size: GNU ld takes a bit field
+/// at the end to be as large as its storage, from the byte in which it begins, and so makes structs
+/// larger than their compiler says.
 fn is_grown(text: &str, ours: &Dicts) -> bool {
     let number = |text: &str| u64::from_str_radix(text.trim_end_matches(')'), 16).ok();
     let parts = |text: &str| -> Option<(String, String, u64)> {
@@ -176,8 +176,8 @@ fn holds(name: &str, most: usize) {
     assert!(ours.types() > 500, "{}", ours.types());
     let theirs = program.dicts(&program.program.linked);
     let mut missing = ours.missing(&theirs);
-    // Of a symbol that units declare differently, GNU ld tells some declaration; here it is the
-    // definition's.
+    // For a symbol that units declare differently, GNU ld describes some declaration; here it is
+    // the definition's.
     let symbols = symbols(&ours);
     missing.retain(
         |text| match text.split_once(": ").and_then(|(_, text)| text.split_once(" -> ")) {

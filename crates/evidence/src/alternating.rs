@@ -1,5 +1,5 @@
-//! Programs that know their own stack: two sides in turn, whose functions have names that tell them
-//! apart.
+//! Programs that know their own stack: two sides run in turn, and the names of their functions show
+//! which side they belong to.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use crate::judge::copies::Copies;
 use crate::judge::{Judge, program_frames};
 
-/// What the program can do.
+/// The shapes of stacks that the program supports.
 pub const SHAPES: [&str; 5] = ["six", "deep", "seam", "alloca", "threads"];
 const PHASES: [u32; 6] = [100, 1_000, 2_000, 5_000, 20_000, 100_000];
 const FREQUENCIES: [u32; 2] = [997, 4_999];
@@ -23,25 +23,25 @@ const BUSY: usize = 8;
 /// Frames of a recursion below its leaf, as the program has it.
 const DEPTH: usize = 3_000;
 
-/// What to do.
+/// Options of `cargo evidence alternating`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only this shape. Repeatable.
+    /// Record only this shape. Repeatable.
     #[arg(long, value_parser = SHAPES)]
     shape: Vec<String>,
-    /// Only this phase, in microseconds. Repeatable.
+    /// Record only this phase, in microseconds. Repeatable.
     #[arg(long)]
     phase: Vec<u32>,
-    /// Only this many samples a second. Repeatable.
+    /// Take only this many samples per second. Repeatable.
     #[arg(long)]
     frequency: Vec<u32>,
-    /// Only without other load.
+    /// Record only without other load.
     #[arg(long)]
     quiet: bool,
-    /// Seconds of each recording.
+    /// Record for this many seconds each.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// The recorder [default: built, as it is shipped].
+    /// Use this recorder [default: built, as it is shipped].
     #[arg(long)]
     backtrail: Option<PathBuf>,
     /// Write docs/alternating.md from the results of this and earlier runs.
@@ -49,14 +49,14 @@ pub(crate) struct Options {
     page: bool,
 }
 
-/// What the stacks of a recording are.
+/// The stacks of a recording, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Samples with frames of the program.
     pub samples: u64,
-    /// Stacks with functions of both sides, or with a recursion of a depth that never was.
+    /// Stacks with functions of both sides, or with a recursion of a depth that never existed.
     pub impossible: u64,
-    /// Stacks with a return address that follows no call that can lead to the frame above.
+    /// Stacks with a return address that does not follow a call that can lead to the frame above.
     pub wrong: u64,
     /// Stacks that the recorder calls complete.
     pub complete: u64,
@@ -66,7 +66,7 @@ pub struct Counts {
     pub example: Option<String>,
 }
 
-/// Records all of them. Returns whether no stack was impossible.
+/// Records all experiments. Returns whether no stack was impossible.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let backtrail = match &options.backtrail {
         Some(binary) => binary.clone(),
@@ -133,7 +133,7 @@ recursion of 3,000 frames on each side, longer than the 60 KiB that the kernel c
 recursion; `alloca` reuses the memory above the buffer; `threads` does all four, each in a thread.
 ";
 
-/// Keeps a row until the page is written, in place of an earlier one of the same experiment.
+/// Stores a row until the page is written, replacing an earlier one of the same experiment.
 fn keep(row: &str) -> Result<(), String> {
     let experiment = |row: &str| row.split('|').take(5).collect::<String>();
     let mut rows: Vec<String> = kept()
@@ -200,7 +200,7 @@ fn row(shape: &str, phase: u32, frequency: u32, busy: usize, counts: &Counts) ->
     row
 }
 
-/// Other programs that want to run.
+/// Other programs that compete for the CPUs.
 struct Load(Vec<Child>);
 
 impl Load {
@@ -223,11 +223,11 @@ impl Drop for Load {
     }
 }
 
-/// Records one of the programs, and judges what was recorded: `phase` in microseconds, `frequency`
-/// in samples a second.
+/// Records one of the programs, and judges the recording: `phase` is in microseconds, `frequency`
+/// in samples per second.
 ///
 /// # Errors
-/// What went wrong, as text: the compiler, the recorder, or its recording.
+/// The failure of the compiler, the recorder, or its recording, as text.
 pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds: f64) -> Result<Counts, String> {
     let binary = program::ALTERNATING.build().map_err(|missing| missing.to_string())?;
     let folder = scratch();
@@ -279,7 +279,7 @@ struct Stacks {
     counts: Counts,
 }
 
-/// What a function's name says of its place.
+/// The role of a function, from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Left { leaf: bool, recursion: bool },

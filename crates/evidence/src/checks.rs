@@ -1,5 +1,5 @@
-//! `cargo evidence sframe-check`: tables held against `.eh_frame` at every pc; those of GNU as and
-//! ld, and ours of real files.
+//! `cargo evidence sframe-check`: compares tables with `.eh_frame` at every pc: those of GNU as and
+//! ld, and ours for real files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,18 +12,17 @@ use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{Missing, command, place, scratch, skip};
 use serde_json::Value;
 
-/// The part of code that version 3 is promised to cover.
+/// The promised fraction of code that version 3 covers.
 const COVERED: f64 = 0.9998;
 
-/// The files of which that can't hold: OpenSSL's assembly keeps the caller's stack pointer in
-/// memory, eight bytes from the CFA, and `*(rsp+16)+8` is nothing that any version of SFrame can
-/// say.
+/// Files that cannot reach it: OpenSSL's assembly keeps the caller's stack pointer in memory, eight
+/// bytes from the CFA, and no version of SFrame can express `*(rsp+16)+8`.
 const INEXPRESSIBLE: [&str; 2] = ["node", "libcrypto.so.3"];
 
 /// No check takes longer.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What `sframe check` says of a file.
+/// The result of `sframe check` for a file.
 struct Report {
     functions: u64,
     rows: u64,
@@ -69,7 +68,7 @@ fn check(binary: &Path, options: &[&str], file: &Path) -> Result<Report, String>
     })
 }
 
-/// Checks everything, prints the tables and writes them down.
+/// Checks everything, prints the tables and writes the page.
 pub(crate) fn run() -> Result<(), String> {
     let binary = place::release("backtrail", "backtrail")?;
     let folder = scratch();
@@ -172,7 +171,7 @@ fn mismatch(found: &Value) -> String {
     format!("{}: {} for {}", text("what"), text("sframe"), text("eh_frame"))
 }
 
-/// The program with frames of every sort.
+/// Compiles the program with frames of every kind.
 fn compile(machine: Machine, with: Option<&Binutils>, flags: &[&str], folder: &Path) -> Result<PathBuf, Missing> {
     let gcc = match machine {
         Machine::X86_64 if cfg!(target_arch = "x86_64") => "gcc".to_owned(),
@@ -225,7 +224,7 @@ fn go_with_cgo(folder: &Path) -> Result<PathBuf, Missing> {
     done(go, made)
 }
 
-/// The files that ours are promised of, and some more.
+/// The files that the promise for our tables covers, and some more.
 fn files(folder: &Path) -> Vec<(String, Result<PathBuf, Missing>)> {
     let mut files = Vec::new();
     let mut add = |name: &str, found: Result<PathBuf, Missing>| files.push((name.to_owned(), found));
@@ -284,7 +283,7 @@ fn built_tables(binary: &Path, folder: &Path, page: &mut String, broken: &mut Ve
     )
 }
 
-/// The line of a file whose tables we have built.
+/// The row of a file whose tables we have built.
 fn built_row(
     binary: &Path,
     name: &str,
@@ -336,7 +335,7 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// What a command prints, as a path.
+/// The output of a command, as a path.
 fn asked(program: &str, arguments: &[&str]) -> Result<PathBuf, Missing> {
     let finished = command::run(Command::new(program).args(arguments), LIMIT)?;
     Ok(PathBuf::from(finished.stdout.trim()))
@@ -346,7 +345,7 @@ fn which(program: &str) -> Result<PathBuf, Missing> {
     if program == "cc1plus" {
         return present(asked("gcc", &["-print-prog-name=cc1plus"])?);
     }
-    // What the distribution has, rather than somebody's wrapper.
+    // The distribution's program, not somebody's wrapper.
     in_one_of(&["/usr/bin", "/bin", "/usr/local/bin"], program)
 }
 

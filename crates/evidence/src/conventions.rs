@@ -1,9 +1,9 @@
-//! `cargo evidence arguments`: calling conventions at length.
+//! `cargo evidence arguments`: tests calling conventions at length.
 
 use std::env;
 use std::process::Command;
 
-/// Runs the test of calling conventions with so many signatures for each compiler.
+/// Runs the test of calling conventions with this many signatures per compiler.
 pub(crate) fn conventions(signatures: u32) -> Result<(), String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)

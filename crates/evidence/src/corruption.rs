@@ -1,7 +1,7 @@
-//! Whether the judge finds what is wrong: real stacks, damaged in known ways.
+//! Whether the judge finds errors: damages real stacks in known ways.
 //!
-//! A damaged stack that could have been, because the same two frames met in a real one, is not
-//! counted.
+//! A damaged stack that could have existed, because its frames are adjacent in a real one too, is
+//! not counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use rustc_hash::FxHashSet;
 use crate::judge::copies::Copies;
 use crate::judge::{Fit, Judge, program_frames};
 
-/// Distinct stacks that are damaged.
+/// The number of distinct stacks to damage.
 const STACKS: usize = 2_000;
 /// How often each is damaged in each way.
 const TIMES: u64 = 3;
@@ -29,18 +29,18 @@ pub enum Damage {
     Replace,
 }
 
-/// What became of the stacks damaged in one way.
+/// The judge's results for the stacks damaged in one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Damaged stacks.
     pub all: u64,
     /// Those that the judge calls wrong.
     pub found: u64,
-    /// The others, by what the judge takes the pair for that never met.
+    /// The others, by the judge's classification of the pair that never occurred.
     pub missed: BTreeMap<&'static str, u64>,
 }
 
-/// What became of all damaged stacks.
+/// The judge's results for all damaged stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Stacks that were wrong before they were damaged; they are left out.
@@ -69,7 +69,7 @@ impl fmt::Display for Outcome {
 /// Damages the stacks of a recording and has them judged.
 ///
 /// # Errors
-/// What is wrong with the recording, as text.
+/// The problem with the recording, as text.
 pub fn of(recording: &Path) -> Result<Outcome, String> {
     let unreadable = |error| format!("{}: {error}", recording.display());
     let mut reader = Reader::open(recording).map_err(unreadable)?;
@@ -83,7 +83,7 @@ pub fn of(recording: &Path) -> Result<Outcome, String> {
     while let Some(item) = reader.next().map_err(unreadable)? {
         match item {
             Item::Module(module) => laboratory.judge.module(&module),
-            // Addresses mean something in one process and one program only: the last one's.
+            // Addresses have a meaning in one process and one program only: the last one's.
             Item::Exec { pid, .. } => {
                 laboratory.judge.forget(pid);
                 laboratory.restart(pid);
@@ -99,7 +99,7 @@ pub fn of(recording: &Path) -> Result<Outcome, String> {
 struct Laboratory {
     judge: Judge,
     stacks: Vec<Vec<Frame>>,
-    /// Two frames that met.
+    /// Pairs of adjacent frames that occurred.
     known: FxHashSet<(u64, u64)>,
     pid: Option<u32>,
     outcome: Outcome,
@@ -130,7 +130,7 @@ impl Laboratory {
         }
     }
 
-    /// The function of the frame above, by its extent where there is one, and the return address.
+    /// The function of the frame above, by its extent if known, and the return address.
     fn key(&mut self, pid: u32, above: &Frame, below: &Frame) -> (u64, u64) {
         (self.judge.function_start(pid, above), below.address)
     }
@@ -160,7 +160,7 @@ impl Laboratory {
             self.known.contains(&key)
         };
         let all_met = stack.windows(2).all(met);
-        // What a signal or a kernel entry interrupted needs no call.
+        // A frame that a signal or a kernel entry interrupted needs no call.
         if all_met || stack.iter().skip(1).any(|frame| frame.kind != FrameKind::Ra) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Long measurements, which write the pages of evidence in `docs/`: `cargo evidence --help`.
 //!
 //! [`judge`] decides whether recorded stacks are wrong. It uses none of the project's tables, and
-//! of its readers only that of recordings.
+//! only the project's reader of recordings.
 
 mod additions;
 pub mod alternating;
@@ -45,7 +45,7 @@ enum Chosen {
         /// Print this many examples of each kind.
         #[arg(long, default_value_t = 5)]
         examples: usize,
-        /// Damage the stacks, and print how many of the damaged ones are found to be wrong.
+        /// Damage the stacks, and print how many damaged ones the judge finds to be wrong.
         #[arg(long)]
         corrupt: bool,
     },
@@ -77,22 +77,22 @@ enum Chosen {
     /// Step programs from their first instruction to their last, check the unwound chain against
     /// their calls, and write docs/precision.md.
     Precision {
-        /// Only these programs, by their names on the page, which is not written then.
+        /// Step only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
         /// Step this many instructions of each program and write no page.
         #[arg(long)]
         instructions: Option<u64>,
-        /// Only this machine; the page keeps what it says of the other.
+        /// Step only this machine; the page keeps its text about the other.
         #[arg(long, value_parser = precision::MACHINES)]
         only: Option<String>,
     },
     /// Take ten million backtraces in signal handlers of a program that does everything at once,
     /// and check each.
     Soak {
-        /// The number of backtraces.
+        /// Take this many backtraces [default: 10000000]
         #[arg(long)]
         samples: Option<u64>,
-        /// Samples a second of each thread [default: 10000]
+        /// Take this many samples per second of each thread [default: 10000]
         #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         rate: Option<u32>,
         /// Stop after this many seconds [default: 3600]
@@ -102,23 +102,23 @@ enum Chosen {
     /// Call functions of random signatures, made by each compiler for each CPU, and check where
     /// their arguments are.
     Arguments {
-        /// The number of signatures for each compiler.
+        /// Use this many signatures per compiler.
         #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
         signatures: u32,
     },
     /// Stop programs at many places, compare the arguments of stripped copies with gdb's, and write
     /// docs/args.md.
     ArgumentsTruth {
-        /// The number of places of each program; with fewer than the default, no page is written.
+        /// Stop each program at this many places; with fewer than the default, no page is written.
         #[arg(long, default_value_t = truth::PLACES, value_parser = clap::value_parser!(u32).range(1..))]
         places: u32,
-        /// Only these programs, by their names on the page, which is not written then.
+        /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
     /// Compare the types of whole programs with objdump's, measure their sizes, and write
     /// docs/types-size.md. Compiles for minutes the first time.
     Types {
-        /// Only these programs, by their names on the page, which is not written then.
+        /// Compare only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
 }
@@ -182,7 +182,7 @@ fn judge_recording(recording: &std::path::Path, examples: usize) -> Result<bool,
     Ok(judged.by_process.values().all(|v| v.wrong == 0 && v.false_ends == 0))
 }
 
-/// When and where something was measured, as a sentence.
+/// The date and the machine of a measurement, as a sentence.
 fn machine() -> String {
     let output = |program: &str, argument: &str| {
         let output = Command::new(program).arg(argument).output();

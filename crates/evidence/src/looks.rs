@@ -1,10 +1,10 @@
-//! `backtrail stack` beside gdb and eu-stack: the same threads, stopped in the same place, frame by
-//! frame.
+//! Compares `backtrail stack` with gdb and eu-stack: the same threads, stopped in the same place,
+//! frame by frame.
 //!
 //! A process is stopped (`SIGSTOP`) while all three look at it, so each sees the same stacks. No
-//! stack is believed because of who shows it: the judge says of each whether its return addresses
-//! follow calls that lead to the frame above. A frame is missing if another tool has it, and the
-//! judge finds nothing wrong with that tool's whole stack.
+//! tool is trusted: the judge decides for each stack whether its return addresses follow calls that
+//! lead to the frame above. A frame is missing if another tool has it, and the judge finds nothing
+//! wrong with that tool's whole stack.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -26,21 +26,21 @@ use crate::stacks::{Bench, MARK, is_there};
 /// No look takes longer.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What to do.
+/// Options of `cargo evidence looks`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Programs of the table, or numbers of processes that run already [default: all programs].
+    /// Programs of the table, or numbers of running processes [default: all programs].
     names: Vec<String>,
-    /// The command to compare [default: built, as it is shipped].
+    /// Compare this command [default: built, as it is shipped].
     #[arg(long)]
     backtrail: Option<PathBuf>,
-    /// Look so many times at each program.
+    /// Look at each program this many times.
     #[arg(long, default_value_t = 5)]
     looks: u32,
-    /// Also look at a core that gdb makes of the stopped process: its stacks must be the same.
+    /// Also look at a core of the stopped process, written by gdb: its stacks must be the same.
     #[arg(long)]
     core: bool,
-    /// Leave gdb out, which takes long for large programs.
+    /// Leave out gdb, which takes long for large programs.
     #[arg(long)]
     without_gdb: bool,
     /// Print this many examples of each kind.
@@ -68,15 +68,14 @@ type Stacks = BTreeMap<u32, Stack>;
 struct Against {
     threads: u64,
     same: u64,
-    /// Ours has all frames of theirs in their order, and more.
+    /// Our stack has all frames of theirs in order, and more.
     longer: u64,
-    /// Theirs has frames that ours has not, and the judge finds nothing wrong with the first of
-    /// them.
+    /// Theirs has frames that ours lacks, and the judge finds nothing wrong with the first of them.
     missing: u64,
     missing_frames: u64,
-    /// Theirs goes on behind a start routine.
+    /// Theirs continues after a start routine.
     beyond_start: u64,
-    /// The judge finds theirs wrong from where it is not ours.
+    /// The judge finds theirs wrong from the point where it differs from ours.
     theirs_wrong: u64,
 }
 
@@ -98,7 +97,7 @@ impl Outcome {
     }
 }
 
-/// Compares. Returns whether nothing is missing or wrong.
+/// Runs the comparison. Returns whether nothing is missing or wrong.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let backtrail = match &options.backtrail {
         Some(binary) => binary.clone(),
@@ -189,7 +188,7 @@ fn program(bench: &Bench<'_>, backtrail: &Path, options: &Options) -> Result<Out
     Ok(outcome)
 }
 
-/// A process that does not run as long as this is there.
+/// A process that is stopped until this is dropped.
 struct Stopped(u32);
 
 impl Stopped {
@@ -288,7 +287,7 @@ fn look(pid: u32, backtrail: &Path, options: &Options, outcome: &mut Outcome) ->
     Ok(())
 }
 
-/// What backtrail shows of a process or a core.
+/// The output of backtrail for a process or a core.
 fn own(backtrail: &Path, target: &OsStr) -> Result<Stacks, String> {
     let mut stack = Command::new(backtrail);
     stack.args(["stack", "--json"]).arg(target);
@@ -323,7 +322,7 @@ fn own(backtrail: &Path, target: &OsStr) -> Result<Stacks, String> {
     Ok(stacks)
 }
 
-/// Another tool's stack: what it takes for interrupted code it does not say.
+/// Another tool's stack, which does not say which frames it takes for interrupted code.
 fn plain(addresses: Vec<u64>) -> Stack {
     let frame = |(index, address)| Frame {
         kind: if index == 0 { FrameKind::Pc } else { FrameKind::Ra },
@@ -367,8 +366,8 @@ fn compare(
             against.beyond_start += 1;
             continue;
         }
-        // Their frames count up to the first that the judge does not believe; behind a signal they
-        // may be as they are.
+        // Their frames count up to the first that the judge rejects; after a signal they are
+        // accepted as they are.
         let fits = judge.fits(pid, &theirs.frames);
         let believed = fits
             .iter()

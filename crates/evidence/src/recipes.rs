@@ -1,20 +1,21 @@
-//! The programs that are recorded: where they come from, what is run, and whose samples count.
+//! The programs that are recorded: their sources, their commands, and the processes whose samples
+//! count.
 //!
-//! Scripts are run by `sh -e` in a folder of their own, with these variables: `P`, the sources
-//! beside this crate; `S`, for how many seconds; `PORT`, a port that nobody uses.
+//! `sh -e` runs the scripts, each in its own folder, with these variables: `P`, the sources beside
+//! this crate; `S`, the number of seconds; `PORT`, an unused port.
 
 /// A program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe {
-    /// What the table calls it.
+    /// Its name in the table.
     pub(crate) name: &'static str,
-    /// Commands and files without which it is skipped.
+    /// Commands and files that it requires; it is skipped without them.
     pub(crate) needs: &'static [&'static str],
     /// Names of the processes whose samples count.
     pub(crate) processes: &'static [&'static str],
-    /// Done once, not recorded.
+    /// The script that runs once, and is not recorded.
     pub(crate) prepare: &'static str,
-    /// What is recorded.
+    /// The recorded script.
     pub(crate) run: &'static str,
 }
 
@@ -34,7 +35,7 @@ const fn recipe(
     }
 }
 
-/// All of them.
+/// All programs.
 pub(crate) const RECIPES: &[Recipe] = &[
     // Code made at run time.
     recipe("node", &["node"], &["node"], "", "exec node $P/work.js $S"),

@@ -1,5 +1,5 @@
-//! `cargo evidence recording`: what recordings of real programs are like, beside those of perf, in
-//! one run.
+//! `cargo evidence recording`: measures recordings of real programs beside those of perf, in one
+//! run.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,16 +11,16 @@ use backtrail_testkit::workload::{self, Workload};
 use backtrail_testkit::{Missing, TempDir, command, perf, place, program, scratch, skip};
 
 const SECONDS: u32 = 20;
-/// Of the recording that comes first and makes the tables of all modules.
+/// The length of the first recording, which makes the tables of all modules.
 const FIRST_SECONDS: u32 = 2;
 const FREQUENCY: u32 = 997;
 
-/// What is promised; see the head of the table.
+/// The promised numbers; see the head of the table.
 const COMPLETE: f64 = 0.995;
 const BYTES: f64 = 36.0;
 const MICROSECONDS: f64 = 15.0;
 
-/// The program whose profile's size is promised.
+/// The program whose profile has a promised size.
 const COMPILER: &str = "g++";
 
 struct Row {
@@ -42,7 +42,7 @@ struct PerfRow {
     bytes: f64,
 }
 
-/// Records everything, prints the table, and writes it down where the recordings had their full
+/// Records everything, prints the table, and writes the page if the recordings had their full
 /// length.
 pub(crate) fn run(seconds: Option<u32>) -> Result<(), String> {
     perf::sampling_permitted().map_err(|missing| missing.to_string())?;
@@ -70,8 +70,8 @@ pub(crate) fn run(seconds: Option<u32>) -> Result<(), String> {
     }
 }
 
-/// Completeness is promised of the first programs, size and time of a compiler's profile; the other
-/// rows are there to be looked at.
+/// Completeness is promised for the first programs, size and time for a compiler's profile; the
+/// other rows are only informative.
 fn broken_promises(rows: &[Row]) -> Vec<String> {
     let mut broken = Vec::new();
     for row in rows.iter().filter(|row| row.promised) {

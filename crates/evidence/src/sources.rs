@@ -1,4 +1,4 @@
-//! Where stacks come from: recordings of ours, and profiles of samply.
+//! Sources of stacks: our recordings, and profiles of samply.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use crate::judge::{Judge, Verdict};
 
-/// What a recording holds, judged.
+/// The judged contents of a recording.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
     /// By the name of the process.
     pub(crate) by_process: BTreeMap<String, Verdict>,
     pub(crate) samples: u64,
     pub(crate) lost: u64,
-    /// Samples in which something was read after the moment of the sample.
+    /// Samples in which memory was read after the moment of the sample.
     pub(crate) late: u64,
     pub(crate) problems: Vec<String>,
 }
@@ -31,8 +31,8 @@ impl Names {
     }
 }
 
-/// Judges a recording of `backtrail record`. Only processes with these names are counted, or all if
-/// there are none.
+/// Judges a recording of `backtrail record`. If there are names, only processes with these names
+/// are counted.
 pub(crate) fn recording(trace: &Path, judge: &mut Judge, wanted: &[&str]) -> Result<Judged, String> {
     let mut reader = Reader::open(trace).map_err(|error| format!("{}: {error}", trace.display()))?;
     let mut judged = Judged::default();
@@ -66,7 +66,7 @@ pub(crate) fn recording(trace: &Path, judge: &mut Judge, wanted: &[&str]) -> Res
     Ok(judged)
 }
 
-/// Judges what samply makes of a file of samples: `profile` is what `samply import` writes.
+/// Judges samply's profile of a file of samples: `profile` is the output of `samply import`.
 pub(crate) fn samply(profile: &Path, judge: &mut Judge, wanted: &[&str]) -> Result<Judged, String> {
     let text = std::fs::read(profile).map_err(|error| format!("{}: {error}", profile.display()))?;
     let profile: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", profile.display()))?;
@@ -102,7 +102,7 @@ fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Where a library's first byte is put.
+/// The place of a library's first byte.
 fn place_of(index: u64) -> u64 {
     (index + 1) << 32
 }
@@ -136,7 +136,7 @@ impl SamplyThread<'_> {
             } else {
                 FrameKind::Ra
             };
-            // Of return addresses, samply keeps the byte before.
+            // For return addresses, samply stores the byte before.
             let address = address + u64::from(kind == FrameKind::Ra);
             frames.push(Frame { kind, address });
         }

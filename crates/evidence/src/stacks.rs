@@ -1,5 +1,5 @@
-//! The table of programs: each recorded by us and by others, and all stacks judged by the same
-//! judge.
+//! The table of programs: each is recorded by us and by others, and the same judge judges all
+//! stacks.
 
 mod page;
 
@@ -15,17 +15,17 @@ use crate::judge::{Judge, Verdict};
 use crate::recipes::{RECIPES, Recipe};
 use crate::sources::{self, Judged};
 
-/// Samples a second of each recorder.
+/// Samples per second of each recorder.
 const FREQUENCY: u32 = 997;
 /// No program takes longer.
 const LIMIT: Duration = Duration::from_secs(240);
-/// The variable by which processes of a run are known.
+/// The variable that marks the processes of a run.
 pub(crate) const MARK: &str = "BACKTRAIL_EVIDENCE";
 
-/// What to do.
+/// Options of `cargo evidence stacks`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only these programs; the page is not written then.
+    /// Record only these programs, and do not write the page.
     names: Vec<String>,
     /// List the programs and end.
     #[arg(long)]
@@ -39,10 +39,10 @@ pub(crate) struct Options {
     /// Record with Backtrail only.
     #[arg(long)]
     alone: bool,
-    /// The recorder [default: built, as it is shipped].
+    /// Use this recorder [default: built, as it is shipped].
     #[arg(long)]
     backtrail: Option<PathBuf>,
-    /// Seconds of each program.
+    /// Record each program for this many seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
     /// Print this many examples of each kind.
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     examples: usize,
 }
 
-/// Runs what was asked for. Returns whether no stack was wrong.
+/// Runs the selected steps. Returns whether no stack was wrong.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let wanted: Vec<&Recipe> = RECIPES
         .iter()
@@ -207,8 +207,8 @@ impl Bench<'_> {
         sources::recording(&trace, &mut Judge::new(copies), self.recipe.processes)
     }
 
-    /// perf's stacks, of all processes, complete by their names; and samply's of the same samples,
-    /// judged.
+    /// The stacks of perf for all processes, complete according to their names; and those of samply
+    /// from the same samples, judged.
     fn record_perf(&self, form: &str) -> Result<Vec<(String, Other)>, String> {
         let data = self.folder.join("perf.data");
         let mut record = perf_tool::record(&data, FREQUENCY, Some(form), &self.command());
@@ -242,7 +242,7 @@ impl Bench<'_> {
     }
 }
 
-/// What another recorder made of the same program.
+/// The results of another recorder for the same program.
 struct Other {
     samples: u64,
     /// In percent.
@@ -265,7 +265,7 @@ fn folder(name: &str) -> PathBuf {
     place::target().join("evidence").join(name)
 }
 
-/// A port for each program, so that one that has not ended does not disturb the next.
+/// A port for each program, so that one that is still running does not disturb the next.
 fn port(name: &str) -> u16 {
     let index = RECIPES.iter().position(|recipe| recipe.name == name).unwrap_or(0);
     28_300 + index as u16

@@ -1,5 +1,5 @@
-//! Whole programs: what `types show` says of every object beside objdump of each release, and how
-//! large linked types are beside those of GNU ld, DWARF and BTF.
+//! Whole programs: compares `types show` of every object with objdump of each release, and the
+//! sizes of linked types with those of GNU ld, DWARF and BTF.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,7 +9,7 @@ use std::process::Command;
 use backtrail_testkit::peers::{Binutils, CProgram, Compiler, Machine, Release};
 use backtrail_testkit::{TempDir, place, scratch};
 
-/// Runs the chore; `names` are those of some of the programs, and nothing is written then.
+/// Runs the comparison; with `names` only some of the programs, and nothing is written then.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
     let command = place::target().join("debug/backtrail");
     if !command.exists() {
@@ -101,7 +101,7 @@ impl Measured<'_> {
         self.folder.path().join(name)
     }
 
-    /// Lines that are the same in each release's text and in ours.
+    /// The number of lines that are equal in each release's text and in ours.
     fn shown(&self) -> Result<usize, String> {
         let files: Vec<&PathBuf> = self.program.objects.iter().chain([&self.program.linked]).collect();
         let mut lines = 0;
@@ -142,7 +142,7 @@ impl Measured<'_> {
         self.bytes(&section)
     }
 
-    /// What a verb of ours makes of the linked program, and of objects.
+    /// The output of one of our verbs for the linked program, and for objects.
     fn made(&self, verb: &[&str], objects: &[PathBuf]) -> Result<usize, String> {
         let section = self.path("ours.ctf");
         let mut command = Command::new(self.command);
@@ -151,7 +151,7 @@ impl Measured<'_> {
         self.bytes(&section)
     }
 
-    /// Of a section without the folders in it.
+    /// The size of a section without the folder names in it.
     fn bytes(&self, section: &Path) -> Result<usize, String> {
         let bytes = fs::read(section).map_err(|error| format!("{}: {error}", section.display()))?;
         let folder = self.program.linked.parent().ok_or("no folder")?.join("build");

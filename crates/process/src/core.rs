@@ -1,4 +1,4 @@
-//! Cores: what the notes and segments of an ELF core tell of a process.
+//! Cores: the process described by the notes and segments of an ELF core.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,14 +18,14 @@ mod auxv {
     pub(super) const SYSINFO_EHDR: u64 = 33;
 }
 
-/// The longest path that the kernel takes.
+/// The longest path that the kernel accepts.
 const LONGEST_PATH: usize = 4096;
-/// A chain of more loaded objects than this is a damaged one.
+/// A longer chain of loaded objects is damaged.
 const MOST_OBJECTS: usize = 1 << 16;
-/// So is a dynamic section of more entries.
+/// A dynamic section with more entries is damaged.
 const MOST_DYNAMIC: usize = 1 << 12;
 
-/// The process that the core is of.
+/// The process that the core describes.
 pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
     let pieces = core.loads.iter().map(|load| (load.start, Cow::Borrowed(load.bytes)));
     let process = core.process.as_ref();
@@ -63,11 +63,11 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
 }
 
 fn thread(core: &Core<'_>, index: usize, thread: &backtrail_elf::core::Thread) -> Thread {
-    // The kernel says of all threads that they had the signal of the first.
+    // The kernel reports the signal of the first thread for all threads.
     let is_the_firsts = index > 0 && core.signal == Some(u32::from(thread.signal));
     Thread {
         tid: thread.tid,
-        // Cores have no names of threads.
+        // Cores contain no thread names.
         name: None,
         signal: Some(u32::from(thread.signal)).filter(|&signal| signal != 0 && !is_the_firsts),
         registers: Ok(thread.registers),
@@ -86,8 +86,8 @@ fn mapping_of(load: &Load<'_>) -> Mapping {
     }
 }
 
-/// The ranges of files that `NT_FILE` tells, and the rest of the memory. gcore leaves out the
-/// memory of files that was not changed: whether such a range is code is not told then.
+/// The file ranges in `NT_FILE`, and the rest of the memory. gcore leaves out unchanged memory of
+/// files, so it is unknown whether such a range is code.
 fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
     let covering = |address: u64| {
         let index = core.loads.partition_point(|load| load.end <= address);
@@ -117,8 +117,8 @@ fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
     mappings
 }
 
-/// Without `NT_FILE`: what begins with an ELF header is a module, as long as its program headers
-/// say, and the dynamic linker's list of what it has loaded says its name.
+/// Without `NT_FILE`: an ELF header starts a module, whose length is in its program headers and
+/// whose name is in the dynamic linker's list of loaded objects.
 fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = core.loads.iter().map(mapping_of).collect();
     let mut names: Option<HashMap<u64, String>> = None;
@@ -160,8 +160,7 @@ fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping>
     if mappings.iter().any(is_unnamed) {
         let names = names.or_else(|| loaded_objects(core, snapshot)).unwrap_or_default();
         for mapping in mappings.iter_mut().filter(|mapping| is_unnamed(mapping)) {
-            // Of an object whose headers were left out this is all that is known: it begins where
-            // its bias says.
+            // For an object whose headers were left out, only its start is known, from its bias.
             if let Some(path) = names.get(&mapping.start).filter(|path| path.starts_with('/')) {
                 mapping.path.clone_from(path);
             }
@@ -170,8 +169,8 @@ fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping>
     mappings
 }
 
-/// qemu leaves out what was not changed, headers too. The executable's begin where its first
-/// segment does.
+/// qemu leaves out unchanged memory, headers included. The executable's headers begin where its
+/// first segment does.
 fn name_executable(core: &Core<'_>, snapshot: &Snapshot<'_>, mappings: &mut [Mapping]) {
     let Some(phdr) = core.auxiliary(auxv::PHDR) else {
         return;
@@ -186,7 +185,7 @@ fn name_executable(core: &Core<'_>, snapshot: &Snapshot<'_>, mappings: &mut [Map
     }
 }
 
-/// The path that the program was started by.
+/// The path that the program was started with.
 fn executable(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<String> {
     let told = core.auxiliary(auxv::EXECFN).and_then(|at| string(snapshot, at));
     let first_argument = || {
@@ -230,7 +229,7 @@ fn loaded_objects(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<HashMap<u6
 const PT_DYNAMIC: u32 = 2;
 const PT_PHDR: u32 = 6;
 
-/// Where the executable's dynamic section is, by its program headers in memory.
+/// The address of the executable's dynamic section, from its program headers in memory.
 fn dynamic_section(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
     const AT_PHNUM: u64 = 5;
     let mut memory = snapshot.memory();
@@ -256,7 +255,7 @@ fn dynamic_section(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
     Some(address_of(PT_DYNAMIC)?.wrapping_add(bias))
 }
 
-/// The same by its file: qemu leaves out what begins with a header and was not changed.
+/// The same from its file: qemu leaves out unchanged memory that begins with a header.
 fn dynamic_section_by_file(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
     let path = executable(core, snapshot)?;
     let file = MappedFile::open(Path::new(&path)).ok()?;

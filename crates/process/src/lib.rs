@@ -1,4 +1,4 @@
-//! Where registers and memory come from: perf samples, live processes, cores.
+//! Sources of registers and memory: perf samples, live processes, cores.
 //!
 //! Every system call that Rust's standard library and `rustix` do not offer safely is in [`sys`];
 //! nothing else here is unsafe.

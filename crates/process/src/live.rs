@@ -1,15 +1,15 @@
-//! Live processes: all threads are stopped, their registers and the used part of their stacks
-//! copied, and let go again.
+//! Live processes: stops all threads, copies their registers and the used part of their stacks, and
+//! lets them go again.
 //!
-//! Everything happens on a thread of its own that ends when it is done. The kernel lets go whatever
-//! that thread traced, threads too that had not stopped in time, and also where it, or the whole
-//! program, is killed. A signal that arrived meanwhile is delivered, and a process that was stopped
-//! already (`SIGSTOP`) stays so.
+//! Everything happens on a separate thread that ends when it is done. The kernel then releases
+//! whatever that thread traced, including threads that had not stopped in time, and even if the
+//! thread or the whole program is killed. A signal that arrived meanwhile is delivered, and a
+//! process that was already stopped (`SIGSTOP`) stays stopped.
 //!
-//! Threads that wait are stopped and copied first, those that run last, and these go on first. A
-//! thread that has stopped stays where it is, so there is a moment at which all stand still and
-//! every copy is what it was then; but those that run have stood still only for as long as they
-//! take themselves, however many others there are.
+//! Waiting threads are stopped and copied first, running ones last, and the running ones continue
+//! first. A stopped thread stays where it is, so there is a moment at which all threads stand still
+//! and every copy is their state at that moment; but running threads are stopped only for the time
+//! that they need themselves, however many others there are.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -28,29 +28,28 @@ use crate::snapshot::{Mapping, NotStopped, Pieces, Snapshot, Thread};
 use crate::sys::ptrace::{self, Progress};
 use crate::sys::{self};
 
-/// How long a thread in uninterruptible sleep is waited for: the others stand still meanwhile.
+/// How long to wait for a thread in uninterruptible sleep: the others stand still meanwhile.
 const UNINTERRUPTIBLE_WAIT: Duration = Duration::from_millis(5);
-/// How long any other thread is waited for. It needs a CPU to stop, and there may be many that want
-/// one.
+/// How long to wait for any other thread. It needs a CPU to stop, and many others may want one.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
-/// New threads may begin while others are stopped; a process that makes them faster than this many
-/// looks is left as it is.
+/// New threads may start while others are stopped; a process that creates them faster than this
+/// many looks is left as it is.
 const MOST_ROUNDS: usize = 100;
 
-/// Bytes of each stack that are copied first, so that a deep one doesn't take the room of all
+/// Bytes of each stack that are copied first, so that a deep one does not take the room of all
 /// others.
 const FIRST_COPY: u64 = 64 << 10;
-/// The most that is copied of one stack. What lies deeper is read afterwards.
+/// The most that is copied of one stack. Deeper parts are read afterwards.
 const LONGEST_COPY: u64 = 8 << 20;
 /// The most that is copied of all stacks beyond their first part.
 const MOST_COPIED: u64 = 64 << 20;
 
-/// Why a process could not be looked at.
+/// Why a process could not be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// There is no such process.
     Gone,
-    /// It is the process that looks.
+    /// It is the calling process.
     Own,
     /// It has ended, and nobody has waited for it.
     Zombie,
@@ -73,7 +72,7 @@ pub enum Reason {
     OtherUser(u32),
     /// `kernel.yama.ptrace_scope` has this value.
     PtraceScope(u32),
-    /// None of these, or not to be seen from here: it has more capabilities, can't be dumped, or a
+    /// None of these, or not visible from here: it has more capabilities, is not dumpable, or a
     /// security module refuses.
     Unknown,
 }
@@ -112,17 +111,17 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.release.take();
         if let Some(tracer) = self.tracer.take() {
-            // It does nothing any more that could fail.
+            // The thread does nothing any more that could fail.
             let _ = tracer.join();
         }
     }
 }
 
-/// Looks at a process, by its number or that of one of its threads, and lets it go, unless it shall
-/// be held.
+/// Captures a process, given by its number or that of one of its threads, and lets it continue
+/// unless `hold` is set.
 ///
 /// # Errors
-/// Where there is no such process, or it may not be traced, or has no stack.
+/// If there is no such process, or it may not be traced, or has no stack.
 pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>), Error> {
     let pid = process_of(pid)?;
     let (told, answer) = mpsc::channel();
@@ -138,7 +137,7 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
     let copied = answer.recv().map_err(|_| Error::System(0))?;
     let held = match (hold, copied.is_ok()) {
         (true, true) => Some(held),
-        // Waits for the thread's end: then everything is let go.
+        // Waits for the thread's end, which releases everything.
         _ => {
             drop(held);
             None
@@ -147,12 +146,12 @@ pub fn capture(pid: u32, hold: bool) -> Result<(Snapshot<'static>, Option<Hold>)
     Ok((copied?.into_snapshot(pid, held.is_some()), held))
 }
 
-/// A process of which one thread stands still by itself and tells its registers: one that waits in
-/// the handler of a crash. Nothing is stopped, and nothing copied: its memory is read when it is
-/// asked for.
+/// Captures a process in which one thread stands still by itself and passes on its registers: one
+/// that waits in the handler of a crash. Nothing is stopped or copied: memory is read on demand.
 ///
 /// # Errors
-/// Where there is no such process, or its mappings may not be read.
+/// If there is no such process, or its mappings may not be read. Where there is no such process, or
+/// its mappings may not be read.
 pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'static>, Error> {
     let copied = Copied {
         reader: tid,
@@ -179,7 +178,7 @@ fn process_of(pid: u32) -> Result<u32, Error> {
     Ok(process)
 }
 
-/// `/proc` does not show other users' processes everywhere (`hidepid`).
+/// Distinguishes processes that `/proc` hides, because they are another user's (`hidepid`).
 fn unseen(pid: u32) -> Error {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     match pid.map(rustix::process::test_kill_process) {
@@ -208,7 +207,7 @@ struct CopiedThread {
 }
 
 impl Copied {
-    /// All that needs not be done while the process stands still.
+    /// The work that can wait until the process runs again.
     fn into_snapshot(self, pid: u32, is_held: bool) -> Snapshot<'static> {
         let stacks = self.stacks.into_iter().map(|(start, bytes)| (start, Cow::Owned(bytes)));
         let threads = self.threads.into_iter().map(|thread| Thread {
@@ -258,7 +257,7 @@ fn trace(pid: u32, hold: bool, told: &Sender<Result<Copied, Error>>, released: &
     };
     let copied = tracer.stop_and_copy();
     if hold && copied.is_ok() {
-        // Whoever asked has gone if this fails; then nobody holds it either.
+        // If this fails, the caller has gone; then nobody holds the process either.
         let _ = told.send(copied);
         let _ = released.recv();
         tracer.let_go();
@@ -270,14 +269,14 @@ fn trace(pid: u32, hold: bool, told: &Sender<Result<Copied, Error>>, released: &
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Seized, and runs on.
+    /// Seized, and still running.
     Seized,
     /// Asked to stop.
     Asked,
     Stopped {
         signal: Option<i32>,
     },
-    /// Not waited for any longer.
+    /// No longer waited for.
     GivenUp(NotStopped),
     Ended,
 }
@@ -285,7 +284,7 @@ enum State {
 struct Tracee {
     tid: i32,
     name: Option<String>,
-    /// Whether it ran, or wanted to, when it was seized.
+    /// Whether it ran, or was ready to run, when it was seized.
     runs: bool,
     state: State,
     is_copied: bool,
@@ -296,19 +295,19 @@ struct Tracer {
     threads: Vec<Tracee>,
     known: HashSet<i32>,
     copied: Copied,
-    /// Bytes that may still be copied of what lies deeper in stacks.
+    /// Bytes that may still be copied from deeper parts of stacks.
     left: u64,
 }
 
 impl Tracer {
     fn stop_and_copy(&mut self) -> Result<Copied, Error> {
-        // Where the stacks end hardly ever changes; so this is read while the process still runs.
+        // The ends of stacks hardly ever change, so this is read while the process still runs.
         self.copied.reader = living_thread(self.pid);
         let before = proc::maps(self.copied.reader).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => Error::NotPermitted(missing_permission(self.pid)),
             _ => Error::Gone,
         })?;
-        // Seizing doesn't stop: all threads stop close together afterwards.
+        // Seizing does not stop a thread: all threads stop close together afterwards.
         self.seize_new(false)?;
         self.stop(|thread| !thread.runs);
         self.copy_new(&before)?;
@@ -335,8 +334,7 @@ impl Tracer {
         Ok(std::mem::take(&mut self.copied))
     }
 
-    /// Whether the process has no other threads than those that are known: they are as many as the
-    /// kernel counts.
+    /// Whether all threads of the process are known: as many as the kernel counts.
     fn are_all(&self) -> bool {
         let alive = self.threads.iter().filter(|thread| thread.state != State::Ended);
         proc::thread_count(self.pid) == Some(alive.count())
@@ -371,8 +369,8 @@ impl Tracer {
             }
         }
         match refused {
-            // A thread that has ended is left out; so is the first one, which stays as a zombie for
-            // the others.
+            // A thread that has ended is left out; so is the first one, which remains as a zombie
+            // for the others.
             Some((tid, error)) if self.threads.is_empty() => Err(self.why(tid, &error)),
             _ => Ok(()),
         }
@@ -390,7 +388,7 @@ impl Tracer {
         Error::NotPermitted(missing_permission(self.pid))
     }
 
-    /// Stops these of the threads that run on.
+    /// Stops those of the running threads that `which` selects.
     fn stop(&mut self, which: impl Fn(&Tracee) -> bool) {
         let chosen = self
             .threads
@@ -409,7 +407,7 @@ impl Tracer {
         self.threads.iter_mut().filter(|thread| thread.state == State::Asked)
     }
 
-    /// Waits until every thread that was asked has stopped, ended, or is not worth waiting for.
+    /// Waits until every interrupted thread has stopped, has ended, or is not worth waiting for.
     fn wait(&mut self) {
         let begin = Instant::now();
         let mut pause = Duration::from_micros(20);
@@ -482,8 +480,8 @@ impl Tracer {
         Ok(())
     }
 
-    /// The used part of each stack from this thread on: from the red zone to the end of its
-    /// mapping, the first part of all before more of any.
+    /// Copies the used part of each stack from this thread on: from the red zone to the end of its
+    /// mapping, the first part of all stacks before more of any.
     fn copy_stacks(&mut self, first: usize, maps: &[MapsEntry]) {
         let arch = Arch::native();
         let mut stacks = Vec::with_capacity(self.copied.threads.len() - first);
@@ -509,7 +507,7 @@ impl Tracer {
         self.copied.stacks.append(&mut stacks);
     }
 
-    /// As much as can be read.
+    /// Copies as much as can be read.
     fn copy(&self, start: u64, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         let read = sys::read_process(self.copied.reader as i32, start, &mut bytes).unwrap_or(0);
@@ -517,8 +515,8 @@ impl Tracer {
         bytes
     }
 
-    /// Lets every stopped thread go, those first that have something to do. Those that were not
-    /// waited for go when this thread ends.
+    /// Lets every stopped thread go, busy ones first. Those that were not waited for are released
+    /// when this thread ends.
     fn let_go(&mut self) {
         self.threads.sort_by_key(|thread| !thread.runs);
         for thread in self.threads.drain(..) {
@@ -530,7 +528,7 @@ impl Tracer {
     }
 }
 
-/// The first thread, or another if that has ended before them and is kept for them as a zombie,
+/// The first thread, or another if the first one has ended before them and remains as a zombie,
 /// without memory.
 fn living_thread(pid: u32) -> u32 {
     let has_ended = |tid: u32| matches!(proc::thread_state(pid, tid), None | Some('Z' | 'X'));
@@ -547,7 +545,7 @@ fn mapping_end(maps: &[MapsEntry], address: u64) -> Option<u64> {
     maps.get(index).filter(|map| map.start <= address).map(|map| map.end)
 }
 
-/// Why the kernel may have said `EPERM` (ptrace(2), "Ptrace access mode checking").
+/// Why the kernel may have returned `EPERM` (ptrace(2), "Ptrace access mode checking").
 fn missing_permission(pid: u32) -> Reason {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     if let Some(by) = proc::status_field(&status, "TracerPid").filter(|&by| by != 0) {

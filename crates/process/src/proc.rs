@@ -1,4 +1,4 @@
-//! What `/proc` and `/sys` tell.
+//! Reads `/proc` and `/sys`.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read as _};
@@ -10,7 +10,7 @@ use std::str::FromStr;
 pub struct MapsEntry {
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last.
     pub end: u64,
     /// Whether it may be written to.
     pub writable: bool,
@@ -20,9 +20,9 @@ pub struct MapsEntry {
     pub file_offset: u64,
     /// Device, major and minor.
     pub device: (u32, u32),
-    /// Inode; 0 where it is no file.
+    /// Inode; 0 if there is no file.
     pub inode: u64,
-    /// Path, empty for anonymous memory; ` (deleted)` behind it where the file has gone.
+    /// Path, empty for anonymous memory; ends in ` (deleted)` if the file is gone.
     pub path: String,
 }
 
@@ -31,20 +31,20 @@ pub fn maps(pid: u32) -> io::Result<Vec<MapsEntry>> {
     Ok(maps_of(&maps_text(pid)?))
 }
 
-/// `/proc/PID/maps` as it is, for who has no time to make sense of it now.
+/// The raw text of `/proc/PID/maps`, for callers that have no time to parse it now.
 pub fn maps_text(pid: u32) -> io::Result<Vec<u8>> {
     fs::read(format!("/proc/{pid}/maps"))
 }
 
-/// The mappings that the text of `/proc/PID/maps` tells.
+/// Parses the text of `/proc/PID/maps`.
 pub fn maps_of(text: &[u8]) -> Vec<MapsEntry> {
-    // Paths may hold any byte but a zero.
+    // Paths may contain any byte but zero.
     String::from_utf8_lossy(text).lines().filter_map(maps_entry).collect()
 }
 
-/// How the kernel names the page of code that it maps into every process.
+/// The kernel's name for the page of code that it maps into every process.
 pub const VDSO: &str = "[vdso]";
-/// What the kernel appends to the path of a file that has no name any more.
+/// The kernel's suffix for the path of a file that has no name any more.
 pub const DELETED: &str = " (deleted)";
 
 /// Whether the kernel's name of a mapping is a path; `//anon`, `[heap]`, `/memfd:…` (deleted by
@@ -53,7 +53,7 @@ pub fn is_file(path: &str) -> bool {
     path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/dev/zero")
 }
 
-/// A field of `/proc/PID/status` or `/proc/PID/task/TID/status`, as `Tgid`.
+/// A field of `/proc/PID/status` or `/proc/PID/task/TID/status`, such as `Tgid`.
 pub fn status_field(status: &str, name: &str) -> Option<u32> {
     let line = status
         .lines()
@@ -61,14 +61,14 @@ pub fn status_field(status: &str, name: &str) -> Option<u32> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// The state of a thread as `ps` shows it (`R`, `S`, `D`, `T`, `t`, `Z`, `X`, …); `None` where
-/// there is no such thread.
+/// The state of a thread as `ps` shows it (`R`, `S`, `D`, `T`, `t`, `Z`, `X`, …); `None` if there
+/// is no such thread.
 pub fn thread_state(pid: u32, tid: u32) -> Option<char> {
     thread_stat(pid, tid).map(|(_, state)| state)
 }
 
-/// A file that is one line, in one read and one that finds its end: what asks for its length first
-/// and is told 0 needs eight calls.
+/// Reads a one-line file in two reads, one of which finds its end. Asking for the length first,
+/// which `/proc` reports as 0, takes eight calls.
 fn line(path: &str) -> io::Result<Vec<u8>> {
     const LONGEST: usize = 4096;
     let mut line = Vec::with_capacity(LONGEST);
@@ -76,16 +76,16 @@ fn line(path: &str) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// The name of a thread and its state, which the kernel tells in one file.
+/// The name and the state of a thread, which the kernel reports in one file.
 pub fn thread_stat(pid: u32, tid: u32) -> Option<(String, char)> {
-    // A name may be any bytes.
+    // A name may contain any bytes.
     let stat = line(&format!("/proc/{pid}/task/{tid}/stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
     let name = stat.get(stat.find('(')? + 1..stat.rfind(')')?)?;
     Some((name.to_owned(), stat_field(&stat, 0)?.chars().next()?))
 }
 
-/// How many threads a process has, those included that have ended and are still there.
+/// The number of threads of a process, including those that have ended and are still there.
 pub fn thread_count(pid: u32) -> Option<usize> {
     let status = fs::read(format!("/proc/{pid}/status")).ok()?;
     status_field(&String::from_utf8_lossy(&status), "Threads")?
@@ -101,7 +101,7 @@ pub fn is_kernel_thread(pid: u32) -> bool {
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// A field of `stat` by its place behind the name, which may hold spaces and brackets itself.
+/// A field of `stat` by its index after the name, which may contain spaces and brackets itself.
 fn stat_field(stat: &str, index: usize) -> Option<&str> {
     stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace().nth(index)
 }
@@ -128,7 +128,7 @@ fn maps_entry(line: &str) -> Option<MapsEntry> {
     })
 }
 
-/// The threads of a process, in no order.
+/// The threads of a process, in any order.
 pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
     let mut threads = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -145,9 +145,9 @@ pub fn thread_name(pid: u32, tid: u32) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
 }
 
-/// The ways to a file that is mapped into a process, the surest first: by its mapping, which works
-/// for deleted files too but needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`; by its path as the
-/// process sees it; by its path as we do.
+/// The paths to a file that is mapped into a process, the most reliable first: by its mapping,
+/// which works for deleted files too but needs `CAP_CHECKPOINT_RESTORE` or `CAP_SYS_ADMIN`; by its
+/// path as the process sees it; by its path as we see it.
 pub fn mapped_file(pid: u32, start: u64, end: u64, path: &str) -> [PathBuf; 3] {
     [
         format!("/proc/{pid}/map_files/{start:x}-{end:x}").into(),
@@ -156,11 +156,11 @@ pub fn mapped_file(pid: u32, start: u64, end: u64, path: &str) -> [PathBuf; 3] {
     ]
 }
 
-/// Lines of `/proc/kallsyms` among which the kernel's first symbol is found; x86-64 has some
-/// hundred of per-CPU data before it.
+/// The lines of `/proc/kallsyms` to search for the kernel's first symbol; x86-64 has several
+/// hundred lines of per-CPU data before it.
 const FIRST_SYMBOLS: usize = 4096;
 
-/// Where the kernel's code begins; `None` where we may not know (sysctl `kernel.kptr_restrict`).
+/// The start of the kernel's code; `None` if we may not know it (sysctl `kernel.kptr_restrict`).
 pub fn kernel_start() -> Option<u64> {
     let kallsyms = BufReader::new(File::open("/proc/kallsyms").ok()?);
     let symbols = kallsyms.lines().take(FIRST_SYMBOLS).map_while(Result::ok);

@@ -1,5 +1,5 @@
-//! A process at one moment, wherever it comes from: its threads' registers, what it has mapped,
-//! pieces of its memory.
+//! A process at one moment, from any source: the registers of its threads, its mappings, and pieces
+//! of its memory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,26 +17,27 @@ pub struct Snapshot<'a> {
     pub arch: &'static Arch,
     /// Its byte order.
     pub endian: Endian,
-    /// The process's number; 0 where it is not told.
+    /// The process number; 0 if unknown.
     pub pid: u32,
-    /// One of its threads that has not ended, through which its memory is read: the first one may
-    /// be gone, and with it `/proc/PID/maps`. Without meaning in a core.
+    /// A thread that has not ended, through which the memory is read: the first thread may be gone,
+    /// and `/proc/PID/maps` with it. Meaningless for a core.
     pub reader: u32,
-    /// The program's name, as the kernel cuts it off.
+    /// The program's name, as truncated by the kernel.
     pub name: String,
-    /// The path of the executable, where it is known.
+    /// The path of the executable, if known.
     pub executable: Option<String>,
-    /// The signal that it died with.
+    /// The signal that killed it.
     pub signal: Option<u32>,
-    /// What is mapped, by rising address.
+    /// Its mappings, by ascending address.
     pub mappings: Vec<Mapping>,
     /// The threads.
     pub threads: Vec<Thread>,
     /// Copied memory.
     pub pieces: Pieces<'a>,
-    /// Whether the process is there, and the rest of its memory can be read from it as it is now.
+    /// Whether the process still exists, so that the rest of its memory can be read in its current
+    /// state.
     pub is_live: bool,
-    /// Whether it stands still until this is dropped, so that what it has now is what it had then.
+    /// Whether it is held until this is dropped, so that its memory is still what it was.
     pub is_held: bool,
 }
 
@@ -45,7 +46,7 @@ pub struct Snapshot<'a> {
 pub struct Mapping {
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last.
     pub end: u64,
     /// Whether it may be written to.
     pub writable: bool,
@@ -53,15 +54,14 @@ pub struct Mapping {
     pub executable: bool,
     /// Offset of the first byte in the file, in bytes.
     pub file_offset: u64,
-    /// Inode of the file; 0 where it is no file, or not told.
+    /// Inode of the file; 0 if there is no file, or if unknown.
     pub inode: u64,
-    /// Path, empty for anonymous memory; ` (deleted)` behind it where the file had gone.
+    /// Path, empty for anonymous memory; ends in ` (deleted)` if the file was gone.
     pub path: String,
 }
 
 impl Mapping {
-    /// Whether what is mapped stays as it is: nobody writes to it here, and it is a file that a
-    /// path leads to.
+    /// Whether the contents stay the same: nobody can write here, and a path leads to the file.
     pub fn is_constant(&self) -> bool {
         self.inode != 0 && !self.writable && !self.path.starts_with("/memfd:")
     }
@@ -72,15 +72,15 @@ impl Mapping {
 pub struct Thread {
     /// Its number.
     pub tid: u32,
-    /// Its name, where it is told.
+    /// Its name, if known.
     pub name: Option<String>,
-    /// The signal that it had stopped or died with.
+    /// The signal that stopped or killed it.
     pub signal: Option<u32>,
     /// Its registers.
     pub registers: Result<Registers, NotStopped>,
 }
 
-/// Why a thread's registers are not known.
+/// Why a thread's registers are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotStopped {
     /// It is in uninterruptible sleep.
@@ -92,19 +92,19 @@ pub enum NotStopped {
 /// Pieces of memory by address.
 #[derive(Debug, Default)]
 pub struct Pieces<'a> {
-    /// By rising address.
+    /// By ascending address.
     pieces: Vec<(u64, Cow<'a, [u8]>)>,
 }
 
 impl<'a> Pieces<'a> {
-    /// These pieces: the address of each one's first byte, and its bytes.
+    /// From pairs of an address and the bytes there.
     pub fn new(mut pieces: Vec<(u64, Cow<'a, [u8]>)>) -> Pieces<'a> {
         pieces.retain(|(_, bytes)| !bytes.is_empty());
         pieces.sort_by_key(|(start, _)| *start);
         Pieces { pieces }
     }
 
-    /// The bytes from `address` to the end of their piece; `None` where there is none.
+    /// The bytes from `address` to the end of their piece; `None` if no piece contains it.
     pub fn at(&self, address: u64) -> Option<&[u8]> {
         let index = self.pieces.partition_point(|(start, _)| *start <= address);
         let (start, bytes) = self.pieces.get(index.checked_sub(1)?)?;
@@ -112,8 +112,7 @@ impl<'a> Pieces<'a> {
         bytes.get(offset..).filter(|bytes| !bytes.is_empty())
     }
 
-    /// Copies bytes from `address` on, across pieces that lie side by side, and returns how many
-    /// there were.
+    /// Copies bytes from `address` on, across adjacent pieces, and returns how many there were.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
@@ -129,7 +128,7 @@ impl<'a> Pieces<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Memory alone, of a process of which nothing else is known.
+    /// Memory alone, without anything else about the process.
     pub fn of_memory(arch: &'static Arch, endian: Endian, pieces: Pieces<'a>) -> Snapshot<'a> {
         Snapshot {
             arch,
@@ -147,15 +146,15 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The mapping that holds `address`.
+    /// The mapping that contains `address`.
     pub fn mapping(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Copies bytes from `address` on and returns how many came. What is not in the pieces is read
-    /// from the process as it is now, if it is there: who asks for more than code has to hold
-    /// it.
+    /// Copies bytes from `address` on, and returns how many were read. Bytes outside the pieces are
+    /// read from the process in its current state, if it exists: to read anything but code, the
+    /// caller has to hold it.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = self.pieces.read(address, buffer);
         if self.is_live && done < buffer.len() {
@@ -176,19 +175,19 @@ impl<'a> Snapshot<'a> {
 }
 
 const PAGE: u64 = 4096;
-/// Pages that are kept: who needs more goes on, but forgets.
+/// The most pages in the cache; a reader that needs more continues, but the cache is emptied.
 const MOST_PAGES: usize = 4096;
 
-/// Pages of memory, of which each is read once: a system call costs more than a page.
+/// Pages of memory, each read once: a system call costs more than copying a page.
 #[derive(Debug, Default)]
 pub struct Pages {
-    /// What is there of each, by its address.
+    /// The readable bytes of each page, by its address.
     pages: HashMap<u64, Vec<u8>>,
 }
 
 impl Pages {
-    /// The bytes from `address` to the end of its page, as far as they are there. `read` copies
-    /// memory from an address on, and returns how many bytes came.
+    /// The bytes from `address` to the end of its page, as far as they can be read. `read` copies
+    /// memory from an address on, and returns how many bytes it copied.
     pub fn at(&mut self, address: u64, read: impl FnOnce(u64, &mut [u8]) -> usize) -> &[u8] {
         let page = address & !(PAGE - 1);
         if self.pages.len() >= MOST_PAGES && !self.pages.contains_key(&page) {
@@ -208,19 +207,19 @@ impl Pages {
 #[derive(Debug)]
 pub struct SnapshotMemory<'s> {
     snapshot: &'s Snapshot<'s>,
-    /// Of the running process.
+    /// Pages of the running process.
     pages: Pages,
     lacked: bool,
 }
 
 impl SnapshotMemory<'_> {
-    /// Whether a word was asked for that was not copied, of a process that runs on: what it has
-    /// there now may not be what it had then.
+    /// Whether a word was requested that was not copied, from a process that has continued: its
+    /// value now may not be its value then.
     pub fn lacked(&self) -> bool {
         self.lacked
     }
 
-    /// Whether what is at an address now was there at the snapshot's moment.
+    /// Whether the value at an address is still that of the snapshot's moment.
     fn is_as_it_was(&self, address: u64) -> bool {
         self.snapshot.is_held || self.snapshot.mapping(address).is_some_and(Mapping::is_constant)
     }

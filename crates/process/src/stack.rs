@@ -1,9 +1,9 @@
 //! The stack of a sampled thread, as it was at the moment of the sample.
 //!
-//! The copy that comes with a sample is all that is known of that moment: the process has run on
-//! since, and what its memory holds later belongs to another stack. The kernel copies without page
-//! faults, so the copy ends at the first page that is not present; [`touch`] makes such pages
-//! present, for the samples that follow.
+//! The copy that comes with a sample is the only record of that moment: the process has continued
+//! since, and its memory holds another stack later. The kernel copies without page faults, so the
+//! copy ends at the first page that is not present; [`touch`] makes such pages present for later
+//! samples.
 
 use std::ops::Range;
 
@@ -12,16 +12,16 @@ use backtrail_unwind::Memory;
 use crate::proc::{self, MapsEntry};
 use crate::sys;
 
-/// The copy of a stack that came with a sample, and what is proved to lie beyond it.
+/// The copy of a stack that came with a sample, and the memory beyond it that is proved unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct SampledStack<'a> {
     /// Address of the copy's first byte: the stack pointer.
     start: u64,
     copy: &'a [u8],
     beyond: Option<Beyond<'a>>,
-    /// What is known of frames further outside.
+    /// Memory of frames further outside.
     outer: Option<Beyond<'a>>,
-    /// [`Beyond::anchor`], or what is no word's address.
+    /// [`Beyond::anchor`], or a value that is not the address of any word.
     anchor: u64,
     is_anchored: bool,
     is_outer_anchored: bool,
@@ -29,11 +29,11 @@ pub struct SampledStack<'a> {
 }
 
 /// Memory of a stack that was read before the sample, under a
-/// [`Watchpoint`](crate::watchpoint::Watchpoint) that was not met until after it.
+/// [`Watchpoint`](crate::watchpoint::Watchpoint) that was not hit until after the sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Beyond<'a> {
-    /// The watched word. A frame that keeps something there at the time of the sample has kept it
-    /// since before the memory was read, and so has every frame outside it.
+    /// The watched word. A frame that has data there at the time of the sample has had it since
+    /// before the memory was read, and so has every frame outside it.
     pub anchor: u64,
     /// Address of the first byte.
     pub start: u64,
@@ -42,7 +42,7 @@ pub struct Beyond<'a> {
 }
 
 impl<'a> SampledStack<'a> {
-    /// A copy of the bytes from `start` on.
+    /// Uses a copy of the bytes from `start` on.
     pub fn new(start: u64, copy: &'a [u8], beyond: Option<Beyond<'a>>) -> Self {
         SampledStack {
             start,
@@ -56,13 +56,13 @@ impl<'a> SampledStack<'a> {
         }
     }
 
-    /// The same with memory beyond what is known already: a frame that has kept the outer anchor's
-    /// word has done so as long as the frames inside it have kept theirs.
+    /// Adds memory beyond the memory already known: a frame that has kept the outer anchor's word
+    /// has kept it for as long as the frames inside it have kept theirs.
     pub fn with_outer(self, outer: Option<Beyond<'a>>) -> Self {
         SampledStack { outer, ..self }
     }
 
-    /// Whether anything was read that is not in the copy.
+    /// Whether any word was read that is not in the copy.
     pub fn was_read_apart(&self) -> bool {
         self.was_used
     }
@@ -103,15 +103,15 @@ fn word_in(bytes: &[u8], start: u64, address: u64) -> Option<u64> {
     Some(u64::from_ne_bytes(*word))
 }
 
-/// The private memory without a file that holds `address` in a process: a stack, as far as anybody
-/// can say from outside.
+/// The private anonymous mapping that contains `address` in a process: a stack, as far as can be
+/// seen from outside.
 pub fn mapping_of_stack(pid: u32, address: u64) -> Option<Range<u64>> {
     let map = map_at(pid, address).filter(|map| map.inode == 0)?;
     Some(map.start..map.end)
 }
 
-/// The same if it is the stack that the thread was made with: no other thread ever runs on that
-/// one, as it may on the stacks that programs make for fibres.
+/// The same, if it is the stack that the thread was created with: no other thread ever runs on that
+/// one, unlike on the stacks that programs make for fibres.
 pub fn mapping_of_own_stack(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     const MAIN_STACK: &str = "[stack]";
     let map = map_at(pid, address)?;
@@ -128,14 +128,14 @@ fn map_at(pid: u32, address: u64) -> Option<MapsEntry> {
     maps.into_iter().find(|map| (map.start..map.end).contains(&address))
 }
 
-/// Makes the pages of a range present that never were, by reading a byte of each. They cost no
+/// Makes pages of a range present that were never touched, by reading a byte of each. They cost no
 /// memory: untouched pages all share one page of zeroes.
 pub fn touch(pid: u32, range: Range<u64>) {
     sys::touch_pages(pid as i32, range);
 }
 
-/// The same for so many bytes below a stack pointer, as far as there is memory: what the thread
-/// calls next will lie there.
+/// The same for `bytes` bytes below a stack pointer, as far as there is memory: the thread's next
+/// calls will use them.
 pub fn touch_below(pid: u32, sp: u64, bytes: u64) {
     let pages = bytes / rustix::param::page_size() as u64;
     sys::touch_pages_below(pid as i32, sp, usize::try_from(pages).unwrap_or(0));
@@ -224,7 +224,7 @@ mod tests {
     fn pages_below_become_present() {
         const PAGES: usize = 20;
         let len = PAGES * rustix::param::page_size();
-        // Large zeroed vectors are mapped, and no page of theirs was ever touched.
+        // Large zeroed vectors are mapped, and none of their pages has been touched.
         let memory = vec![0_u8; 64 * len];
         let end = memory.as_ptr().addr() as u64 + memory.len() as u64;
         let present = || {
@@ -240,7 +240,7 @@ mod tests {
         let before = present();
         touch_below(std::process::id(), end, len as u64);
         assert!(present() >= before + PAGES as u64 - 2, "{before} {}", present());
-        // Where there is nothing, nothing happens.
+        // On unmapped memory, nothing happens.
         touch_below(std::process::id(), 0x1000, 1 << 20);
     }
 

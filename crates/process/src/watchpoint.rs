@@ -1,8 +1,8 @@
 //! Words of a thread's stack that are watched by a debug register of the CPU.
 //!
-//! Each time that the thread writes there, the kernel copies the stack from the stack pointer on,
-//! at that moment: after a call has pushed its return address to the watched word, the copy has
-//! every frame outside it.
+//! On every write to the word, the kernel copies the stack from the stack pointer on, at that
+//! moment: after a call has pushed its return address to the watched word, the copy contains every
+//! frame outside it.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,22 +14,22 @@ use backtrail_wire::{Bytes, Endian};
 use crate::perf::monotonic_ns;
 use crate::sys::{self, Ring};
 
-/// Bytes of a watchpoint's ring. Where it may not be locked into memory, nothing is known after the
+/// Bytes of a watchpoint's ring. If it may not be locked into memory, nothing is known after the
 /// first write.
 const RING_BYTES: usize = 512 << 10;
-/// Writes that the thread is stopped for without being asked again, so that one that writes there
-/// all the time is not held up.
+/// Writes that the thread stops for before it must be asked again, so that a thread that writes
+/// there all the time is not slowed down.
 const WRITES: u64 = 32;
-/// The shortest time between two times that it is asked for [`WRITES`] more, in nanoseconds.
+/// The shortest time between two requests for [`WRITES`] more, in nanoseconds.
 const PAUSE: u64 = 8_000_000;
 
-/// Tells when a thread has written to a word, and what its stack was then.
+/// Reports when a thread has written to a word, and what its stack was at that moment.
 #[derive(Debug)]
 pub struct Watchpoint {
     event: File,
     ring: Option<Ring>,
     scratch: Vec<u8>,
-    /// Writes that were told of, and those after which the event ends.
+    /// Writes reported so far, and the count after which the event ends.
     seen: u64,
     granted: u64,
     granted_at: u64,
@@ -47,13 +47,13 @@ pub struct Write<'a> {
 }
 
 impl Watchpoint {
-    /// Watches the word at `address` of thread `tid` from now on. Each write brings up to so many
-    /// bytes of the stack, a multiple of 8 below 64 KiB; with 0, only whether there was one is
-    /// known.
+    /// Watches the word at `address` of thread `tid` from now on. Each write brings up to
+    /// `stack_bytes` bytes of the stack, a multiple of 8 below 64 KiB; with 0, only the fact of a
+    /// write is known.
     ///
     /// # Errors
-    /// Where `address` is no word's, the CPU has no debug register left, or the thread may not be
-    /// watched.
+    /// If `address` is not that of a word, the CPU has no debug register left, or the thread may
+    /// not be watched.
     pub fn new(tid: u32, address: u64, stack_bytes: u32) -> io::Result<Watchpoint> {
         let open = |bytes| sys::open_watchpoint(tid as i32, address, stack_pointer_mask(), bytes);
         let mut event = open(stack_bytes)?;
@@ -77,11 +77,11 @@ impl Watchpoint {
         })
     }
 
-    /// Tells `visit` of the writes up to `time` that it was not told of yet. Returns up to when
-    /// there was no other one; `None` where that can't be known any more.
+    /// Passes the writes up to `time` that were not reported yet to `visit`. Returns the time until
+    /// which there was no other write; `None` if that can no longer be known.
     pub fn follow(&mut self, time: u64, mut visit: impl FnMut(Write<'_>)) -> Option<u64> {
         let now = monotonic_ns();
-        // Counted first: what is written from now on comes on top.
+        // Counted first: later writes are additional.
         let count = self.count()?;
         if count == self.seen {
             return Some(now);
@@ -105,8 +105,8 @@ impl Watchpoint {
         (self.seen >= count).then_some(now)
     }
 
-    /// Lets the thread stop for more writes, if these are wanted and most of those before are used
-    /// up. Returns whether all writes are still seen.
+    /// Lets the thread stop for more writes, if they are wanted and most of the earlier ones are
+    /// used up. Returns whether all writes are still seen.
     pub fn go_on(&mut self) -> bool {
         let now = monotonic_ns();
         if self.ring.is_none() || self.seen + WRITES / 2 < self.granted || now < self.granted_at.saturating_add(PAUSE) {
@@ -116,7 +116,7 @@ impl Watchpoint {
         self.granted_at = now;
         self.granted = self.seen + WRITES;
         let asked = sys::enable_for(&self.event, self.granted - before);
-        // Had it ended before it was asked, writes may be missing.
+        // If the event had ended before the request, writes may be missing.
         asked.is_ok() && self.count().is_some_and(|count| count < before)
     }
 
@@ -139,8 +139,8 @@ fn map_ring(event: OwnedFd) -> io::Result<Ring> {
     Ring::map(event, RING_BYTES / rustix::param::page_size())
 }
 
-/// A record of the kernel: its header, the time, the stack pointer, and the copy. `None` if it is
-/// of another kind, as one that says that records were lost.
+/// Decodes a record of the kernel: its header, the time, the stack pointer, and the copy. `None`
+/// for other kinds of records, such as one that says that records were lost.
 fn decode(record: &[u8]) -> Option<Write<'_>> {
     const SAMPLE: u32 = 9;
     const HEADER: usize = 8;
@@ -171,7 +171,7 @@ mod tests {
     fn own(word: &AtomicU64, bytes: u32) -> Option<Watchpoint> {
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let watch = Watchpoint::new(tid, word.as_ptr().addr() as u64, bytes);
-        // Some machines have no debug registers to give, and some containers no events.
+        // Some machines have no debug registers available, and some containers no events.
         if watch.is_err() {
             println!("SKIPPED: no hardware watchpoint is to be had here");
         }

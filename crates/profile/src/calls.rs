@@ -1,4 +1,4 @@
-//! What functions were called with, of recordings of their calls.
+//! The arguments of functions, in recordings of their calls.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,18 +10,18 @@ use rustc_hash::FxHashMap;
 use crate::modules::File;
 use crate::symbolize::{LocationId, Symbolizer};
 
-/// Calls of functions in each place of a file that are told apart by what was passed. A function
-/// that is called with another address each time has one for every call.
+/// The most distinct calls per function start. A function called with a different address each time
+/// has one for every call.
 const MOST_DIFFERENT: usize = 1 << 16;
 
 /// An argument as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CallArgument {
-    /// Its name; empty where it has none.
+    /// Its name; empty if it has none.
     pub name: Arc<str>,
-    /// Its type, where that is known.
+    /// Its type, if known.
     pub type_name: Option<Arc<str>>,
-    /// Its value; `None` where it is not known.
+    /// Its value; `None` if unknown.
     pub value: Option<String>,
 }
 
@@ -32,15 +32,15 @@ pub struct CallCount {
     pub function: String,
     /// Short name of its module.
     pub module: String,
-    /// What it was called with, as far as known; empty before
+    /// Its arguments, as far as known; empty before
     /// [`Report::explain_calls`](crate::Report::explain_calls).
     pub arguments: Vec<CallArgument>,
-    /// How many there were.
+    /// The number of these calls.
     pub count: u64,
     pub(crate) recorded: Option<Recorded>,
 }
 
-/// `function (name=value, ...)`; `...` is also what is not known.
+/// `function (name=value, ...)`; `...` also replaces unknown values.
 impl fmt::Display for CallCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.function)?;
@@ -56,35 +56,36 @@ impl fmt::Display for CallCount {
     }
 }
 
-/// A function's call as it was recorded.
+/// A recorded call of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recorded {
     /// The function's file.
     pub file: File,
-    /// Where its first byte was mapped.
+    /// The address that its first byte was mapped at.
     pub base: u64,
     /// The address of the call's first instruction.
     pub address: u64,
-    /// What the general registers were that pass arguments, in the order of the calling convention.
+    /// The values of the general registers that pass arguments, in the order of the calling
+    /// convention.
     pub passed: Vec<u64>,
 }
 
-/// Calls by where their function begins: what is there, and its address in a process.
+/// Calls by the start of their function: its location, and its address in a process.
 #[derive(Debug, Default)]
 pub(crate) struct Calls(FxHashMap<(LocationId, u64), OfFunction>);
 
 #[derive(Debug)]
 struct OfFunction {
-    /// The file that it is in, and where that was mapped.
+    /// The file that contains it, and where that was mapped.
     place: Option<(File, u64)>,
-    /// By what was passed.
+    /// By the values passed.
     counts: FxHashMap<Box<[u64]>, u64>,
-    /// Those that were too many to be told apart.
+    /// Calls that were too many to be distinguished.
     others: u64,
 }
 
 impl Calls {
-    /// Counts a sample, if it is a call; `leaf` is where its function begins.
+    /// Counts a sample if it is a call; `leaf` is the start of its function.
     pub(crate) fn add(&mut self, sample: &Sample<'_>, leaf: LocationId, symbolizer: &Symbolizer) {
         let (Some(frame), false) = (sample.frames.first(), sample.passed.is_empty()) else {
             return;
@@ -107,14 +108,14 @@ impl Calls {
         }
     }
 
-    /// All of them, in no order.
+    /// All calls, in any order.
     pub(crate) fn into_counts(self, symbolizer: &Symbolizer) -> Vec<CallCount> {
         let mut all = Vec::new();
         for ((leaf, address), of_function) in self.0 {
             let location = symbolizer.location(leaf);
             let mut push = |count, recorded| {
                 all.push(CallCount {
-                    // The outermost is the one that has the entry.
+                    // The outermost call is the one with the entry.
                     function: location
                         .calls
                         .last()
@@ -146,8 +147,8 @@ impl Calls {
 /// Finds the arguments of calls of functions of a file that was mapped at an address.
 pub(crate) type Explain<'f> = dyn FnMut(&File, u64, &[&Recorded]) -> Vec<Vec<CallArgument>> + 'f;
 
-/// Gives calls their arguments, puts those with the same ones together, and the most frequent
-/// first.
+/// Gives calls their arguments, merges those with the same ones, and sorts them by descending
+/// count.
 pub(crate) fn explain(calls: &mut Vec<CallCount>, explain: &mut Explain<'_>) {
     let mut by_file: HashMap<(&File, u64), Vec<(usize, &Recorded)>> = HashMap::new();
     for (index, call) in calls.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
 /// Longest name that is shown, in bytes. Template arguments can repeat themselves exponentially;
-/// nobody reads names near this long, and a name that is cut ends in `…`.
+/// nobody reads names near this long. A truncated name ends in `…`.
 pub const MAX_NAME_LENGTH: usize = 8 << 10;
 
 /// The name without mangling: Rust (legacy without its hash, and v0) and C++ (Itanium ABI, with
@@ -51,8 +51,8 @@ struct Bounded {
 }
 
 impl Bounded {
-    /// The text that `write` makes; `None` where it fails for another reason than length, or makes
-    /// none.
+    /// The text that `write` produces; `None` if it fails for another reason than length, or writes
+    /// nothing.
     fn write(write: impl FnOnce(&mut Bounded) -> fmt::Result) -> Option<String> {
         let mut out = Bounded::default();
         let result = write(&mut out);

@@ -1,4 +1,4 @@
-//! Where functions begin in files, by their names.
+//! Finds the starts of functions in files, by name.
 
 use std::fmt;
 use std::io;
@@ -14,12 +14,12 @@ use crate::demangle::demangle;
 pub enum EntryError {
     /// The file can't be read.
     Io(io::Error),
-    /// It is no ELF file, or a damaged one.
+    /// It is not an ELF file, or a damaged one.
     Elf(backtrail_elf::Error),
-    /// It has no function of this name.
+    /// It has no function with this name.
     NoFunction(String),
-    /// Programs have the implementation chosen that suits the CPU (`STT_GNU_IFUNC`), and call that
-    /// one.
+    /// It only chooses the implementation that suits the CPU (`STT_GNU_IFUNC`), and programs call
+    /// that one.
     Indirect(String),
 }
 
@@ -39,12 +39,12 @@ impl fmt::Display for EntryError {
 
 impl std::error::Error for EntryError {}
 
-/// Offsets in the file at `path` of the first instructions of the functions with this name, as the
-/// file has it or without mangling, there with its parameters or not; also of its copies that the
-/// compiler made for some callers (`.constprop.0`, `.isra.0`).
+/// File offsets of the first instructions of the functions with this name in the file at `path`.
+/// The name may be mangled as in the file, or demangled with or without parameters; copies that the
+/// compiler made for some callers (`.constprop.0`, `.isra.0`) match too.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is no such function.
 pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
     let file = MappedFile::open(path).map_err(EntryError::Io)?;
     let image = Image::parse(file.bytes()).map_err(EntryError::Elf)?;
@@ -68,7 +68,7 @@ pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
     }
 }
 
-/// Whether this is the name of the function or of a whole copy of it.
+/// Whether this is the name of the function or of a complete copy of it.
 fn is_copy(name: &str, function: &str) -> bool {
     name.strip_prefix(function)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(".constprop.") || rest.starts_with(".isra."))

@@ -4,23 +4,23 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-/// What a frame of the tree is, for those who draw it.
+/// The kind of a frame of the tree, for drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LabelKind {
     /// A function of a program.
     Function,
     /// A function of the kernel.
     Kernel,
-    /// No function: a process, a thread, a remark in brackets.
+    /// Not a function: a process, a thread, a remark in brackets.
     Marker,
 }
 
 /// The text of a frame in the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
-    /// The text: no semicolon, no control character, no space at either end, never empty, and
-    /// nothing at its end that could be taken for a count. So folded stacks can be written as
-    /// they are.
+    /// The text: without semicolons, control characters, or spaces at either end, never empty, and
+    /// without an ending that could be taken for a count. So folded stacks can be written without
+    /// escaping.
     pub text: String,
     /// What it is.
     pub kind: LabelKind,
@@ -33,8 +33,8 @@ pub struct LabelId(u32);
 /// A tree of calls: the outermost at the root, with the samples that ended in each.
 ///
 /// It takes memory per distinct path, not per sample. Deep recursion with many call sites has more
-/// paths than any memory has room for, so there is a limit: what does not fit is counted where its
-/// path leaves the tree, under [`LEFT_OUT`].
+/// paths than fit into any memory, so there is a limit: frames that do not fit are counted where
+/// their path leaves the tree, under [`LEFT_OUT`].
 #[derive(Debug)]
 pub struct Tree {
     labels: Vec<Label>,
@@ -54,7 +54,7 @@ struct Node {
     samples: u64,
 }
 
-/// The frame that stands for those that had no room in the tree.
+/// The frame that represents the frames that did not fit into the tree.
 pub const LEFT_OUT: &str = "[frames left out]";
 
 /// About 150 MB of tree. A recording of an hour of usual programs has some 100,000 paths.
@@ -89,7 +89,7 @@ impl Tree {
         tree
     }
 
-    /// The label with this text, after what could not stand in a folded stack is replaced.
+    /// The label with this text, after replacing everything that may not occur in a folded stack.
     pub fn label(&mut self, text: &str, kind: LabelKind) -> LabelId {
         let label = Label {
             text: escape(text),
@@ -109,7 +109,7 @@ impl Tree {
         &self.labels[id.0 as usize]
     }
 
-    /// Counts a stack, the outermost frame first.
+    /// Counts a stack, outermost frame first.
     pub fn add(&mut self, path: impl IntoIterator<Item = LabelId>, samples: u64) {
         let mut at = ROOT;
         for label in path {
@@ -140,12 +140,12 @@ impl Tree {
         child
     }
 
-    /// How many samples have frames that had no room.
+    /// The number of samples with frames that did not fit.
     pub fn cut_samples(&self) -> u64 {
         self.cut
     }
 
-    /// How many frames the tree has.
+    /// The number of frames in the tree.
     pub fn len(&self) -> usize {
         self.nodes.len() - 1
     }
@@ -155,11 +155,12 @@ impl Tree {
         self.len() == 0
     }
 
-    /// Calls `visit` with every path on which at least one sample ended, the outermost frame first,
-    /// and their number. The order is that of the labels' texts, outermost first.
+    /// Calls `visit` with every path on which at least one sample ended, outermost frame first, and
+    /// the number of these samples. The paths are ordered by the texts of their labels, outermost
+    /// first.
     ///
     /// A call of fewer than `min_total` samples is not entered: its samples count for its caller.
-    /// With 0 every path comes as it was counted.
+    /// With 0 every path is passed as it was counted.
     pub fn for_each_path<E>(
         &self,
         min_total: u64,
@@ -173,7 +174,7 @@ impl Tree {
         }
         let children = Children::of(self);
         let mut path = Vec::new();
-        // Node and its depth; a stack of our own, because recursion in a program may be deeper than
+        // Node and its depth; an explicit stack, because recursion in a program may be deeper than
         // ours could be.
         let mut pending = vec![(ROOT, 0)];
         while let Some((node, depth)) = pending.pop() {
@@ -193,7 +194,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The least `min_total` with which [`Tree::for_each_path`] enters at most `frames` calls.
+    /// The smallest `min_total` with which [`Tree::for_each_path`] enters at most `frames` calls.
     pub(crate) fn min_total_for(&self, frames: usize) -> u64 {
         let mut totals = self.totals().split_off(1);
         if totals.len() <= frames {
@@ -216,7 +217,7 @@ impl Tree {
 
 /// The children of all nodes, in the order of their labels.
 struct Children {
-    /// Where each node's children begin in `nodes`; one more at the end.
+    /// The start of each node's children in `nodes`; one more entry at the end.
     starts: Vec<usize>,
     nodes: Vec<u32>,
 }
@@ -253,7 +254,7 @@ impl Children {
     }
 }
 
-/// Replaces what has a meaning in folded stacks, and what XML can't hold.
+/// Replaces characters that have a meaning in folded stacks, and those that XML cannot contain.
 fn escape(text: &str) -> String {
     let mut escaped: String = text
         .trim()

@@ -1,8 +1,8 @@
-//! Reads a trace, gives its addresses names, and makes reports of it. It never samples.
+//! Reads a trace, names its addresses, and makes reports of it. It never samples.
 //!
-//! [`Profile`] takes a recording's items in the order of time; [`Profile::finish`] gives the
-//! [`Report`], which writes itself as a table, as folded stacks, as a flame graph or as JSON.
-//! [`Symbolizer`] is the part that names addresses, for those who have stacks of their own.
+//! [`Profile`] takes a recording's items in time order; [`Profile::finish`] returns the [`Report`],
+//! which can be written as a table, as folded stacks, as a flame graph or as JSON. [`Symbolizer`]
+//! is the part that names addresses, for callers with stacks of their own.
 //!
 //! ```
 //! use backtrail_profile::{Options, Profile, TableOptions};

@@ -1,4 +1,4 @@
-//! Which file lies at an address of a process, over the time of the recording.
+//! The file at an address of a process, over the time of the recording.
 
 use std::collections::HashMap;
 
@@ -10,14 +10,14 @@ use crate::ranges::RangeMap;
 /// A mapped file, whichever process it is mapped into.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct File {
-    /// Path, as the process saw it; `[vdso]` and the like for what is no file.
+    /// Path, as the process saw it; `[vdso]` and the like if it is not a file.
     pub path: String,
-    /// Build id; empty where it has none.
+    /// Build id; empty if it has none.
     pub build_id: Vec<u8>,
 }
 
 impl File {
-    /// The file that a recorded module is a mapping of.
+    /// The file that a recorded module maps.
     pub fn of(module: &Module) -> File {
         File {
             path: module.path.clone(),
@@ -25,7 +25,7 @@ impl File {
         }
     }
 
-    /// What reports call it: the path's last component.
+    /// Its name in reports: the path's last component.
     pub fn display_name(&self) -> &str {
         let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
         match path.rsplit('/').next() {
@@ -35,8 +35,8 @@ impl File {
         }
     }
 
-    /// Whether the path cannot be a file's that holds code from a linker: memory that programs fill
-    /// themselves, and what the kernel provides under a name in brackets.
+    /// Whether the path cannot be that of a file with linked code: memory that programs fill
+    /// themselves, and code that the kernel provides under a name in brackets.
     pub fn is_anonymous(&self) -> bool {
         const PREFIXES: [&str; 6] = ["//anon", "[", "/memfd:", "/dev/zero", "/SYSV", "anon_inode:"];
         self.path.is_empty() || PREFIXES.iter().any(|prefix| self.path.starts_with(prefix))
@@ -47,10 +47,10 @@ impl File {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileId(pub(crate) u32);
 
-/// A file at a place.
+/// A mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// Where its first byte lies.
+    /// The address of its first byte.
     pub(crate) base: u64,
     /// Whether addresses count from there; those of a fixed-position executable are the file's own.
     pub(crate) relative: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Mapping {
     pub(crate) file: FileId,
 }
 
-/// All files of a recording, and where each process has them now.
+/// All files of a recording, and their current mappings in each process.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     files: Vec<File>,
@@ -68,8 +68,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    /// Maps a module, in place of what it overlaps. What lies at kernel addresses is there for
-    /// every process.
+    /// Maps a module, replacing what it overlaps. Kernel addresses are mapped in every process.
     pub(crate) fn map(&mut self, module: &Module) {
         let mapping = Mapping {
             base: module.base,
@@ -85,14 +84,14 @@ impl Modules {
         space.insert(addresses.start, addresses.end, mapping);
     }
 
-    /// The process started another program: nothing of it is mapped any more.
+    /// The process started another program: its mappings are gone.
     pub(crate) fn clear(&mut self, pid: u32) {
         if let Some(space) = self.processes.get_mut(&pid) {
             space.clear();
         }
     }
 
-    /// What lies at the address of the process.
+    /// The mapping at an address of the process.
     pub(crate) fn find(&self, pid: u32, address: u64) -> Option<Mapping> {
         let space = if is_kernel_address(address) {
             &self.kernel

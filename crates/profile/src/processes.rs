@@ -8,16 +8,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::modules::File;
 
-/// What processes and threads are called now.
+/// The current names of processes and threads.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    /// By thread; a process is called as its first thread, whose number is the process's.
+    /// By thread; a process has the name of its first thread, whose number is the process's.
     names: FxHashMap<u32, String>,
-    /// What a process that nobody named is called: its first file that is no library.
+    /// The name of a process without one: its first file that is not a library.
     first_files: FxHashMap<u32, String>,
-    /// What a process without either is called: the thread that was named first.
+    /// The name of a process that has neither: the thread that was named first.
     first_threads: FxHashMap<u32, u32>,
-    /// Processes that have ended, whose numbers may come again.
+    /// Processes that have ended, whose numbers may be reused.
     ended: FxHashSet<u32>,
 }
 
@@ -28,8 +28,8 @@ impl Processes {
         self.first_threads.entry(pid).or_insert(tid);
     }
 
-    /// A file was mapped: the first one of a program is the program. What is known of a process
-    /// that ran already is what its stacks reached into, libraries first.
+    /// A file was mapped: the first file of a new program is the program. For a process that was
+    /// already running, only the files that its stacks reached into are known, libraries first.
     pub(crate) fn mapped(&mut self, module: &Module) {
         if let Entry::Vacant(vacant) = self.first_files.entry(module.pid) {
             let file = File::of(module);
@@ -39,16 +39,16 @@ impl Processes {
         }
     }
 
-    /// The process runs another program now, whose name comes later.
+    /// The process now runs another program, whose name comes later.
     pub(crate) fn executed(&mut self, pid: u32) {
         self.first_files.remove(&pid);
         self.first_threads.remove(&pid);
     }
 
-    /// A process or thread began. Says whether it is a process with a number that another one had
+    /// A process or thread started. Returns whether it is a process whose number another one had
     /// before.
     pub(crate) fn forked(&mut self, pid: u32, tid: u32, parent: u32) -> bool {
-        // A thread is called as the one that made it, until it says otherwise.
+        // A thread has the name of its creator until it sets another.
         match self.names.get(&parent).cloned() {
             Some(name) => self.names.insert(tid, name),
             None => self.names.remove(&tid),
@@ -71,7 +71,7 @@ impl Processes {
         }
     }
 
-    /// What the process is called.
+    /// The name of the process.
     pub(crate) fn process_name(&self, pid: u32) -> Cow<'_, str> {
         let of_thread = || self.names.get(self.first_threads.get(&pid)?);
         let name = self.names.get(&pid).or_else(|| self.first_files.get(&pid));
@@ -81,7 +81,7 @@ impl Processes {
         }
     }
 
-    /// What the thread is called.
+    /// The name of the thread.
     pub(crate) fn thread_name(&self, pid: u32, tid: u32) -> Cow<'_, str> {
         match self.names.get(&tid) {
             Some(name) if !name.trim().is_empty() => name.into(),
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(processes.thread_name(5, 6), "[tid 6]");
     }
 
-    /// Of a process that ran before the recording, stacks may reach into libraries first, and its
+    /// In a process that ran before the recording, stacks may reach into libraries first, and its
     /// first thread may never run.
     #[test]
     fn a_process_is_not_called_after_a_library() {

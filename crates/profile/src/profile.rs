@@ -1,4 +1,4 @@
-//! From a recording's items to counts.
+//! Turns a recording's items into counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,21 +11,21 @@ use crate::processes::Processes;
 use crate::report::{FunctionCount, Report, SourceLine, Summary};
 use crate::symbolize::{LocationId, Origin, Symbolizer, SystemFiles};
 
-/// What stacks are put under.
+/// How stacks are grouped and named.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Each stack begins with the name of its process.
+    /// Put the name of its process at the root of each stack.
     pub process_root: bool,
-    /// Each stack begins with the name of its thread (after that of its process).
+    /// Put the name of its thread there too (after that of its process).
     pub thread_root: bool,
-    /// Stacks that end early are put under a frame that says why, `[incomplete: no_table]`: their
-    /// outermost frame is not where the program began. Those of which outer frames were read
-    /// later are put under `[read late]`.
+    /// Put incomplete stacks under a frame that says why, `[incomplete: no_table]`: their outermost
+    /// frame is not where the program began. Stacks whose outer frames were read later go under
+    /// `[read late]`.
     pub mark_incomplete: bool,
-    /// Nanoseconds that the recording's times are ahead of the monotonic clock, by which jitdumps
-    /// count.
+    /// Nanoseconds by which the recording's times are ahead of the monotonic clock, which jitdumps
+    /// use.
     pub clock_offset: u64,
-    /// Where to look for names that are in no module's file.
+    /// Where to look for names that are not in any module's file.
     pub system: SystemFiles,
 }
 
@@ -46,17 +46,17 @@ pub const STACK_LOST: &str = "[stack lost]";
 /// The frame above a stack whose outer frames were read from the running process after the sample
 /// was taken: they may be of another moment.
 pub const READ_LATE: &str = "[read late]";
-/// The frame that stands for frames that the recorder left out.
+/// The frame that represents frames left out by the recorder.
 pub const OMITTED: &str = "[frames omitted]";
-/// The frame of a sample without any.
+/// The frame of a sample without frames.
 pub const NO_STACK: &str = "[no stack]";
 
-/// Counts a recording: takes its items in the order of time, gives a [`Report`].
+/// Counts a recording: takes its items in time order, and returns a [`Report`].
 pub struct Profile {
     options: Options,
     processes: Processes,
     symbolizer: Symbolizer,
-    /// The location of an address in a process, as long as its modules stay as they are.
+    /// The location of an address in a process, valid until its modules change.
     located: FxHashMap<u32, FxHashMap<(FrameKind, u64), LocationId>>,
     functions: Functions,
     tree: Tree,
@@ -67,11 +67,11 @@ pub struct Profile {
     /// Samples by the location that ran.
     leaves: FxHashMap<LocationId, u64>,
     calls: Calls,
-    /// The path of the sample in work, kept for its memory.
+    /// The path of the current sample; its memory is reused.
     path: Vec<LabelId>,
 }
 
-/// Labels of frames that are no functions.
+/// Labels of frames that are not functions.
 #[derive(Debug)]
 struct Markers {
     lost: LabelId,
@@ -82,7 +82,7 @@ struct Markers {
 }
 
 impl Profile {
-    /// An empty one; names come from this machine's files.
+    /// Starts without items; names come from this machine's files.
     pub fn new(options: Options) -> Profile {
         let symbolizer = Symbolizer::new(options.system.clone());
         Self::with_symbolizer(options, symbolizer)
@@ -133,8 +133,7 @@ impl Profile {
             }
             Item::ThreadName(name) => self.processes.named(name.pid, name.tid, &name.name),
             Item::Fork { pid, tid, parent, .. } => {
-                // A process number that is used again must not show what the earlier process had
-                // mapped.
+                // A reused process number must not show the mappings of the earlier process.
                 if self.processes.forked(*pid, *tid, *parent) {
                     self.forget_modules(*pid);
                 }
@@ -150,7 +149,7 @@ impl Profile {
         }
     }
 
-    /// Counts, names and all. `trace_bytes`: how long the recording is on disk.
+    /// Counts, and looks up names. `trace_bytes` is the size of the recording on disk.
     pub fn finish(mut self, trace_bytes: u64) -> Report {
         self.summary.trace_bytes = trace_bytes;
         self.summary.stops = self
@@ -227,7 +226,7 @@ impl Profile {
         self.tree.add(self.path.iter().copied(), 1);
     }
 
-    /// Puts the calls of a frame on the path.
+    /// Adds the calls of a frame to the path.
     fn add_frame(&mut self, pid: u32, frame: &Frame, in_kernel: bool) -> Option<LocationId> {
         if frame.kind == FrameKind::Omitted {
             self.path.push(self.markers.omitted);
@@ -254,13 +253,13 @@ impl Profile {
     }
 }
 
-/// The functions that were met, with their counts.
+/// The functions seen so far, with their counts.
 #[derive(Debug, Default)]
 struct Functions {
     counts: Vec<Counted>,
     /// By module and name.
     numbers: HashMap<(String, String), usize>,
-    /// The calls of each location, by its number: where they are in `calls`.
+    /// The calls of each location, by its number: their range in `calls`.
     of_location: FxHashMap<LocationId, (usize, usize)>,
     /// Numbers of functions, the outermost call of each location first.
     calls: Vec<usize>,
@@ -269,9 +268,9 @@ struct Functions {
 #[derive(Debug)]
 struct Counted {
     label: LabelId,
-    /// Samples on whose stack it is, once each.
+    /// Samples with it on their stack, each counted once.
     total: u64,
-    /// The sample that was last counted in `total`, so that recursion does not count twice.
+    /// The last sample counted in `total`, so that recursion does not count twice.
     last_sample: u64,
 }
 
@@ -319,8 +318,8 @@ impl Functions {
         }
     }
 
-    /// The functions' counts; what ran itself comes from the samples of each location, whose
-    /// innermost call ran.
+    /// The functions' counts; their own samples come from the samples of each location, whose
+    /// innermost call was running.
     fn into_counts(self, leaves: &FxHashMap<LocationId, u64>, symbolizer: &Symbolizer) -> Vec<FunctionCount> {
         let mut own = vec![0; self.counts.len()];
         let mut lines: BTreeMap<(usize, &str, u32), u64> = BTreeMap::new();

@@ -1,9 +1,8 @@
-//! Address ranges of which a later one replaces what it overlaps.
+//! Address ranges in which a later range replaces what it overlaps.
 
 use std::collections::BTreeMap;
 
-/// Values by address range. Ranges never overlap: an insertion cuts or removes those that were
-/// there.
+/// Values by address range. Ranges never overlap: an insertion cuts or removes earlier ones.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMap<T> {
     /// First address to (address after the last, value).
@@ -19,7 +18,7 @@ impl<T> Default for RangeMap<T> {
 }
 
 impl<T: Copy> RangeMap<T> {
-    /// Gives `start..end` the value; of earlier ranges, what lies outside stays. An empty range
+    /// Gives `start..end` the value; the parts of earlier ranges outside it stay. An empty range
     /// changes nothing.
     pub(crate) fn insert(&mut self, start: u64, end: u64, value: T) {
         if start >= end {
@@ -42,7 +41,7 @@ impl<T: Copy> RangeMap<T> {
         self.ranges.insert(start, (end, value));
     }
 
-    /// The range that holds `address`: its first address and its value.
+    /// The range that contains `address`: its first address and its value.
     pub(crate) fn get(&self, address: u64) -> Option<(u64, T)> {
         let (&start, &(end, value)) = self.ranges.range(..=address).next_back()?;
         (address < end).then_some((start, value))
@@ -58,7 +57,7 @@ impl<T: Copy> RangeMap<T> {
 mod tests {
     use super::*;
 
-    /// What a byte-by-byte table would say, for ranges below 64.
+    /// Compares with a byte-by-byte table, for ranges below 64.
     fn check(insertions: &[(u64, u64)]) {
         let mut map = RangeMap::default();
         let mut bytes = [None; 64];

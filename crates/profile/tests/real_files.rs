@@ -75,7 +75,7 @@ fn compile(compiler: &str, flags: &[&str], source: &str, folder: &Path) -> Optio
 /// Address to size and names.
 type Functions = BTreeMap<u64, (u64, Vec<String>)>;
 
-/// Functions as `nm` tells them.
+/// Functions as `nm` prints them.
 fn functions(path: &Path, dynamic: bool) -> Option<Functions> {
     let mut command = Command::new("nm");
     command.args(["-S", "--defined-only"]);
@@ -358,7 +358,7 @@ fn compare_with_addr2line(program: &Path, functions: &Functions, count: u64) {
         if names.iter().any(|name| without_clone(&demangle(name)) == own.function) {
             outermost.function = own.function.clone();
         }
-        // Without debugging information addr2line tells the unit that the symbol table names
+        // Without debugging information addr2line prints the unit that the symbol table names
         // (STT_FILE).
         if outermost.line == 0 && own.file == "??" {
             outermost.file = own.file.clone();

@@ -2,8 +2,8 @@
 
 use std::cell::OnceCell;
 
-/// Owns byte strings and lends them for its own lifetime, so that tables can be parsed once and
-/// kept beside the modules they belong to. Grows by one entry for each distinct module.
+/// Owns byte strings and hands out borrows for its own lifetime, so that tables are parsed once and
+/// kept with their modules. Grows by one entry per distinct module.
 #[derive(Debug, Default)]
 pub(crate) struct Arena {
     head: OnceCell<Box<Node>>,
@@ -34,7 +34,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // One after the other: the derived drop would recurse once for each entry.
+        // Drops the entries in a loop: the derived drop would recurse once per entry.
         let mut next = self.head.take();
         while let Some(mut node) = next {
             next = node.next.take();

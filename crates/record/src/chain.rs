@@ -1,12 +1,12 @@
-//! Frames beyond the copy of a stack, by the chain of frame pointers that the kernel has followed
-//! at the moment of the sample.
+//! Frames beyond the copy of a stack, from the chain of frame pointers that the kernel followed at
+//! the moment of the sample.
 
 use backtrail_arch::Arch;
 use backtrail_recording::{Frame, FrameKind};
 use backtrail_unwind::{AddressKind, Link, Modules, RuleCache, Stop, link};
 
-/// Adds what `chain` knows beyond `frames`, which ended where the copy did. `None` if nothing shows
-/// where in the chain the frames end.
+/// Adds the frames of `chain` beyond `frames`, which ended where the copy did. `None` if nothing
+/// shows where in the chain the frames end.
 pub(crate) fn go_on(
     arch: &Arch,
     frames: &mut Vec<Frame>,
@@ -39,7 +39,7 @@ pub(crate) fn go_on(
             kind: FrameKind::Ra,
             address: next,
         };
-        // Where stacks are made by hand, nothing has called their outermost function's callee.
+        // On stacks made by hand, no call has led to the callee of the outermost function.
         if !modules.is_called(next, callee) && links(here) != Link::Outermost {
             return Some(Stop::NoCall);
         }
@@ -48,9 +48,9 @@ pub(crate) fn go_on(
     }
 }
 
-/// What of the chain follows the last of these frames. It is in the chain if its callee is linked
-/// into it, and is the one of both if neither has its address twice, or both are the same from the
-/// innermost frame on.
+/// The part of the chain that follows the last of these frames. The frame is in the chain if its
+/// callee is linked into it, and it is the same in both if its address is unique in each, or if
+/// both are equal from the innermost frame on.
 fn following<'c>(frames: &[Frame], chain: &'c [u64], links: &mut impl FnMut(Frame) -> Link) -> Option<&'c [u64]> {
     let count = frames.len();
     let are_same = chain.len() >= count

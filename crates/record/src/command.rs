@@ -1,4 +1,4 @@
-//! What is recorded: a command that is started for it, or processes that run already.
+//! The subject of a recording: a command started for it, or processes that already run.
 
 use std::env;
 use std::ffi::OsStr;
@@ -17,21 +17,20 @@ use crate::{Error, Target};
 
 /// The recorded programs, from the recorder's side.
 pub(crate) enum Subject {
-    /// A command of ours.
+    /// A command that we started.
     Command {
         child: Child,
         status: Option<ExitStatus>,
         /// Whether its file changes the user or the group.
         has_set_id: bool,
     },
-    /// Processes that are none of our business but for being watched: readable descriptors tell
-    /// that they have ended.
+    /// Processes that are only watched: their descriptors become readable when they end.
     Processes(Vec<OwnedFd>),
 }
 
 impl Subject {
     /// Starts the command, or finds the processes. Events that this thread has opened for its next
-    /// child begin to count when the command is executed.
+    /// child start to count when the command is executed.
     pub(crate) fn begin(target: &Target) -> Result<Subject, Error> {
         match target {
             Target::Command(words) => {
@@ -63,12 +62,13 @@ impl Subject {
         }
     }
 
-    /// Whether the command runs with other rights than its user's.
+    /// Whether the command runs with other privileges than its user's.
     pub(crate) fn has_set_id(&self) -> bool {
         matches!(self, Subject::Command { has_set_id: true, .. })
     }
 
-    /// Descriptors that become readable when a process ends. A command's end is told by SIGCHLD.
+    /// Descriptors that become readable when a process ends. The end of a command is reported by
+    /// SIGCHLD.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         match self {
             Subject::Command { .. } => [].iter(),
@@ -93,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// Hands a signal on to the command; processes that we only watch do not get it.
+    /// Forwards a signal to the command; processes that are only watched do not get it.
     pub(crate) fn forward(&self, number: i32) {
         if let Subject::Command {
             child, status: None, ..
@@ -106,7 +106,7 @@ impl Subject {
         }
     }
 
-    /// The command's exit status as a shell tells it, once it has ended; 0 without a command.
+    /// The command's exit status as a shell reports it, once it has ended; 0 without a command.
     pub(crate) fn exit_status(&self) -> i32 {
         match self {
             Subject::Command {

@@ -1,4 +1,4 @@
-//! What a trace says of the machine and the moment.
+//! The trace's description of the machine and the time.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use backtrail_recording::Environment;
 use rustix::system::uname;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Reads it.
+/// Reads the environment.
 pub(crate) fn read() -> io::Result<Environment> {
     let uname = uname();
     let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
@@ -18,7 +18,7 @@ pub(crate) fn read() -> io::Result<Environment> {
     trace_uuid[8] = trace_uuid[8] & 0x3f | 0x80;
     Ok(Environment {
         trace_uuid,
-        // The monotonic clock begins anew with every boot, so this is the clock's identity too.
+        // The monotonic clock restarts with every boot, so this also identifies the clock.
         boot_uuid: fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .ok()
             .as_deref()
@@ -32,7 +32,7 @@ pub(crate) fn read() -> io::Result<Environment> {
 
 /// Nanoseconds from the Unix epoch to the zero of the monotonic clock.
 fn clock_offset() -> u64 {
-    // The two clocks cannot be read at once: take the reading with the least time around it.
+    // The two clocks cannot be read at the same time: use the reading with the shortest interval.
     let readings = (0..8).map(|_| {
         let before = nanoseconds(clock_gettime(ClockId::Monotonic));
         let real = nanoseconds(clock_gettime(ClockId::Realtime));

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of a recording.
 
 use std::fmt;
 use std::io;
@@ -9,7 +9,7 @@ use backtrail_recording::{CreateError, WriteError, is_occupied};
 /// Why a recording did not begin.
 #[derive(Debug)]
 pub enum Error {
-    /// The kernel does not let us sample.
+    /// The kernel does not permit sampling.
     Sampling(OpenError),
     /// The command could not be started.
     Command {
@@ -20,7 +20,7 @@ pub enum Error {
     },
     /// The trace could not be created.
     Create(CreateError),
-    /// The machine does not tell what a trace has to say of it.
+    /// The machine does not provide the facts that a trace must contain.
     Environment(io::Error),
     /// The processes could not be watched.
     Processes(io::Error),
@@ -59,7 +59,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Why a recording ended before its time. What was recorded up to then can be read.
+/// Why a recording ended early. Everything recorded until then can be read.
 #[derive(Clone, Debug)]
 pub struct Incomplete {
     /// What could not be written, and why.

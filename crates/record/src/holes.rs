@@ -1,29 +1,29 @@
-//! Pages of stacks that were never touched: copies of stacks end there.
+//! Pages of stacks that were never touched, where copies of stacks end.
 //!
-//! A function with a large buffer of which little is used leaves such pages in the middle of its
-//! stack, for as long as its thread runs. The sample at hand can't be helped; those that follow
-//! can: the pages are made present from outside.
+//! A function that uses little of a large buffer leaves such pages in the middle of its stack, for
+//! as long as its thread runs. The current sample cannot be repaired, but later ones can: the pages
+//! are made present from outside.
 
 use std::ops::Range;
 
 use backtrail_process::stack::{mapping_of_stack, touch, touch_below};
 use rustc_hash::FxHashMap;
 
-/// Bytes below a copy's end that are looked at too: the thread will call further inwards.
+/// Bytes below a copy's end that are made present too: the thread will call further inwards.
 const INWARDS: u64 = 256 << 10;
-/// Threads that are remembered; with more, all are forgotten.
+/// The most threads to remember; with more, all are forgotten.
 const MOST_THREADS: usize = 1 << 12;
-/// Attempts for a thread without a pause, and then the first pause in nanoseconds, which doubles.
+/// Attempts per thread without a pause, and then the first pause in nanoseconds, which doubles.
 const QUICK_ATTEMPTS: u32 = 8;
 const FIRST_PAUSE: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 12;
 
-/// What is known of a thread's stack.
+/// The state of a thread's stack.
 #[derive(Debug, Default)]
 struct Stack {
     mapping: Range<u64>,
     attempts: u32,
-    /// When the next attempt may be made.
+    /// The time from which the next attempt may be made.
     next: u64,
 }
 
@@ -60,8 +60,8 @@ impl Holes {
         self.by_thread.entry(tid).or_default()
     }
 
-    /// Makes pages present that a thread will call into, when it is met first. Main threads' stacks
-    /// have no more at first.
+    /// Makes pages present that a new thread will call into. The stacks of main threads start with
+    /// no more than these.
     pub(crate) fn prepare(&mut self, pid: u32, tid: u32, sp: u64) {
         const MAIN: u64 = 64 << 10;
         if !self.by_thread.contains_key(&tid) {
@@ -75,8 +75,8 @@ impl Holes {
         self.by_thread.remove(&tid);
     }
 
-    /// Makes the pages present that this copy would have had, and those of stacks that are somewhat
-    /// more or less deep.
+    /// Makes the pages present that this copy lacked, and those of stacks that are somewhat more or
+    /// less deep.
     pub(crate) fn mend(&mut self, copy: ShortCopy) {
         let stack = self.of(copy.tid);
         // A program may give its pages back again and again.

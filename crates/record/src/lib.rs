@@ -1,8 +1,8 @@
 //! Samples programs and writes their stacks as a trace.
 //!
-//! A recording is made in one thread: the kernel samples into a ring for each CPU; each sample's
-//! stack is unwound as soon as it is taken out, with SFrame rows, and goes into the trace as a
-//! stack, not as a copy of stack memory. Names are not looked up here.
+//! A recording is made in one thread: the kernel writes samples into a ring per CPU; each sample's
+//! stack is unwound with SFrame rows as soon as it is read, and the trace contains the stack, not a
+//! copy of stack memory. Names are not looked up here.
 //!
 //! ```no_run
 //! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, record};
@@ -45,12 +45,12 @@ pub use options::{
 };
 pub use outcome::{ModuleProblem, Outcome, Warning};
 
-/// Records until the command ends, the processes end, the time is over, or a signal asks to stop.
+/// Records until the command or the processes end, the time is over, or a signal asks to stop.
 ///
 /// # Errors
-/// Where recording could not begin: nothing was started then, and no trace is left behind. What
-/// goes wrong later ends the recording early and is told by [`Outcome::incomplete`]; the trace is
-/// whole up to there.
+/// If recording could not start: then nothing was started, and no trace is left behind. A later
+/// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
+/// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
     session::run(options)
 }

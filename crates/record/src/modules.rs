@@ -1,4 +1,4 @@
-//! The files that are mapped, each once, with its unwind table.
+//! The mapped files, each stored once, with its unwind table.
 
 use std::cell::{OnceCell, RefCell};
 use std::fs::File;
@@ -21,14 +21,14 @@ use rustc_hash::FxHashMap;
 use crate::ModuleProblem;
 use crate::arena::Arena;
 
-/// The most that is read of a module whose file has gone, from the process that has it mapped.
+/// The most bytes read of a module whose file is gone, from the process that has it mapped.
 const LONGEST_IMAGE: u64 = 512 << 20;
 
 /// A module by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ModuleIndex(pub(crate) u32);
 
-/// What tells one file from another.
+/// What identifies a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum FileKey {
     /// The build id, as the kernel read it.
@@ -53,13 +53,13 @@ pub(crate) struct MappedAt {
 pub(crate) struct Mapping {
     /// First address.
     pub(crate) start: u64,
-    /// Address behind the last.
+    /// Address after the last.
     pub(crate) end: u64,
     /// Offset of the first byte in the file.
     pub(crate) file_offset: u64,
-    /// What is mapped.
+    /// The mapped module.
     pub(crate) module: ModuleIndex,
-    /// A number that no other mapping has; a forked child's copy keeps it.
+    /// A unique number; a forked child's copy keeps it.
     pub(crate) id: u32,
 }
 
@@ -72,7 +72,7 @@ struct Module<'a> {
     contents: OnceCell<Contents<'a>>,
 }
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Debug)]
 pub(crate) enum Contents<'a> {
     /// An ELF image.
@@ -81,28 +81,28 @@ pub(crate) enum Contents<'a> {
     Opaque,
 }
 
-/// What is kept of an ELF image.
+/// The kept parts of an ELF image.
 #[derive(Debug)]
 pub(crate) struct ElfModule<'a> {
     /// Build id; empty without.
     pub(crate) build_id: Vec<u8>,
-    /// Page of the lowest loaded segment, as the file numbers addresses.
+    /// Page of the lowest loaded segment, in the file's addresses.
     pub(crate) base_vaddr: u64,
     /// Bytes from there to the end of the last segment.
     pub(crate) mem_size: u64,
-    /// Whether it may lie anywhere.
+    /// Whether it may be loaded anywhere.
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
     on_demand: Box<OnDemand>,
 }
 
-/// What is read of a file when a stack first needs it.
+/// Parts of a file that are read when a stack first needs them.
 #[derive(Debug, Default)]
 struct OnDemand {
     /// Its call frame information, for stacks that need registers that tables don't restore.
     frames: OnceCell<Option<CallFrames<Vec<u8>>>>,
-    /// Addresses that direct calls lead to, for code that nobody describes.
+    /// Targets of direct calls, for code that no table describes.
     called: OnceCell<Vec<u64>>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// What was wrong with files whose unwind tables were wanted.
+    /// What was wrong with files whose unwind tables were needed.
     pub(crate) fn into_problems(self) -> Vec<ModuleProblem> {
         self.problems.into_inner()
     }
@@ -139,7 +139,7 @@ impl<'a> Modules<'a> {
         });
     }
 
-    /// The number of a file; a new one where it was not seen before.
+    /// The number of a file; a new one if it was not seen before.
     pub(crate) fn index(&mut self, key: FileKey, path: String, at: MappedAt) -> ModuleIndex {
         // The same file may be known by two paths (links, namespaces); each keeps its own name.
         let entry = self.by_key.entry((key.clone(), path.clone()));
@@ -172,7 +172,7 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// The function of a table that begins at an address of a mapping, as addresses of the process.
+    /// The function of a table that starts at an address of a mapping, in addresses of the process.
     pub(crate) fn function_at(&self, mapping: &Mapping, address: u64) -> Option<Range<u64>> {
         let Coverage::Table(table) = self.coverage(mapping) else {
             return None;
@@ -182,7 +182,7 @@ impl<'a> Modules<'a> {
         Some(start..start.saturating_add(found.function.size.into()))
     }
 
-    /// The call frame information of a mapping's file, and what its addresses are less than the
+    /// The call frame information of a mapping's file, and the offset from its addresses to the
     /// process's.
     pub(crate) fn call_frames(&self, mapping: &Mapping) -> Option<(&CallFrames<Vec<u8>>, u64)> {
         let Contents::Elf(elf) = self.contents(mapping.module) else {
@@ -195,7 +195,7 @@ impl<'a> Modules<'a> {
         Some((frames.as_ref()?, bias))
     }
 
-    /// Addresses in the file that direct calls lead to, in order, and what they are less than the
+    /// The targets of direct calls in the file, in order, and the offset from its addresses to the
     /// process's. Empty for large files.
     pub(crate) fn called(&self, mapping: &Mapping) -> Option<(&[u64], u64)> {
         let Contents::Elf(elf) = self.contents(mapping.module) else {
@@ -221,7 +221,7 @@ impl<'a> Modules<'a> {
         Some(value.flatten()?.wrapping_add(bias))
     }
 
-    /// Copies what a mapping's file has from `address` on, and returns how many bytes came.
+    /// Copies the file's bytes from `address` on, and returns how many were copied.
     pub(crate) fn read(&self, mapping: &Mapping, address: u64, bytes: &mut [u8]) -> usize {
         let Contents::Elf(elf) = self.contents(mapping.module) else {
             return 0;
@@ -246,7 +246,7 @@ impl<'a> Modules<'a> {
         matches!(self.contents(mapping.module), Contents::Elf(_))
     }
 
-    /// What a recording says of the module behind a mapping; `None` for memory without a file.
+    /// The recorded description of a mapping's module; `None` for memory without a file.
     pub(crate) fn describe(&self, mapping: &Mapping, time: u64, pid: u32) -> Option<Recorded> {
         let module = &self.modules[mapping.module.0 as usize];
         if !is_file(&module.path) && module.path != VDSO {
@@ -284,12 +284,12 @@ impl<'a> Modules<'a> {
         })
     }
 
-    /// Whether it is a mapping of what says which code the process makes at run time.
+    /// Whether it maps a file that describes the code a process makes at run time.
     pub(crate) fn is_jit_dump(&self, mapping: &Mapping) -> bool {
         is_jit_dump(&self.modules[mapping.module.0 as usize].path)
     }
 
-    /// What a recording says of a mapping that [is one](Self::is_jit_dump): its path.
+    /// The recorded description of a mapping that [is one](Self::is_jit_dump): its path.
     pub(crate) fn describe_jit_dump(&self, mapping: &Mapping, time: u64, pid: u32) -> Recorded {
         Recorded {
             time,
@@ -315,8 +315,8 @@ impl<'a> Modules<'a> {
         self.with_image(module, |image| self.keep(plain_path(module), image))
     }
 
-    /// Has the image of a module looked at: its file's, if that is still there, else what the
-    /// process has mapped.
+    /// Passes the image of a module to `look`: from its file if that still exists, else from the
+    /// process that has it mapped.
     fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
         if module.path == VDSO {
             return look_at_memory(&vdso().unwrap_or(module.at), look);
@@ -355,7 +355,7 @@ impl<'a> Modules<'a> {
             self.tell(path, error);
             return None;
         }
-        // The file has gone; its pages have not.
+        // The file is gone, but its pages remain.
         let at = &module.at;
         let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
         look_at_memory(&whole, look)
@@ -410,7 +410,7 @@ fn plain_path<'m>(module: &'m Module<'_>) -> &'m str {
     module.path.strip_suffix(DELETED).unwrap_or(&module.path)
 }
 
-/// Has an image looked at as it lies in a process.
+/// Passes an image to `look` as it is mapped in a process.
 fn look_at_memory<T>(at: &MappedAt, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
     if at.file_offset != 0 {
         return None;
@@ -435,14 +435,14 @@ fn call_frames(image: &Image<'_>) -> Option<CallFrames<Vec<u8>>> {
     Some(CallFrames::new(image, held(section), header.map(held)))
 }
 
-/// The process that the kernel's code is told of: none.
+/// The process number used for the kernel's code: no process has it.
 pub(crate) const NO_PROCESS: u32 = u32::MAX;
 /// The most that the kernel's own code and data can take on x86-64 (KERNEL_IMAGE_SIZE, with KASLR).
-/// Its modules lie elsewhere.
+/// Kernel modules are loaded elsewhere.
 const KERNEL_SIZE: u64 = 1 << 30;
 
-/// The kernel, as far as we may know where it is: readers see by it whether its addresses are those
-/// of this boot.
+/// The kernel, if we may know its address, which shows readers whether its addresses are those of
+/// this boot.
 pub(crate) fn kernel() -> Option<Recorded> {
     let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
     Some(Recorded {
@@ -458,8 +458,8 @@ pub(crate) fn kernel() -> Option<Recorded> {
 }
 
 fn same_inode(file: &File, key: &FileKey) -> bool {
-    // Overlay and btrfs file systems report another device here than in the mapping; the inode is
-    // the same.
+    // Overlay and btrfs file systems report a different device here than in the mapping; the inode
+    // is the same.
     let FileKey::Inode { inode, .. } = key else {
         return true;
     };
@@ -469,7 +469,8 @@ fn same_inode(file: &File, key: &FileKey) -> bool {
     metadata.ino() == *inode
 }
 
-/// The vdso is the same in every process of this kernel, so our own serves when theirs has gone.
+/// The vdso is the same in every process of this kernel, so ours can replace that of an ended
+/// process.
 fn vdso() -> Option<MappedAt> {
     let pid = std::process::id();
     let map = proc::maps(pid).ok()?.into_iter().find(|map| map.path == VDSO)?;
@@ -481,8 +482,8 @@ fn vdso() -> Option<MappedAt> {
     })
 }
 
-/// From the first byte of a file's first mapping to the last byte of its last, in the process where
-/// it was seen.
+/// From the first byte of a file's first mapping to the last byte of its last one, in the process
+/// where it was seen.
 fn whole_file_mapping(at: &MappedAt, path: &str) -> io::Result<MappedAt> {
     let maps = proc::maps(at.pid)?;
     let of_file = |map: &&proc::MapsEntry| {

@@ -10,9 +10,10 @@ use backtrail_recording::Dialect;
 /// What is recorded.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// A command that is started for the purpose, with its arguments, all its threads and children.
+    /// A command that is started for the recording, with its arguments, all its threads and
+    /// children.
     Command(Vec<OsString>),
-    /// Processes that run already, with all their threads and what they start from now on.
+    /// Running processes, with all their threads and everything they start from now on.
     Processes(Vec<i32>),
 }
 
@@ -23,27 +24,28 @@ pub struct Options {
     pub target: Target,
     /// The trace's directory; it must not exist.
     pub output: PathBuf,
-    /// What makes a sample.
+    /// What triggers a sample.
     pub trigger: Trigger,
     /// Bytes of user stack that each sample copies.
     pub stack_bytes: u32,
     /// The trace's dialect.
     pub dialect: Dialect,
-    /// When to stop at the latest.
+    /// The longest time to record.
     pub duration: Option<Duration>,
-    /// Where converted tables are kept; `None`: in the user's cache, `$XDG_CACHE_HOME/backtrail`.
+    /// The folder of converted tables; `None`: the user's cache, `$XDG_CACHE_HOME/backtrail`.
     pub cache: Option<PathBuf>,
 }
 
-/// Samples a second where the user does not say: close to 1,000, but not in step with what programs
-/// do a thousand times a second.
+/// The default number of samples per second: close to 1,000, but not in step with what programs do
+/// a thousand times a second.
 pub const DEFAULT_FREQUENCY: u64 = 997;
-/// Bytes of stack copied with each sample, at most: nearly all that the kernel can do (a sample's
-/// size is a 16-bit number). It copies no more than there is, so shallow stacks cost no more than
-/// with a small limit; deep ones are cut there, but for what frame pointers or watches prove.
+/// The default limit of stack bytes per sample: nearly all that the kernel can copy (a sample's
+/// size is a 16-bit number). The kernel copies no more than there is, so shallow stacks cost no
+/// more than with a small limit; deep ones are cut there, except for what frame pointers or watches
+/// prove.
 pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
-/// The same where samples are calls of functions, of which thousands may come within a millisecond:
-/// so many more fit into the rings.
+/// The same for samples of calls, of which thousands may come within a millisecond: a smaller copy
+/// lets more of them fit into the rings.
 pub const DEFAULT_ENTRY_STACK_BYTES: u32 = 8 << 10;
 /// The largest [`Options::stack_bytes`].
 pub const MAX_STACK_BYTES: u32 = 60 << 10;

@@ -7,12 +7,12 @@ use backtrail_recording::Stop;
 
 use crate::error::Incomplete;
 
-/// A file whose unwind table could not be made, or only in part.
+/// A file whose unwind table could not be made, or only partly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModuleProblem {
     /// The file.
     pub path: String,
-    /// What is wrong with it, and where.
+    /// What is wrong with the file, and where.
     pub reason: String,
 }
 
@@ -23,9 +23,9 @@ pub struct Outcome {
     pub samples: u64,
     /// Samples that the kernel could not deliver.
     pub lost: u64,
-    /// How often each stop was met, by [`Stop`]'s number.
+    /// How often walks ended for each reason, by [`Stop`]'s number.
     pub stops: [u64; Stop::ALL.len()],
-    /// Stacks with outer frames that were read apart from the sample, and proved to be of its
+    /// Stacks with outer frames that were read apart from the sample, and proved to be those of its
     /// moment.
     pub read_apart: u64,
     /// Frames of all samples.
@@ -36,31 +36,30 @@ pub struct Outcome {
     pub throttled: u64,
     /// Whether time in the kernel was sampled.
     pub kernel: bool,
-    /// CPU time that recording took, conversion of tables included; the sampled program's is not in
-    /// it.
+    /// CPU time of the recorder, including the conversion of tables; without the sampled program's.
     pub cpu_time: Duration,
-    /// Files without a whole table. Stacks that reach into them may end there.
+    /// Files without a complete table. Stacks that reach into them may end there.
     pub problems: Vec<ModuleProblem>,
-    /// Whether the command runs with the rights of its file's owner, which takes it out of the
-    /// user's reach.
+    /// Whether the command runs with the privileges of its file's owner, which the user cannot
+    /// sample.
     pub set_id: bool,
-    /// What ended the recording before its time, if anything did.
+    /// What ended the recording early, if anything did.
     pub incomplete: Option<Incomplete>,
-    /// The command's exit status as a shell tells it (128 + number for a signal); 0 where no
-    /// command was started.
+    /// The command's exit status as a shell reports it (128 + number for a signal); 0 if no command
+    /// was started.
     pub exit_status: i32,
 }
 
 /// Something about a recording that its user should know, and what can be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// There is not one sample.
+    /// There are no samples.
     NoSamples,
-    /// There is not one sample: the kernel doesn't let users sample a program that runs with other
-    /// rights.
+    /// There are no samples: the kernel does not let users sample a program that runs with other
+    /// privileges.
     NoSamplesOfSetId,
-    /// There is not one sample, and time in the kernel, where short programs spend most of theirs,
-    /// may not be sampled.
+    /// There are no samples, and time in the kernel, where short programs spend most of theirs, may
+    /// not be sampled.
     NoSamplesOfKernel,
     /// This many percent of the samples were lost.
     Lost(u64),

@@ -1,4 +1,4 @@
-//! The code of a process that is sampled, as far as it is asked for.
+//! Reads the code of a sampled process on demand.
 
 use std::ops::Range;
 
@@ -18,10 +18,10 @@ pub(crate) enum Place {
     Process { pid: u32, generation: u64, address: u64 },
 }
 
-/// What was found out about code.
+/// Facts proved about code.
 pub(crate) type Code = CodeProofs<Place>;
 
-/// A process's memory and modules, as far as code is asked for.
+/// A process's memory and modules, for reading code.
 #[derive(Clone, Copy)]
 pub(crate) struct Process<'v, 'a> {
     pub(crate) pid: u32,
@@ -111,7 +111,7 @@ impl<'v> ProcessCode for Process<'v, '_> {
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
         match sys::read_process(self.pid as i32, start, bytes) {
             Ok(read) if read > 0 => read,
-            // The process may have ended; its code has not.
+            // The process may have ended, but its file remains.
             _ => self
                 .find(start)
                 .map_or(0, |mapping| self.modules.read(mapping, start, bytes)),
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn code_of_a_process_that_has_ended_is_its_files() {
-        /// The kernel gives no process this number.
+        /// The kernel never assigns this number.
         const NOBODY: u32 = i32::MAX as u32;
         let code = code_of_a_process_that_has_ended_is_its_files as fn() as usize as u64;
         let own = std::process::id();

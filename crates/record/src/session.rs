@@ -1,4 +1,4 @@
-//! A recording from its beginning to its end.
+//! Runs a recording from start to end.
 
 use std::cell::OnceCell;
 use std::os::fd::AsFd;
@@ -26,16 +26,14 @@ use crate::stack::StackWalker;
 use crate::view::SpaceView;
 use crate::{Error, Incomplete, Options, Outcome, Target};
 
-/// How long the recorder sleeps at most: what bounds the age of a sample that no full ring
-/// announces.
+/// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// The same at once after something has begun: until the pages are present that a new stack lacks,
-/// its samples are cut.
+/// The shortest sleep, right after something has started: samples of a new stack are cut until its
+/// missing pages are present.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(4);
-/// Sleeps grow with the time that has passed since: this many of them, at least, in any time so
-/// far.
+/// Sleeps grow with the time since then: any period so far has at least this many of them.
 const SLEEPS_SINCE_NEWS: u32 = 4;
-/// How long what was recorded may wait in memory before it is written.
+/// How long records may wait in memory before they are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Why the recording is over.
@@ -43,7 +41,7 @@ const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 enum Ending {
     /// The programs have ended.
     Ended,
-    /// The time is over, or the trace cannot be written any further; a command runs on.
+    /// The time is over, or the trace cannot be written any more; a command runs on.
     Stopped,
     /// The user does not want to wait.
     Interrupted,
@@ -51,7 +49,7 @@ enum Ending {
 
 pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     let signals = SignalSource::new().map_err(Error::Signals)?;
-    // Where that fails and there are more threads than descriptors, opening an event will say so.
+    // If this fails and there are more threads than descriptors, opening an event reports it.
     let _ = perf::raise_open_files();
     let sampling = perf::Options {
         trigger: options.trigger.clone(),
@@ -95,8 +93,8 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     Ok(outcome)
 }
 
-/// Asks for a better place in the scheduler, after the command has inherited ours: a recorder that
-/// comes late loses samples, and what it could have made whole. Most users may not.
+/// Asks for a higher scheduling priority, after the command has inherited ours: a late recorder
+/// loses samples, and the chance to complete stacks. Most users may not raise it.
 fn prefer_recorder() {
     const NICE: i32 = -11;
     if let Ok(own) = getpriority_process(None)
@@ -132,7 +130,7 @@ fn create_writer(options: &Options, sampler: &Sampler) -> Result<Writer, Error> 
     Writer::create(&options.output, &writer_options).map_err(Error::Create)
 }
 
-/// Waits until a command ends, and hands on what signals ask of it meanwhile.
+/// Waits until a command ends, and forwards signals meanwhile.
 fn wait(subject: &mut Subject, signals: &SignalSource) {
     if let Subject::Processes(_) = subject {
         return;
@@ -154,20 +152,20 @@ struct Session<'a> {
     spaces: Spaces,
     walker: StackWalker,
     code: Code,
-    /// Bytes of stack that a sample's copy has at most.
+    /// The most bytes of stack that a sample's copy has.
     stack_bytes: u32,
     writer: Writer,
-    /// What is told before the first sample in the kernel, which a program may never be met in.
+    /// The kernel's module, written before the first sample in the kernel, which may never come.
     kernel: OnceCell<Option<Module>>,
     /// Names by thread.
     names: FxHashMap<u32, Box<str>>,
-    /// Mappings that the stack at hand reaches into.
+    /// Mappings that the current stack reaches into.
     touched: Vec<u32>,
-    /// DWARF numbers of the registers that pass arguments, where samples are calls.
+    /// DWARF numbers of the registers that pass arguments, if samples are calls.
     passing: &'static [u8],
-    /// What they are in the call at hand.
+    /// Their values in the current call.
     passed: Vec<u64>,
-    /// Whether something has begun since this was last asked.
+    /// Whether something has started since the last check.
     has_news: bool,
     outcome: Outcome,
     failure: Option<WriteError>,
@@ -235,7 +233,7 @@ impl<'a> Session<'a> {
                 if interrupted || matches!(subject, Subject::Processes(_)) {
                     return Ending::Interrupted;
                 }
-                // The first one is for the command: its end is part of the recording. What comes
+                // The first signal is for the command: its end is part of the recording. A signal
                 // from the terminal has reached it already.
                 interrupted = true;
                 if signal.sent {
@@ -299,7 +297,7 @@ impl<'a> Session<'a> {
                 if task.parent_pid != task.pid {
                     self.writer.forget_process(task.pid);
                 }
-                // A new thread is called like the one that made it, until it says otherwise.
+                // A new thread has the name of its creator until it sets another.
                 if let Some(name) = self.names.get(&task.parent_tid).cloned() {
                     self.names.insert(task.tid, name);
                 }
@@ -351,7 +349,7 @@ impl<'a> Session<'a> {
     fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
         let (pid, tid) = (sample.pid, sample.tid);
         let mut stop = self.walk(time, sample);
-        // A mapping may have been among records that were lost, or older than the recording.
+        // The mapping may be in a lost record, or older than the recording.
         if stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
             stop = self.walk(time, sample);
         }
@@ -394,8 +392,8 @@ impl<'a> Session<'a> {
         self.walker.walk(time, sample, self.stack_bytes, &view)
     }
 
-    /// Tells what a reader has to know of the stack at hand: the modules that it reaches into, and
-    /// the thread's name.
+    /// Writes what a reader needs for the current stack: the modules that it reaches into, and the
+    /// thread's name.
     fn announce(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
         let leaf = self.walker.frames.first();
         if leaf.is_some_and(|leaf| is_kernel_address(leaf.address))
@@ -425,8 +423,7 @@ impl<'a> Session<'a> {
                     self.writer.module(tid, &module)?;
                     continue;
                 }
-                // Code made at run time: what it is called may be in a file that the process has
-                // mapped.
+                // Code made at run time: its name may be in a file that the process has mapped.
                 for dump in space.mappings().filter(|mapping| self.modules.is_jit_dump(mapping)) {
                     if self.writer.announce_module(pid, dump.id) {
                         self.writer
@@ -436,7 +433,7 @@ impl<'a> Session<'a> {
             }
         }
         self.announce_name(time, pid, tid)?;
-        // The process is called after its first thread, which may never run.
+        // The process has the name of its first thread, which may never run.
         if pid != tid && pid != 0 {
             self.announce_name(time, pid, pid)?;
         }

@@ -1,4 +1,4 @@
-//! The address spaces of the processes that are sampled: which file is mapped where.
+//! The address spaces of the sampled processes: which file is mapped where.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::modules::{FileKey, MappedAt, Mapping, Modules};
 /// One process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Space {
-    /// By rising address, without overlaps.
+    /// By ascending address, without overlaps.
     mappings: Rc<Vec<Mapping>>,
     /// The number of the newest mapping.
     generation: u64,
@@ -26,18 +26,18 @@ impl Space {
         self.generation
     }
 
-    /// All mappings, by rising address.
+    /// All mappings, by ascending address.
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
         self.mappings.iter()
     }
 
-    /// The mapping that holds `address`.
+    /// The mapping that contains `address`.
     pub(crate) fn find(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Adds a mapping; what it covers of older ones is gone.
+    /// Adds a mapping, which replaces the older ones that it covers.
     pub(crate) fn insert(&mut self, new: Mapping) {
         self.generation = new.id.into();
         let mappings = Rc::make_mut(&mut self.mappings);
@@ -56,7 +56,7 @@ impl Space {
             .map(|cut| Mapping {
                 start: new.end,
                 file_offset: cut.file_offset + (new.end - cut.start),
-                // A mapping of its own from now on: readers have to be told where it is.
+                // A separate mapping from now on: its position must be reported to readers.
                 id: new.id + 1,
                 ..cut.clone()
             });
@@ -66,7 +66,7 @@ impl Space {
     }
 }
 
-/// All of them.
+/// The spaces of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct Spaces {
     by_pid: FxHashMap<u32, Space>,
@@ -74,7 +74,7 @@ pub(crate) struct Spaces {
 }
 
 impl Spaces {
-    /// The space of a process; read from `/proc` where no record told of it.
+    /// The space of a process; read from `/proc` if no record has described it.
     pub(crate) fn get(&mut self, pid: u32, modules: &mut Modules<'_>) -> &Space {
         if !self.by_pid.contains_key(&pid) {
             self.read(pid, modules);
@@ -82,7 +82,7 @@ impl Spaces {
         self.by_pid.entry(pid).or_default()
     }
 
-    /// Reads what a process has mapped now. Returns whether that was not done already since records
+    /// Reads a process's current mappings. Returns whether this was not already done since records
     /// were lost.
     pub(crate) fn refresh(&mut self, pid: u32, modules: &mut Modules<'_>) -> bool {
         if self.by_pid.get(&pid).is_some_and(|space| space.refreshed) {
@@ -129,8 +129,8 @@ impl Spaces {
         if known {
             return;
         }
-        // Every other number is for what is left behind a mapping that covers the middle of an
-        // older one.
+        // Every other number is reserved for what remains after a mapping that covers the middle of
+        // an older one.
         self.next_mapping += 2;
         self.by_pid.entry(at.pid).or_default().insert(Mapping {
             start: at.start,
@@ -141,13 +141,14 @@ impl Spaces {
         });
     }
 
-    /// A process was made, as a copy of its parent.
+    /// A process was created as a copy of its parent.
     pub(crate) fn fork(&mut self, parent: u32, child: u32) {
         if parent == child {
             self.by_pid.entry(parent).or_default().threads += 1;
             return;
         }
-        // A parent that no record told of: the child's is read from /proc when it is first sampled.
+        // If no record has described the parent, the child's space is read from /proc at its first
+        // sample.
         if let Some(space) = self.by_pid.get(&parent) {
             let copy = Space {
                 threads: 1,
@@ -159,7 +160,7 @@ impl Spaces {
         }
     }
 
-    /// A process runs another program: nothing of the old one is left.
+    /// A process runs another program, so nothing of the old one remains.
     pub(crate) fn exec(&mut self, pid: u32) {
         self.by_pid.insert(
             pid,
@@ -184,7 +185,7 @@ impl Spaces {
         true
     }
 
-    /// Records were lost, mappings perhaps among them: `/proc` may be asked again.
+    /// Records were lost, possibly mappings: `/proc` may be read again.
     pub(crate) fn records_lost(&mut self) {
         for space in self.by_pid.values_mut() {
             space.refreshed = false;

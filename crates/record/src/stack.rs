@@ -1,4 +1,4 @@
-//! One sample's stack.
+//! Walks the stack of one sample.
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_process::SampledStack;
@@ -15,19 +15,19 @@ use crate::view::SpaceView;
 use crate::walks::{Walker, Walks};
 use crate::watch::{Edge, Watches};
 
-/// Frames that are kept at each end of a stack; what lies between is counted, not kept.
+/// Frames kept at each end of a stack; those between are only counted.
 const KEPT_AT_EACH_END: usize = 8192;
-/// Frames after which a walk is given up: a stack of 8 MiB holds half a million of the smallest
+/// Frames after which a walk gives up: a stack of 8 MiB holds half a million of the smallest
 /// frames.
 const LONGEST_WALK: usize = 1 << 20;
-/// Rules that are remembered.
+/// The size of the cache of rules.
 const CACHED_RULES: usize = 1 << 15;
 
-/// Bytes above the stack pointer within which what can't be read is taken for a part of the stack
+/// Distance above the stack pointer within which unreadable memory is taken for a part of the stack
 /// that was not copied.
 const LARGEST_STACK: u64 = 1 << 30;
 
-/// Walks stacks; its memory is kept from sample to sample.
+/// Walks stacks, and reuses its memory from sample to sample.
 pub(crate) struct StackWalker {
     arch: &'static Arch,
     cache: Vec<CacheEntry>,
@@ -36,8 +36,7 @@ pub(crate) struct StackWalker {
     watches: Watches,
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
-    /// Where a stack was last seen to end rightly: the modules' generation, and the outermost
-    /// frame's address.
+    /// The last proved end of a stack: the modules' generation, and the outermost frame's address.
     proved_end: (u64, u64),
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
@@ -45,7 +44,7 @@ pub(crate) struct StackWalker {
     pub(crate) read_apart: bool,
 }
 
-/// A sample of a program: where it was, and the copy of its stack.
+/// A sample of a program: its registers, and the copy of its stack.
 struct Program<'s> {
     pid: u32,
     tid: u32,
@@ -53,8 +52,8 @@ struct Program<'s> {
     registers: Registers,
     sp: u64,
     copy: &'s [u8],
-    /// Bytes that the copy would have if it had not come to the end of the stack, or to a page that
-    /// is not present.
+    /// The size that the copy would have had, if it had not reached the end of the stack or a page
+    /// that is not present.
     wanted: u32,
 }
 
@@ -73,8 +72,8 @@ impl StackWalker {
         }
     }
 
-    /// The last walk's end again, without a user stack that is none: in execve, and while a process
-    /// ends, the registers are still those of a program whose memory is gone.
+    /// The end of the last walk, without a user stack that does not exist: in execve, and while a
+    /// process ends, the registers are still those of a program whose memory is gone.
     pub(crate) fn without_gone_program(&mut self, sample: &Sample<'_>, stop: Stop) -> Stop {
         let kernel = sample.kernel_frames().count();
         let UserState::Native { stack, .. } = sample.user else {
@@ -104,8 +103,8 @@ impl StackWalker {
         self.watches.forget(tid);
     }
 
-    /// Walks the stack of a sample that was taken at `time`: the kernel's frames as the kernel
-    /// found them, then the program's. Copies hold up to `stack_bytes`.
+    /// Walks the stack of a sample taken at `time`: the kernel's frames as the kernel found them,
+    /// then the program's. Copies hold up to `stack_bytes`.
     pub(crate) fn walk(&mut self, time: u64, sample: &Sample<'_>, stack_bytes: u32, view: &SpaceView<'_, '_>) -> Stop {
         self.frames.clear();
         self.read_apart = false;
@@ -173,7 +172,7 @@ impl StackWalker {
     }
 
     /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be
-    /// whole. Returns whether there is anything to be known of that.
+    /// complete. Returns whether anything can be known about that address.
     fn prepare_for_next(
         &mut self,
         program: &Program<'_>,
@@ -205,12 +204,12 @@ impl StackWalker {
         })
     }
 
-    /// Nothing newer is at hand than the samples that were walked.
+    /// There are no newer samples than those already walked.
     pub(crate) fn prepare_for_newer(&mut self) {
         self.watches.begin_newest();
     }
 
-    /// Walks with what the thread's watch of this index knows to lie beyond the copy.
+    /// Walks with the memory beyond the copy that the thread's watch of this index has proved.
     fn walk_with(&mut self, watch: usize, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
         let begin = self.frames.len();
         let mut stop = self.walk_by_tables(watch, program, view);
@@ -230,7 +229,7 @@ impl StackWalker {
         self.check_end(begin, stop, view)
     }
 
-    /// Whether this is a thread's first moment: behind the call that has made it, with the result
+    /// Whether this is a thread's first moment: after the call that has created it, with the result
     /// that only the new one gets.
     fn is_new_thread(
         &self,
@@ -247,7 +246,7 @@ impl StackWalker {
             && view.makes_thread(program.registers.pc)
     }
 
-    /// What the outermost of the frames from `begin` on shows of the end of the walk that found it.
+    /// What the outermost of the frames from `begin` on proves about how the walk ended.
     fn check_end(
         &mut self,
         begin: usize,
@@ -259,7 +258,7 @@ impl StackWalker {
         };
         let is_caller = last.kind == FrameKind::Ra && self.frames.len() > begin + 1;
         match stop {
-            // No call has left this: there is no code.
+            // No call has left this address: it contains no code.
             backtrail_unwind::Stop::NoModule if is_caller => {
                 self.frames.pop();
                 stop
@@ -311,8 +310,8 @@ impl StackWalker {
         stop
     }
 
-    /// The walk again with all registers that can be known: a few stacks have rows that stand on
-    /// others than tables restore.
+    /// Repeats the walk with all registers that can be restored: in a few stacks, rows depend on
+    /// registers that tables do not restore.
     fn walk_restoring(
         &mut self,
         watch: usize,
@@ -350,8 +349,8 @@ impl StackWalker {
     }
 }
 
-/// Where the return addresses lie that a walk finds beyond the copy if `beyond` was there at the
-/// time of the sample.
+/// The slots of the return addresses that a walk finds beyond the copy, if `beyond` was there at
+/// the time of the sample.
 fn return_addresses_beyond(
     arch: &Arch,
     program: &Program<'_>,
@@ -379,7 +378,7 @@ fn return_addresses_beyond(
     found
 }
 
-/// A stack whose reads are noted.
+/// A stack that records which words are read.
 struct Noted<'a> {
     stack: SampledStack<'a>,
     read: Vec<(u64, u64)>,
@@ -417,10 +416,10 @@ fn reason(stop: backtrail_unwind::Stop) -> Stop {
     }
 }
 
-/// Keeps the first and the last frames of a sequence and counts those between.
+/// Keeps the first and the last frames of a sequence, and counts those between.
 struct TwoEnds<'f> {
     frames: &'f mut Vec<Frame>,
-    /// Where the ring of last frames begins in `frames`, once the first ones are full.
+    /// The start of the ring of last frames in `frames`, once the first ones are full.
     ring: usize,
     /// Frames that came after the first ones.
     after_head: usize,
@@ -447,7 +446,7 @@ impl<'f> TwoEnds<'f> {
         }
     }
 
-    /// Puts the last frames in order, with the count of those that were left out before them.
+    /// Puts the last frames in order, after the count of those that were left out.
     fn finish(self) {
         let omitted = self.after_head.saturating_sub(KEPT_AT_EACH_END);
         if omitted == 0 {

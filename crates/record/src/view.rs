@@ -1,4 +1,4 @@
-//! What the unwinder asks while it walks one process's stack.
+//! Answers the unwinder's questions while it walks one process's stack.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -9,12 +9,11 @@ use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, 
 
 use crate::process::{Code, Process};
 
-/// What the unwinder asks while it walks one process's stack.
+/// Answers the unwinder's questions while it walks one process's stack.
 pub(crate) struct SpaceView<'v, 'a> {
     process: Process<'v, 'a>,
     code: &'v Code,
-    /// The last answer and the addresses that it is for: a frame's caller is mostly in the same
-    /// module.
+    /// The last answer and its address range: a frame's caller is mostly in the same module.
     last: Cell<Option<(Range<u64>, Coverage<'v>)>>,
 }
 
@@ -27,18 +26,17 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         }
     }
 
-    /// Whether the code before `pc` is the system call that makes a thread.
+    /// Whether the code before `pc` is the system call that creates a thread.
     pub(crate) fn makes_thread(&self, pc: u64) -> bool {
         proof::makes_thread(&self.process, pc)
     }
 
-    /// Whether the code from `ra` on has no way to a return: it may have been entered without a
-    /// call.
+    /// Whether the code from `ra` on cannot return: it may have been entered without a call.
     pub(crate) fn never_returns(&self, ra: u64) -> bool {
         self.code.never_returns(&self.process, ra)
     }
 
-    /// A number that changes whenever the process has other modules.
+    /// A number that changes whenever the process's modules change.
     pub(crate) fn generation(&self) -> u64 {
         self.process.space.generation()
     }

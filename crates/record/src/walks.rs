@@ -1,14 +1,14 @@
-//! The last walks of the threads that are sampled.
+//! The last walks of the sampled threads.
 
 use backtrail_arch::Arch;
 use backtrail_unwind::{Frame, Memo, MemoRead, MemoState, MemoStep, Memory, Modules, Position, RuleCache, Stop};
 use rustc_hash::FxHashMap;
 
-/// Threads whose last walks are kept; with more, all begin anew.
+/// The most threads whose last walks are kept; with more, all start again.
 const MOST_THREADS: usize = 256;
-/// Frames of the longest walk that is kept whole.
+/// Frames of the longest walk that is kept completely.
 const MOST_STEPS: usize = 1 << 14;
-/// Frames for which a thread has room at first.
+/// A thread's initial room for frames.
 const FIRST_STEPS: usize = 1 << 7;
 /// Return address and frame pointer.
 const READS_A_STEP: usize = 2;
@@ -21,12 +21,12 @@ pub(crate) struct Walks {
     was_first: bool,
 }
 
-/// Whose stack it is.
+/// The owner of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Walker {
     /// The thread.
     pub(crate) tid: u32,
-    /// A number that changes whenever the process has other modules.
+    /// A number that changes whenever the process's modules change.
     pub(crate) generation: u64,
 }
 
@@ -40,7 +40,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// More room where the last walk had too little; what was kept lies in the old one.
+    /// Makes more room if the last walk had too little; the old room still holds what was kept.
     fn make_room(&mut self) {
         let steps = match self.steps.len() {
             0 => FIRST_STEPS,
@@ -54,7 +54,7 @@ impl Thread {
 }
 
 impl Walks {
-    /// Whether the last walk was the first one of its thread, as far as is remembered.
+    /// Whether the last walk was the first one of its thread, as far as is known.
     pub(crate) fn was_first(&self) -> bool {
         self.was_first
     }
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// A chain of so many frame pointers, one word after the other, from which reads are counted.
+    /// A chain of `frames` frame pointers, one word after the other, whose reads are counted.
     struct Chain {
         frames: u64,
     }

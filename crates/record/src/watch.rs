@@ -1,12 +1,12 @@
-//! Stacks deeper than their copies: what lies beyond, read beforehand and watched.
+//! Watches stacks deeper than their copies, so that their outer frames are known in advance.
 //!
-//! When a stack reaches beyond its copy, the word that the walk could not read is watched by a
-//! debug register, and then the memory from there on is read. A later sample that has a frame with
-//! its return address in that word, while nobody has written there, has had that frame all the
-//! time, and with it all frames outside: frames that wait for a call to return do not change. So
-//! these are known for the moment of the sample, though they were read before it.
+//! When a stack reaches beyond its copy, a debug register watches the word that the walk could not
+//! read, and then the memory from there on is read. If a later sample has a frame with its return
+//! address in that word, and nobody has written there meanwhile, the frame has existed all the
+//! time, and so have all frames outside it: frames that wait for a call to return do not change.
+//! Thus they are known for the moment of the sample, although they were read before it.
 //!
-//! Where to watch is a guess, and only samples prove it right. The innermost word serves the
+//! The word to watch is a guess that only samples prove right. The innermost word serves the
 //! deepest stacks but changes first, so return addresses further outside are watched too.
 
 use std::ops::Range;
@@ -17,34 +17,32 @@ use backtrail_process::sys;
 use backtrail_process::watchpoint::Watchpoint;
 use rustc_hash::FxHashMap;
 
-/// Threads that are watched at a time.
+/// The most threads watched at a time.
 const MOST_THREADS: usize = 64;
-/// The most that is read of a stack.
+/// The most bytes read of a stack.
 const MOST_BYTES: u64 = 2 << 20;
 /// Bytes below the watched word that are read too: a frame's saved registers lie next to its return
 /// address.
 const BELOW: u64 = 256;
-/// The pause in nanoseconds after a watch that was of no use, which doubles.
+/// The pause in nanoseconds after a useless watch, which doubles.
 const FIRST_PAUSE: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 4;
 
-/// Words of one thread that are watched at a time: CPUs have four debug registers, and debuggers
-/// want one too.
+/// The most words watched per thread: CPUs have four debug registers, and debuggers need one too.
 const MOST_WATCHES: usize = 3;
-/// How far apart they lie: less than a copy, so that a walk that does not come to one comes to the
-/// next.
+/// The distance between them: less than a copy, so that a walk that misses one reaches the next.
 const APART: u64 = 40 << 10;
 const LEAST_APART: u64 = 16 << 10;
-/// Writes to a word that is of no use before no more are asked for.
+/// Writes to a useless word before no more are requested.
 const MOST_UNUSED: u32 = 64;
-/// How long a watch stays at least after it was of use, in nanoseconds.
+/// The shortest time that a watch remains after it was useful, in nanoseconds.
 const LATELY: u64 = 10_000_000;
-/// The most that each write brings of the stack.
+/// The most stack bytes that each write brings.
 const MOST_COPIED: u64 = 60 << 10;
-/// A sample is new enough to watch its words at once; else a newer one may follow.
+/// The age below which a sample's words are watched at once; otherwise a newer one may follow.
 const FRESH: u64 = 500_000;
 
-/// The word where a walk came to the end of its copy.
+/// The word where a walk reached the end of its copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edge {
     pub(crate) pid: u32,
@@ -61,10 +59,10 @@ struct Watch {
     anchor: u64,
     start: u64,
     bytes: Vec<u8>,
-    /// From when on samples may use it, and up to when it is known that nobody has written to the
+    /// The time from which samples may use it, until the time up to which nobody has written to the
     /// word.
     valid: Range<u64>,
-    /// When it was last of use, and the writes since then.
+    /// When it was last useful, and the writes since then.
     used: u64,
     unused: u32,
 }
@@ -94,7 +92,7 @@ impl Watch {
         } = self;
         let mut is_whole = true;
         let until = self.point.follow(time, |write| {
-            // It may have written from another stack, or below the stack pointer.
+            // The write may have come from another stack, or from below the stack pointer.
             is_whole = *anchor >= write.sp && *anchor - write.sp < write.stack.len() as u64;
             bytes.clear();
             bytes.extend_from_slice(write.stack);
@@ -109,12 +107,12 @@ impl Watch {
     }
 }
 
-/// What is known of a thread's deep stack.
+/// The watches of a thread's deep stack.
 #[derive(Debug, Default)]
 struct DeepStack {
-    /// The last one that was of use, or is new, comes first.
+    /// The last useful or newest one comes first.
     watches: Vec<Watch>,
-    /// Watches in a row that began and were of no use.
+    /// Consecutive watches that were useless.
     useless: u32,
     /// The mapping of the last word.
     mapping: Range<u64>,
@@ -132,8 +130,8 @@ impl DeepStack {
         watches.any(|watch| watch.anchor.abs_diff(address) < distance)
     }
 
-    /// Adds a watch, and puts it first. Where there are too many, the one goes that has been of no
-    /// use for longest, but not the outermost, which lasts; and none if all were of use lately.
+    /// Adds a watch in front. If there are too many, removes the one that has been useless for
+    /// longest, but not the outermost, which lasts; removes none if all were useful lately.
     fn add(&mut self, edge: &Edge, anchor: u64) {
         if self.watches.len() >= MOST_WATCHES {
             let outermost = self.watches.iter().map(|watch| watch.anchor).max();
@@ -150,8 +148,8 @@ impl DeepStack {
         }
     }
 
-    /// Watches an edge, and of the return addresses that `outside` finds beyond it those that are
-    /// far enough apart.
+    /// Watches an edge, and those return addresses beyond it, found by `outside`, that are far
+    /// enough apart.
     fn watch(&mut self, edge: &Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) {
         self.add(edge, edge.address);
         let Some(innermost) = self.watches.first().filter(|watch| watch.anchor == edge.address) else {
@@ -181,8 +179,8 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    /// Forgets the words of this thread of which nothing is known at `time` any more, and returns
-    /// how many are left; `sp` is the stack pointer then.
+    /// Forgets this thread's words about which nothing is known at `time` any more, and returns how
+    /// many are left; `sp` is the stack pointer then.
     pub(crate) fn renew(&mut self, tid: u32, time: u64, sp: u64) -> usize {
         if self.by_thread.is_empty() {
             return 0;
@@ -198,14 +196,14 @@ impl Watches {
         stack.watches.len()
     }
 
-    /// What one of the words that are [left](Watches::renew) says of a sample of this thread that
-    /// was taken at `time`.
+    /// What one of the words that are [left](Watches::renew) proves for a sample of this thread
+    /// taken at `time`.
     pub(crate) fn beyond(&self, tid: u32, time: u64, index: usize) -> Option<Beyond<'_>> {
         let watch = self.by_thread.get(&tid)?.watches.get(index)?;
         (time >= watch.valid.start).then(|| watch.beyond())
     }
 
-    /// What the outermost word says besides, if it is not that one.
+    /// What the outermost word proves in addition, if it is a different one.
     pub(crate) fn outermost(&self, tid: u32, time: u64, index: usize) -> Option<Beyond<'_>> {
         let watches = &self.by_thread.get(&tid)?.watches;
         let own = watches.get(index)?;
@@ -213,7 +211,7 @@ impl Watches {
         (outermost.anchor > own.anchor && time >= outermost.valid.start).then(|| outermost.beyond())
     }
 
-    /// This word has made a stack whole.
+    /// This word has completed a stack.
     pub(crate) fn was_useful(&mut self, tid: u32, time: u64, index: usize) {
         if let Some(stack) = self.by_thread.get_mut(&tid)
             && index < stack.watches.len()
@@ -225,8 +223,8 @@ impl Watches {
     }
 
     /// Watches a word that a walk could not read, and return addresses beyond it, which `outside`
-    /// finds in what is read from there up to the end of the stack. Returns whether the word
-    /// is, or was lately, one of the thread's own stack.
+    /// finds in the memory read from there up to the end of the stack. Returns whether the word is,
+    /// or was lately, in the thread's own stack.
     pub(crate) fn begin(&mut self, edge: Edge, outside: impl FnOnce(Beyond<'_>) -> Vec<u64>) -> bool {
         let Edge {
             pid,
@@ -243,7 +241,7 @@ impl Watches {
             stack.newest = Some(edge);
             self.unwatched.push(tid);
         }
-        // What was sampled before the last watch began says nothing of that one.
+        // Samples from before the last watch began prove nothing about it.
         if now < stack.next || time < stack.begun || stack.is_watched_near(address, 1) {
             return stack.mapping.contains(&address);
         }
@@ -259,8 +257,8 @@ impl Watches {
         true
     }
 
-    /// Watches the newest edges, now that no newer sample is at hand: those before may have been
-    /// popped long since.
+    /// Watches the newest edges once there is no newer sample: frames of earlier edges may have
+    /// been popped long ago.
     pub(crate) fn begin_newest(&mut self) {
         for tid in self.unwatched.drain(..) {
             let Some(stack) = self.by_thread.get_mut(&tid) else {
@@ -280,7 +278,7 @@ impl Watches {
     }
 }
 
-/// Watches first, and reads then. `None` where there is no debug register to be had.
+/// Starts to watch, and then reads. `None` if no debug register is available.
 fn watch(pid: u32, tid: u32, anchor: u64, stack_end: u64) -> Option<Watch> {
     let copied = stack_end.saturating_sub(anchor).saturating_add(BELOW) & !7;
     let copied = copied.min(MOST_COPIED);

@@ -1,4 +1,4 @@
-//! The classes of events, and what the metadata says.
+//! The event classes and the metadata.
 //!
 //! Names and layouts follow LTTng-UST wherever it has an event for the same thing, so that tools
 //! made for its traces show something sensible.
@@ -31,7 +31,7 @@ pub(crate) mod class {
     pub(crate) const EXIT: u64 = 7;
     /// Samples were lost.
     pub(crate) const LOST: u64 = 8;
-    /// Where stacks keep a module's addresses.
+    /// The place where stacks keep a module's addresses.
     pub(crate) const PLACE: u64 = 9;
     /// A call of a function, sampled at its entry.
     pub(crate) const CALL: u64 = 10;
@@ -54,9 +54,9 @@ pub(crate) mod class {
 
 /// Ids of the classes of streams.
 pub(crate) mod stream {
-    /// One for each CPU: its samples.
+    /// One per CPU: its samples.
     pub(crate) const CPU: u64 = 0;
-    /// One for all of them: stacks, modules, names.
+    /// One for all CPUs: stacks, modules, names.
     pub(crate) const ALL: u64 = 1;
 }
 
@@ -87,8 +87,8 @@ pub(crate) mod field {
     pub(crate) const CPU_ID: &str = "cpu_id";
 }
 
-/// Bits of an instruction's address: code lies in the lowest 47 bits of the address space, the
-/// kernel's in the highest 2 GiB, so that the lower 48 bits, with their sign, say all.
+/// Bits of an instruction's address: code is in the lowest 47 bits of the address space, the
+/// kernel's in the highest 2 GiB, so the lower 48 bits, sign-extended, are enough.
 pub(crate) const IP_BITS: u32 = 48;
 /// Bits of a stack's number.
 pub(crate) const STACK_BITS: u32 = 24;
@@ -111,7 +111,7 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: O
         uuid: Some(environment.trace_uuid),
         byte_order: Some(ORDER),
         environment: vec![
-            // These four make tools take the trace for one of LTTng-UST, whose layout it has.
+            // These four make tools treat the trace as one of LTTng-UST, whose layout it has.
             ("domain".to_owned(), text("ust")),
             ("tracer_name".to_owned(), text("lttng-ust")),
             ("tracer_major".to_owned(), EnvironmentValue::Integer(2)),
@@ -149,7 +149,7 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: O
     described
 }
 
-/// What every event has.
+/// The fields of every event.
 fn context() -> Struct {
     Struct::new()
         // Linux numbers processes with 22 bits (PID_MAX_LIMIT).
@@ -220,12 +220,12 @@ fn common_events() -> Vec<(u64, Struct)> {
     ]
 }
 
-/// The most bytes of a packet's compact backtraces, before they are deflated.
+/// The most bytes of a packet's compact backtraces, before compression.
 pub(crate) const MAX_CBF_BYTES: usize = 1 << 20;
 
-/// `first`, then the definitions: each one's parent, and the compact backtraces of their new frames
-/// back to back, deflated (RFC 1951), which halves them. Not a sequence of structs with a sequence
-/// in each: the debug-info filter of babeltrace2 2.0.4 aborts on that.
+/// `first`, then the definitions: the parent of each, and the compact backtraces of their new
+/// frames, concatenated and deflated (RFC 1951), which halves them. Not a sequence of structs with
+/// a sequence in each: the debug-info filter of babeltrace2 2.0.4 aborts on that.
 fn stacks() -> Struct {
     let fields = Struct::new().with(field::FIRST, Integer::unsigned(32, ORDER));
     let fields = sequence(fields, field::PARENTS, 32, Integer::unsigned(STACK_BITS, ORDER))
@@ -234,7 +234,7 @@ fn stacks() -> Struct {
     sequence(fields, field::CBF_DEFLATED, 32, byte)
 }
 
-/// Appends a sequence with its length before it, as LTTng names it.
+/// Appends a sequence preceded by its length, named as LTTng does.
 fn sequence(fields: Struct, name: &str, length_bits: u32, element: Integer) -> Struct {
     let length = format!("_{name}_length");
     fields

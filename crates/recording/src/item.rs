@@ -1,8 +1,8 @@
-//! What a recording tells, in the order of time.
+//! The items of a recording, in time order.
 
 use std::ops::Range;
 
-/// Why a stack ends where it ends.
+/// Why a stack ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Stop {
@@ -16,16 +16,16 @@ pub enum Stop {
     Unreadable = 3,
     /// The caller's stack pointer is not above the frame's.
     DidNotAdvance = 4,
-    /// The rule needs a register whose value is not known in this frame.
+    /// The rule needs a register whose value is unknown in this frame.
     NotExpressible = 5,
     /// More frames than the limit.
     Limit = 6,
     /// There was no user stack to walk (a kernel thread, or a process that was ending).
     NoUserStack = 7,
-    /// The caller's frame lies beyond the copy of the stack that came with the sample: what is
-    /// there later is not what was.
+    /// The caller's frame lies beyond the copy of the stack that came with the sample, and its
+    /// memory may have changed since.
     BeyondCopy = 8,
-    /// What stands for a return address, found without a table row, follows no call that leads
+    /// The presumed return address, found without a table row, does not follow a call that leads
     /// here.
     NoCall = 9,
     /// A chain of frame pointers ends in code that no table names as the start of a stack.
@@ -33,7 +33,7 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// All of them, by number.
+    /// All reasons, by number.
     pub const ALL: [Stop; 11] = [
         Stop::EndOfStack,
         Stop::NoModule,
@@ -71,36 +71,36 @@ impl Stop {
     }
 }
 
-/// Whether the address belongs to the kernel: on every CPU that Backtrail knows, the half of the
-/// address space that is negative as a signed number.
+/// Whether the address belongs to the kernel: on every supported CPU, the half of the address space
+/// that is negative as a signed number.
 pub fn is_kernel_address(address: u64) -> bool {
     (address as i64) < 0
 }
 
-/// What a frame's address is.
+/// The kind of a frame's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrameKind {
     /// The instruction that was about to run: look it up as it is.
     Pc,
     /// A return address: the call lies before it.
     Ra,
-    /// No address: frames were left out here, as many as `address` says.
+    /// Not an address: `address` is the number of frames that were left out here.
     Omitted,
 }
 
 /// A frame of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Frame {
-    /// What the address is.
+    /// The kind of its address.
     pub kind: FrameKind,
     /// The address (or the count, see [`FrameKind::Omitted`]).
     pub address: u64,
 }
 
-/// A file that is mapped into a process. A later one replaces what it overlaps.
+/// A file that is mapped into a process. A later one replaces the parts that it overlaps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// When it was first met, in nanoseconds of the trace's clock.
+    /// When it was first seen, in nanoseconds of the trace's clock.
     pub time: u64,
     /// Process.
     pub pid: u32,
@@ -109,27 +109,28 @@ pub struct Module {
     /// Bytes from there to the end of its last segment.
     pub size: u64,
     /// The addresses of this mapping of the file. Programs map parts of a file again elsewhere,
-    /// each with a base of its own. `None` stands for all from the base to the last segment.
+    /// each with its own base. `None` means everything from the base to the end of the last
+    /// segment.
     pub mapped: Option<Range<u64>>,
-    /// Whether its addresses are relative to the base; those of a fixed-position executable are
-    /// absolute where it was linked to be.
+    /// Whether its addresses are relative to the base; those of a fixed-position executable are the
+    /// absolute ones that it was linked for.
     pub position_independent: bool,
-    /// Path, as the process saw it; `[vdso]` and the like for what is no file.
+    /// Path, as the process saw it; `[vdso]` and the like if it is not a file.
     pub path: String,
-    /// Build id; empty where it has none.
+    /// Build id; empty if there is none.
     pub build_id: Vec<u8>,
 }
 
 impl Module {
-    /// The addresses that are the module's.
+    /// The addresses that belong to the module.
     pub fn addresses(&self) -> Range<u64> {
         let whole = self.base..self.base.saturating_add(self.size);
         self.mapped.clone().unwrap_or(whole)
     }
 }
 
-/// Whether a file with this path says what code a program makes while it runs: `jit-PID.dump`,
-/// which programs map so that those who watch mappings find it.
+/// Whether a file with this path describes the code that a program makes while it runs:
+/// `jit-PID.dump`, which programs map so that observers of mappings find it.
 pub fn is_jit_dump(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let number = name.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
@@ -139,7 +140,7 @@ pub fn is_jit_dump(path: &str) -> bool {
 /// A thread's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadName {
-    /// When it was first met.
+    /// When it was first seen.
     pub time: u64,
     /// Process.
     pub pid: u32,
@@ -149,12 +150,12 @@ pub struct ThreadName {
     pub name: String,
 }
 
-/// One look at one thread.
+/// A sample of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample<'a> {
     /// When, in nanoseconds of the trace's clock.
     pub time: u64,
-    /// Where it ran.
+    /// The CPU that it ran on.
     pub cpu: u32,
     /// Process.
     pub pid: u32,
@@ -162,22 +163,22 @@ pub struct Sample<'a> {
     pub tid: u32,
     /// The stack, from the leaf outwards. Kernel addresses (negative as signed numbers) come first.
     pub frames: &'a [Frame],
-    /// Why it ends there; `None` where the stack's definition was lost with an earlier part of the
-    /// trace and only the leaf is known.
+    /// Why the stack ends; `None` if its definition was lost with an earlier part of the trace, so
+    /// that only the leaf is known.
     pub stop: Option<Stop>,
     /// Whether outer frames were read from the running process after the sample was taken.
     pub live: bool,
-    /// Of a call of the leaf's function: what the general registers that pass arguments were, in
-    /// the order of the calling convention. Empty where the sample is no call.
+    /// If the sample is a call of the leaf's function: the values of the general registers that
+    /// pass arguments, in the order of the calling convention. Empty for other samples.
     pub passed: &'a [u64],
 }
 
-/// One thing that a recording tells.
+/// One entry of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A mapped file.
     Module(Module),
-    /// The process started another program; what was mapped is gone.
+    /// The process started another program; its mappings are gone.
     Exec {
         /// When.
         time: u64,
@@ -190,11 +191,11 @@ pub enum Item<'a> {
     Fork {
         /// When.
         time: u64,
-        /// The new process (its parent's where it is a thread).
+        /// The new process (for a thread, its parent's).
         pid: u32,
         /// The new thread.
         tid: u32,
-        /// The process that made it.
+        /// The process that created it.
         parent: u32,
     },
     /// A thread ended.

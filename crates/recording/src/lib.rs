@@ -1,7 +1,7 @@
-//! The shape of a recording: its events and its tree of stacks, written and read.
+//! The format of a recording: its events and its tree of stacks, written and read.
 //!
-//! Sampling and reporting meet only in the trace on disk. This crate is that meeting place: which
-//! events there are, what their fields are called, and how stacks are kept.
+//! Sampling and reporting share nothing but the trace on disk. This crate defines it: the events,
+//! the names of their fields, and how stacks are stored.
 //!
 //! ```no_run
 //! use backtrail_recording::{Item, Reader};

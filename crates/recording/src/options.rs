@@ -1,13 +1,13 @@
-//! What a recording says of itself.
+//! How a recording describes itself, and how it is written.
 
 use backtrail_trace::Dialect;
 
-/// What the metadata says of the machine and the moment.
+/// The metadata about the machine and the time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// A new one for each recording.
+    /// A new UUID for each recording.
     pub trace_uuid: [u8; 16],
-    /// The boot's; it identifies the monotonic clock.
+    /// The boot's UUID, which identifies the monotonic clock.
     pub boot_uuid: Option<[u8; 16]>,
     /// Name of the machine.
     pub hostname: String,
@@ -26,9 +26,9 @@ pub struct WriterOptions<'a> {
     pub dialect: Dialect,
     /// The CPUs, one stream each; streams are named by their index here.
     pub cpus: &'a [u32],
-    /// What is recorded, for people.
+    /// The recorded command, for people.
     pub command: &'a str,
-    /// Samples a second of CPU time, where a clock makes them.
+    /// Samples per second of CPU time, if a clock triggers them.
     pub frequency: Option<u64>,
     /// The machine.
     pub environment: Environment,

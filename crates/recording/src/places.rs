@@ -1,39 +1,39 @@
-//! Where stacks keep their addresses: relative to modules, so that a stack is the same in every
-//! process that runs the same program, wherever its modules lie.
+//! Stores addresses of stacks relative to modules, so that a stack is the same in every process
+//! that runs the same program, wherever its modules are loaded.
 //!
-//! Each module has a *place*, a range of a space of numbers that no process has for itself. A frame
-//! in a module is kept as a number in the module's place; what lies in no module (the kernel, code
-//! made at run time) is kept as it is.
+//! Each module has a *place*, a range in a space of numbers that all processes share. A frame in a
+//! module is stored as a number in the module's place; an address outside all modules (the kernel,
+//! code made at run time) is stored as it is.
 
 use rustc_hash::FxHashMap;
 
 use crate::{Frame, FrameKind, Module};
 
-/// Numbers below are in places. 1 TiB of modules is more than anybody maps, and more than 5 bytes
-/// of a compact backtrace can say.
+/// Numbers below this are in places. 1 TiB of modules is more than anybody maps, and 5 bytes of a
+/// compact backtrace cannot express more.
 const PLACES_END: u64 = 1 << 40;
-/// Added to addresses in no module that look like numbers in places. The sums are addresses on no
-/// CPU.
+/// Added to addresses outside all modules that look like numbers in places. No CPU has addresses
+/// like the sums.
 const ESCAPE: u64 = 1 << 62;
-/// Places begin at multiples of it, as modules do.
+/// Places begin at multiples of this, as modules do.
 const PAGE: u64 = 4096;
 
-/// Ranges of numbers, and what each is shifted by: from the addresses of a process to places, or
-/// back.
+/// Ranges of numbers, and the shift of each: from the addresses of a process to places, or back.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shifts(Vec<Shift>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shift {
     start: u64,
-    /// The number behind the last.
+    /// The number after the last.
     end: u64,
-    /// Where `start` is shifted to.
+    /// The shifted `start`.
     to: u64,
 }
 
 impl Shifts {
-    /// Shifts `size` numbers from `start` on to `to`; what overlaps of older ones is forgotten.
+    /// Shifts `size` numbers from `start` on to `to`; overlapping parts of older ranges are
+    /// forgotten.
     pub(crate) fn insert(&mut self, start: u64, size: u64, to: u64) {
         let end = start.saturating_add(size);
         let first = self.0.partition_point(|shift| shift.end <= start);
@@ -41,7 +41,7 @@ impl Shifts {
         self.0.splice(first..last.max(first), [Shift { start, end, to }]);
     }
 
-    /// The number that one is shifted to.
+    /// The shifted number.
     pub(crate) fn find(&self, number: u64) -> Option<u64> {
         let index = self.0.partition_point(|shift| shift.end <= number);
         let shift = self.0.get(index).filter(|shift| shift.start <= number)?;
@@ -57,7 +57,7 @@ impl Shifts {
     }
 }
 
-/// How an address in no module is kept.
+/// The stored form of an address outside all modules.
 fn escape(address: u64) -> u64 {
     if address < PLACES_END {
         address + ESCAPE
@@ -66,29 +66,29 @@ fn escape(address: u64) -> u64 {
     }
 }
 
-/// The recorder's side: gives places to modules.
+/// The recorder's side: assigns places to modules.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    /// By what tells files apart, and by how often a process has it already.
+    /// By what identifies a file, and by how often the process already has it.
     by_module: FxHashMap<(String, Vec<u8>, u64, u32), u64>,
     next: u64,
     processes: FxHashMap<u32, Shifts>,
 }
 
 impl Places {
-    /// The place of a module, whose addresses in its process are kept there from now on. `None`
-    /// where there is no room.
+    /// The place of a module, where its addresses in its process are stored from now on. `None` if
+    /// there is no room.
     pub(crate) fn place(&mut self, module: &Module) -> Option<u64> {
         let shifts = self.processes.entry(module.pid).or_default();
         let mapped = module.addresses();
         let offset = mapped.start.checked_sub(module.base)?;
         let len = mapped.end.checked_sub(mapped.start)?;
-        // What lies beyond the module's end has no numbers there.
+        // Addresses beyond the module's end have no numbers there.
         let len = len.min(module.size.checked_sub(offset)?);
         for copy in 0.. {
             let key = (module.path.clone(), module.build_id.clone(), module.size, copy);
             let place = match self.by_module.get(&key) {
-                // The same file with another base in one process.
+                // The same file with another base in the same process.
                 Some(&place)
                     if shifts
                         .origin_of(place, module.size)
@@ -114,12 +114,12 @@ impl Places {
         None
     }
 
-    /// A process has other modules than before.
+    /// The process's modules have changed.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
 
-    /// All processes' modules are to be told again, at the same places.
+    /// All processes' modules must be written again, at the same places.
     pub(crate) fn forget_processes(&mut self) {
         self.processes.clear();
     }
@@ -130,7 +130,7 @@ impl Places {
     }
 }
 
-/// Turns the addresses of one process into what is kept.
+/// Converts the addresses of one process to stored numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InPlace<'a>(Option<&'a Shifts>);
 
@@ -152,7 +152,7 @@ impl InPlace<'_> {
     }
 }
 
-/// The reader's side: from what was kept back to the addresses of a process.
+/// The reader's side: from stored numbers back to the addresses of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Bases {
     processes: FxHashMap<u32, Shifts>,
@@ -164,13 +164,13 @@ impl Bases {
         self.processes.entry(pid).or_default().insert(place, size, base);
     }
 
-    /// A process has other modules than before.
+    /// The process's modules have changed.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }
 
-    /// Puts the addresses of one process where kept numbers are. `false` where nothing said which
-    /// module of the process one is in.
+    /// Replaces stored numbers by the addresses of one process. `false` if it is unknown which of
+    /// the process's modules one of them is in.
     pub(crate) fn restore(&self, pid: u32, frames: &mut [Frame]) -> bool {
         frames
             .iter_mut()
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(places.of(1).number(0x10_1008), 0x10_1008 + ESCAPE);
     }
 
-    /// A part that is mapped again elsewhere has numbers of its own, and covers only itself.
+    /// A part that is mapped again elsewhere has its own numbers, and covers only itself.
     #[test]
     fn pieces_with_another_base_come_back() {
         let (mut places, mut bases) = (Places::default(), Bases::default());

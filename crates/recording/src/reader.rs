@@ -1,4 +1,4 @@
-//! The reporter's side: a trace into items.
+//! The reporter's side: reads a trace as items.
 
 use std::fmt;
 use std::path::Path;
@@ -13,14 +13,14 @@ use crate::places::Bases;
 use crate::tree::{self, FIRST_NODE, StackNodes};
 use crate::{Frame, FrameKind, Item, Module, Sample, ThreadName};
 
-/// The most frames of one stack: more than any recorder of ours writes, and an end for hostile
-/// traces, in which a few bytes can stand for billions of equal frames.
+/// The most frames of one stack: more than our recorder ever writes, and a bound for hostile
+/// traces, in which a few bytes can encode billions of equal frames.
 const FRAME_LIMIT: usize = 1 << 16;
 
-/// Reads a recording's items in the order of time.
+/// Reads a recording's items in time order.
 ///
-/// Damage does not end reading: a stream whose last packet is cut off ends there, and what cannot
-/// be understood is counted. [`Reader::problems`] tells of it.
+/// Damage does not end reading: a stream whose last packet is cut off ends there, and anything that
+/// cannot be understood is counted. [`Reader::problems`] reports it.
 #[derive(Debug)]
 pub struct Reader {
     events: Events,
@@ -31,9 +31,9 @@ pub struct Reader {
 /// Why a trace cannot be read as a recording.
 #[derive(Debug)]
 pub enum ReadError {
-    /// It is no trace, or a damaged one.
+    /// It is not a trace, or a damaged one.
     Trace(TraceError),
-    /// It is a trace of something else: it has no samples with stacks.
+    /// It is another kind of trace: it has no samples with stacks.
     NoRecording,
 }
 
@@ -71,7 +71,7 @@ impl Reader {
                 .saturating_mul(1_000_000_000)
                 .saturating_add(cycles),
             events: trace.events(Options {
-                // What follows a damaged packet may refer to what was in it.
+                // Data after a damaged packet may refer to the packet's contents.
                 recover: Recover::EndStream,
             })?,
             decoder: ItemDecoder::default(),
@@ -92,8 +92,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Nanoseconds that the times of items are ahead of the monotonic clock of the machine that was
-    /// recorded.
+    /// Nanoseconds by which the times of items are ahead of the recorded machine's monotonic clock.
     pub fn clock_offset(&self) -> u64 {
         self.clock_offset
     }
@@ -103,7 +102,8 @@ impl Reader {
         self.events.streams().iter().map(|stream| stream.file_bytes()).sum()
     }
 
-    /// What could not be read or understood, one sentence each; complete after the last item.
+    /// Anything that could not be read or understood, one sentence each; complete after the last
+    /// item.
     pub fn problems(&self) -> Vec<String> {
         let statistics = self.events.statistics();
         let mut problems = Vec::new();
@@ -125,7 +125,7 @@ impl Reader {
     }
 }
 
-/// An item whose frames are elsewhere.
+/// An item whose frames are stored separately.
 enum Found {
     Item(Item<'static>),
     Sample(Sample<'static>),
@@ -147,14 +147,14 @@ impl Found {
 /// Turns events into items.
 #[derive(Debug, Default)]
 struct ItemDecoder {
-    /// The stacks, where they are known.
+    /// The stacks, if known.
     stacks: Option<StackNodes>,
-    /// Where the modules of processes are kept.
+    /// The places of the processes' modules.
     bases: Bases,
     /// A module whose build id comes with the next event.
     module: Option<Module>,
     frames: Vec<Frame>,
-    /// What a call was called with; empty after other samples.
+    /// The arguments of a call; empty after other samples.
     passed: Vec<u64>,
     runs: Vec<(Frame, u64)>,
     inflate: Inflate,
@@ -178,7 +178,7 @@ impl Default for Inflate {
 }
 
 impl Inflate {
-    /// `None` where they are not what the event says, or more than any writer makes.
+    /// `None` if they are not what the event says, or more than any writer makes.
     fn run(&mut self, event: &Event<'_>) -> Option<()> {
         self.bytes.clear();
         let expected = usize::try_from(event.field(field::CBF_BYTES)?.as_u64()?).ok()?;
@@ -289,8 +289,8 @@ impl ItemDecoder {
         }))
     }
 
-    /// Takes a packet's definitions. Where an earlier packet is missing, stacks are unknown until
-    /// the next checkpoint.
+    /// Reads a packet's definitions. If an earlier packet is missing, stacks are unknown until the
+    /// next checkpoint.
     fn define(&mut self, event: &Event<'_>) {
         let first = event.field(field::FIRST).and_then(|value| value.as_u64());
         if first == Some(FIRST_NODE.into()) {
@@ -356,7 +356,7 @@ impl ItemDecoder {
     }
 }
 
-/// Adds the definition at the start of `bytes` and returns its length; `None` where it cannot be
+/// Adds the definition at the start of `bytes` and returns its length; `None` if it cannot be
 /// understood.
 fn add_definition(nodes: &mut StackNodes, runs: &mut Vec<(Frame, u64)>, parent: u64, bytes: &[u8]) -> Option<usize> {
     let mut decoder = Decoder::new(bytes).ok()?;
@@ -373,7 +373,7 @@ fn add_definition(nodes: &mut StackNodes, runs: &mut Vec<(Frame, u64)>, parent: 
 fn from_cbf(frame: backtrail_cbf::Frame) -> Frame {
     let (kind, address) = match frame {
         backtrail_cbf::Frame::Pc(address) => (FrameKind::Pc, address),
-        // Where a suspended function will go on is looked up as the call that it waits for.
+        // The resume address of a suspended function is looked up as the call that it waits for.
         backtrail_cbf::Frame::Ra(address) | backtrail_cbf::Frame::Async(address) => (FrameKind::Ra, address),
         backtrail_cbf::Frame::Omit(count) => (FrameKind::Omitted, count),
     };

@@ -1,34 +1,34 @@
 //! The tree of stacks: each frame of each distinct stack once.
 //!
-//! Stacks of one program share their outer frames. So a stack is kept as a node of a tree whose
-//! roots are the outsides of stacks, one for each way in which walking a stack can end. A
-//! definition adds the frames by which a new stack differs from all before. Every frame so added
-//! gets a number of its own, the outermost the lowest, which makes each inner frame a stack that
-//! later ones can build upon, without a word more in the trace.
+//! Stacks of one program share their outer frames. So a stack is stored as a node of a tree whose
+//! roots are the outer ends of stacks, one for each way in which a walk can end. A definition adds
+//! the frames by which a new stack differs from all earlier ones. Every added frame gets its own
+//! number, the outermost the lowest, so each inner frame is itself a stack that later ones can
+//! build upon, without another byte in the trace.
 
 use rustc_hash::FxHashMap;
 
 use crate::{Frame, FrameKind, Stop};
 
-/// Numbers below are roots: what a stack's outermost frame stands on.
+/// Numbers below are roots: the callers of outermost frames.
 pub const FIRST_NODE: u32 = 64;
 
-/// Why a stack ends, and whether outer frames were read from the running process, as the number of
-/// a root.
+/// The number of the root for an end reason, and for whether outer frames were read from the
+/// running process.
 pub fn root(stop: Stop, live: bool) -> u32 {
     u32::from(stop as u8) << 1 | u32::from(live)
 }
 
-/// What a root says; `None` where the number is none of a root.
+/// The meaning of a root; `None` if the number is not that of a root.
 pub fn ending(root: u32) -> Option<(Stop, bool)> {
     let stop = Stop::from_number(u8::try_from(root >> 1).ok()?)?;
     Some((stop, root & 1 != 0))
 }
 
-/// The writer's side: gives numbers to frames.
+/// The writer's side: assigns numbers to frames.
 #[derive(Debug, Default)]
 pub struct StackTree {
-    /// Nearly all frames: half the memory, so that a look-up waits for it less often.
+    /// Nearly all frames: with half the memory, a look-up waits for it less often.
     callers: FxHashMap<u64, u32>,
     others: FxHashMap<(u32, Frame), u32>,
 }
@@ -39,7 +39,7 @@ impl StackTree {
         (self.callers.len() + self.others.len()) as u32 + FIRST_NODE
     }
 
-    /// The number of a frame on top of a stack, where it is known.
+    /// The number of a frame on top of a stack, if known.
     pub fn find(&self, below: u32, frame: Frame) -> Option<u32> {
         match caller(below, frame) {
             Some(key) => self.callers.get(&key),
@@ -48,7 +48,7 @@ impl StackTree {
         .copied()
     }
 
-    /// Gives a frame that is not known on top of this stack the next number.
+    /// Gives a new frame on top of this stack the next number.
     pub fn add(&mut self, below: u32, frame: Frame) -> u32 {
         let node = self.next_node();
         match caller(below, frame) {
@@ -58,32 +58,32 @@ impl StackTree {
         node
     }
 
-    /// Forgets everything: a checkpoint, from which on the trace can be understood without what
-    /// came before.
+    /// Forgets everything, for a checkpoint: from here on the trace can be understood without its
+    /// earlier part.
     pub fn clear(&mut self) {
         self.callers.clear();
         self.others.clear();
     }
 }
 
-/// A return address in a module, and what it stands on, in one number.
+/// A return address in a module, and its caller's node, in one number.
 fn caller(below: u32, frame: Frame) -> Option<u64> {
     let fits = frame.kind == FrameKind::Ra && frame.address < 1 << 40 && below < 1 << 24;
     fits.then_some(u64::from(below) << 40 | frame.address)
 }
 
-/// Copies of one frame, each on top of the one before.
+/// Copies of one frame, each on top of the previous one.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     /// Number of the outermost copy.
     first: u32,
-    /// What the outermost copy stands on.
+    /// The node below the outermost copy.
     parent: u32,
     frame: Frame,
 }
 
 /// The reader's side: from numbers back to frames. Its memory is bounded by the bytes of the
-/// definitions, however often they say that a frame repeats.
+/// definitions, however often they repeat a frame.
 #[derive(Debug)]
 pub struct StackNodes {
     runs: Vec<Run>,
@@ -106,7 +106,7 @@ impl StackNodes {
     }
 
     /// Adds the frames of a definition, as runs of equal frames from the innermost outwards.
-    /// Returns `false`, and adds nothing, where its parent is unknown or the numbers run out.
+    /// Returns `false`, and adds nothing, if its parent is unknown or the numbers run out.
     pub fn define(&mut self, parent: u32, runs: &[(Frame, u64)]) -> bool {
         if parent >= self.next {
             return false;
@@ -137,8 +137,8 @@ impl StackNodes {
     }
 
     /// Appends the frames of a stack to `frames`, from the innermost outwards, at most `limit` of
-    /// them, and returns the root that they stand on. Where the stack is unknown, nothing is
-    /// appended. `None` also where there are more frames.
+    /// them, and returns their root. Appends nothing and returns `None` if the stack is unknown or
+    /// has more frames.
     pub fn expand(&self, stack: u32, limit: usize, frames: &mut Vec<Frame>) -> Option<u32> {
         if stack >= self.next {
             return None;
@@ -146,7 +146,7 @@ impl StackNodes {
         let enough = frames.len().saturating_add(limit);
         let mut node = stack;
         while node >= FIRST_NODE {
-            // `first` rises from run to run, and the first run begins at the first number.
+            // `first` ascends from run to run, and the first run begins at the first number.
             let index = self.runs.partition_point(|run| run.first <= node) - 1;
             let run = self.runs[index];
             let copies = (node - run.first) as usize + 1;
@@ -175,7 +175,7 @@ mod tests {
             .collect()
     }
 
-    /// What a definition holds: runs of equal frames.
+    /// The contents of a definition: runs of equal frames.
     fn runs(frames: &[Frame]) -> Vec<(Frame, u64)> {
         frames
             .chunk_by(|a, b| a == b)

@@ -244,7 +244,7 @@ fn everything_else_comes_back() {
     assert_eq!(others, expected);
 }
 
-/// Bytes of the first packet, as its context says: behind the magic number, the UUID, the stream's
+/// Bytes of the first packet, from its context: after the magic number, the UUID, the stream's
 /// class and number, two times and the content's size.
 fn first_packet(stream: &[u8]) -> usize {
     let bits = stream[4 + 16 + 4 + 8 + 8 + 8 + 8..][..8].try_into().unwrap();

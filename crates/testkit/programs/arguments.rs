@@ -1,5 +1,5 @@
-// Functions with arguments as Rust has them. Each writes a line for each argument that it was
-// called with, "function name=value"; the innermost says "ready" and waits.
+// Functions with typical Rust arguments. Each writes a line for each of its arguments, "function
+// name=value"; the innermost says "ready" and waits.
 use std::hint::black_box;
 use std::io::Write;
 use std::time::Duration;

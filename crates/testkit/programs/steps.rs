@@ -1,5 +1,5 @@
-//! steps [ROUNDS] [never]: collections, text, closures, threads that talk to each other, and panics
-//! that are caught; without them, where `never` is given. Meant to be stepped.
+//! steps [ROUNDS] [never]: collections, text, closures, threads that communicate, and caught
+//! panics, which `never` leaves out. A program for single-stepping.
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hint::black_box;
 use std::panic::{catch_unwind, set_hook};

@@ -1,6 +1,6 @@
-//! threads [SECONDS]: eight threads, each in what Rust programs are made of: iterators and
-//! closures, sorting, hash maps, text, and trait objects. The standard library only, so that plain
-//! rustc builds it. Prints how many rounds each thread made.
+//! threads [SECONDS]: eight threads, each with typical Rust code: iterators and closures, sorting,
+//! hash maps, text, and trait objects. Uses only the standard library, so that plain rustc builds
+//! it. Prints the number of rounds of each thread.
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc;
 use std::thread;

@@ -1,5 +1,5 @@
-//! Running commands: always with a limit of time, with all they wrote, and with the processor time
-//! that was their own.
+//! Runs commands: always with a time limit, with all of their output, and with their own processor
+//! time.
 
 use std::fs::File;
 use std::io;
@@ -15,13 +15,13 @@ use rustix::process::{Pid, kill_process, kill_process_group};
 
 use crate::Missing;
 
-/// A command that runs, in a process group of its own.
+/// A running command, in a process group of its own.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
     started: Instant,
     deadline: Instant,
-    // Files, not pipes: a pipe that nobody reads would stop the command, and one that a left-over
+    // Files, not pipes: a pipe without a reader would stop the command, and one that a left-over
     // grandchild holds would never end.
     stdout: File,
     stderr: File,
@@ -30,7 +30,7 @@ pub struct Running {
 /// A command that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// How it ended; killed, where it ran out of time.
+    /// Its exit status; that of a kill if it ran out of time.
     pub status: ExitStatus,
     /// Whether it ran out of time.
     pub timed_out: bool,
@@ -46,14 +46,14 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// The exit status as a shell has it: 128 and the signal's number for a death by signal.
+    /// The exit status as shells report it: 128 plus the signal's number for a death by signal.
     pub fn code(&self) -> i32 {
         self.status
             .code()
             .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
     }
 
-    /// All there is to say about it, for a test's failure message.
+    /// A full description for a test's failure message.
     pub fn describe(&self) -> String {
         let late = if self.timed_out { " (out of time)" } else { "" };
         format!(
@@ -63,13 +63,13 @@ impl Finished {
     }
 }
 
-/// Runs a command to its end, or to the end of the limit.
+/// Runs a command to its end, or until the limit.
 ///
 /// # Errors
-/// [`Missing`] where there is no such program.
+/// [`Missing`] if there is no such program.
 ///
 /// # Panics
-/// Where it can't be started for another reason.
+/// If it cannot be started for another reason.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Missing> {
     Ok(start(command, limit)?.finish())
 }
@@ -77,7 +77,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, Missing> 
 /// Starts a command; see [`run`].
 ///
 /// # Errors
-/// [`Missing`] where there is no such program.
+/// [`Missing`] if there is no such program.
 pub fn start(command: &mut Command, limit: Duration) -> Result<Running, Missing> {
     let stdout = tempfile::tempfile().expect("a temporary file can be made");
     let stderr = tempfile::tempfile().expect("a temporary file can be made");
@@ -115,8 +115,8 @@ impl Running {
         whole(&self.stdout)
     }
 
-    /// Waits until it has written `text` to standard output; false where it ended or ran out of
-    /// time before.
+    /// Waits until it has written `text` to standard output; false if it ended or ran out of time
+    /// before.
     pub fn wait_for_output(&self, text: &str) -> bool {
         while !self.stdout_so_far().contains(text) {
             if self.has_ended() || Instant::now() > self.deadline {
@@ -127,8 +127,8 @@ impl Running {
         true
     }
 
-    /// Waits until it has written `text` and all its threads wait: what says that it is ready is
-    /// still on its way to where it stays.
+    /// Waits until it has written `text` and all its threads wait: the thread that reports
+    /// readiness may still be on its way to its final place.
     pub fn wait_at_rest(&self, text: &str) -> bool {
         self.wait_for_output(text) && {
             while !self.is_at_rest() && !self.has_ended() && Instant::now() < self.deadline {
@@ -138,7 +138,7 @@ impl Running {
         }
     }
 
-    /// Stops it, and waits until all its threads have; false where it ended or ran out of time
+    /// Stops it, and waits until all its threads have stopped; false if it ended or ran out of time
     /// before.
     pub fn stop(&self) -> bool {
         self.signal(Signal::STOP);
@@ -168,11 +168,11 @@ impl Running {
 
     /// Sends a signal to the process alone.
     pub fn signal(&self, signal: Signal) {
-        // It may be gone already, which whoever looks at its status will see.
+        // It may be gone already, which its status shows.
         let _ = kill_process(self.id(), signal);
     }
 
-    /// Sends a signal to the process and all that it started, as a terminal does with Ctrl-C.
+    /// Sends a signal to the process and everything it started, as a terminal does with Ctrl-C.
     pub fn signal_group(&self, signal: Signal) {
         let _ = kill_process_group(self.id(), signal);
     }
@@ -185,7 +185,7 @@ impl Running {
         state_and_cpu(&stat_of(self.pid())).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
     }
 
-    /// Waits for the end, or kills it and all that it started where the limit is over.
+    /// Waits for the end; after the limit, kills it and everything it started.
     pub fn finish(mut self) -> Finished {
         while !self.has_ended() && Instant::now() < self.deadline {
             sleep(Duration::from_millis(2));
@@ -195,7 +195,7 @@ impl Running {
             self.signal_group(Signal::KILL);
         }
         let wall = self.started.elapsed();
-        // Its times are there until it is waited for, and no longer.
+        // Its times exist only until it is waited for.
         let own_cpu = state_and_cpu(&stat_of(self.pid()))
             .map(|(_, cpu)| cpu)
             .unwrap_or_default();
@@ -212,8 +212,8 @@ impl Running {
     }
 }
 
-/// All that was written so far. Read at given places: the file's position is the command's, who
-/// goes on writing there.
+/// Everything written so far. Reads at explicit offsets: the file's position is the command's,
+/// which continues to write there.
 fn whole(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().expect("a temporary file has a length").len() as usize];
     file.read_exact_at(&mut bytes, 0).expect("a temporary file can be read");
@@ -224,11 +224,11 @@ fn stat_of(pid: u32) -> PathBuf {
     format!("/proc/{pid}/stat").into()
 }
 
-/// The state and the processor time of a process or thread, from its `stat` (proc(5)); nothing
-/// where there is none.
+/// The state and the processor time of a process or thread, from its `stat` (proc(5)); `None` if it
+/// does not exist.
 fn state_and_cpu(stat: &Path) -> Option<(char, Duration)> {
     let stat = std::fs::read_to_string(stat).ok()?;
-    // The name, in brackets, may hold spaces and brackets itself.
+    // The name, in brackets, may contain spaces and brackets itself.
     let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
     let state = fields.first()?.chars().next()?;
     let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;

@@ -1,4 +1,4 @@
-//! What gdb and eu-stack say of the stacks of a process or a core.
+//! Gets the stacks of a process or a core from gdb and eu-stack.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use crate::{Missing, TempDir, command, scratch};
 
-/// A frame as gdb has it.
+/// A frame as reported by gdb.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GdbFrame {
     /// Program counter or return address.
     pub pc: u64,
-    /// The function, where gdb knows one.
+    /// The function, if gdb knows one.
     pub function: Option<String>,
     /// Whether it was inlined: its frame is the next one's.
     pub inlined: bool,
     /// Whether gdb calls it `<signal handler called>`.
     pub signal_trampoline: bool,
-    /// Its registers, where they were asked for: those that gdb has.
+    /// Its registers, if requested, as far as gdb knows them.
     pub registers: BTreeMap<String, u64>,
 }
 
@@ -53,12 +53,12 @@ print("WHOLE")
 /// a jump; `target` are gdb's own arguments: `-p PID`, or a program and a core.
 ///
 /// # Errors
-/// [`Missing`] where there is no gdb, or it has no Python or may not attach.
+/// [`Missing`] if there is no gdb, or it has no Python or may not attach.
 pub fn gdb(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<GdbFrame>>, Missing> {
     gdb_with_registers("gdb", target, &[])
 }
 
-/// The same by a gdb of this name, `gdb-multiarch` for one, with these registers.
+/// The same with the gdb of this name, such as `gdb-multiarch`, and these registers.
 ///
 /// # Errors
 /// As [`gdb`].
@@ -72,7 +72,7 @@ pub fn gdb_with_registers(
     Ok(stacks(&print(name, target, &script)?))
 }
 
-/// A gdb of this name without anybody's settings, which asks nobody elsewhere.
+/// The gdb of this name without user settings or network access.
 pub(crate) fn plain(name: &str) -> Command {
     let mut gdb = Command::new(name);
     gdb.args(["-batch", "-nx"]);
@@ -82,7 +82,7 @@ pub(crate) fn plain(name: &str) -> Command {
     gdb
 }
 
-/// What a script in gdb's Python prints, which says `WHOLE` at its end.
+/// The output of a script in gdb's Python, which prints `WHOLE` at its end.
 fn print(name: &str, target: &[&OsStr], script: &str) -> Result<String, Missing> {
     let folder = scratch();
     let path = folder.path().join("script.py");
@@ -111,8 +111,8 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
                 current = tid.parse().expect("a number");
                 stacks.insert(current, Vec::new());
             }
-            // No frame of the stack: a function that has left by a jump, which gdb concludes from
-            // the compiler's notes.
+            // Not a frame of the stack: a function that has left by a jump, which gdb concludes
+            // from the compiler's notes.
             (Some("FRAME"), _, Some(TAILCALL_FRAME), _) => is_frame = false,
             (Some("FRAME"), Some(pc), Some(kind), Some(name)) => {
                 is_frame = true;
@@ -136,11 +136,11 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
     stacks
 }
 
-/// Runs a program that crashes, where cores may be written, and gives the core that the kernel, or
-/// qemu, has left in `folder`.
+/// Runs a program that crashes in a writable `folder`, and returns the core that the kernel, or
+/// qemu, has written there.
 ///
 /// # Errors
-/// [`Missing`] where cores go elsewhere.
+/// [`Missing`] if cores go elsewhere.
 ///
 /// # Panics
 /// If it does not crash.
@@ -157,7 +157,7 @@ pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing>
         .map(|entry| entry.path())
         .filter(|path| name(path).contains("core"))
         .collect();
-    // Beside the one that qemu writes of its guest, the kernel may leave one of qemu.
+    // Besides the core that qemu writes of its guest, the kernel may write one of qemu.
     cores.sort_by_key(|path| !name(path).starts_with("qemu_"));
     cores
         .into_iter()
@@ -165,11 +165,11 @@ pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing>
         .ok_or(Missing("no core was written here (core_pattern)".to_owned()))
 }
 
-/// The stacks of all threads by their number, as eu-stack has them: program counters and return
-/// addresses, without inlined calls. A stack ends where eu-stack can't go on.
+/// The stacks of all threads by their number, from eu-stack: program counters and return addresses,
+/// without inlined calls. A stack ends where eu-stack cannot continue.
 ///
 /// # Errors
-/// [`Missing`] where there is no eu-stack, or it shows nothing.
+/// [`Missing`] if there is no eu-stack, or it shows nothing.
 pub fn eu_stack(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<u64>>, Missing> {
     let mut command = Command::new("eu-stack");
     command.args(["-q", "-n", "0"]).args(target);
@@ -196,7 +196,7 @@ pub fn eu_stack(target: &[&OsStr]) -> Result<BTreeMap<u32, Vec<u64>>, Missing> {
 /// Writes a core of a running process with gdb's `generate-core-file`.
 ///
 /// # Errors
-/// [`Missing`] where there is no gdb, or it may not attach.
+/// [`Missing`] if there is no gdb, or it may not attach.
 pub fn gcore(pid: u32, path: &Path) -> Result<(), Missing> {
     let mut gdb = plain("gdb");
     gdb.args(["-p", &pid.to_string(), "-ex"]);

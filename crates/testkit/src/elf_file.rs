@@ -1,9 +1,9 @@
-//! A look into 64-bit little-endian ELF files, to spoil them in the right place. Not the project's
-//! reader of ELF, on purpose.
+//! Finds places in 64-bit little-endian ELF files, to damage them there. Deliberately does not use
+//! the project's ELF reader.
 
 use std::ops::Range;
 
-/// Where a section's bytes are in the file.
+/// The range of a section's bytes in the file.
 pub fn section(file: &[u8], name: &str) -> Option<Range<usize>> {
     let headers = headers(file)?;
     let names = headers.get(usize::from(u16_at(file, 62)?))?.clone();
@@ -16,8 +16,8 @@ pub fn section(file: &[u8], name: &str) -> Option<Range<usize>> {
         })
 }
 
-/// The value of a dynamic symbol; in an ordinary shared library whose code is mapped where it is in
-/// the file, also its place there.
+/// The value of a dynamic symbol; in an ordinary shared library whose code is mapped at its file
+/// offset, this is also its offset in the file.
 pub fn dynamic_symbol(file: &[u8], name: &str) -> Option<u64> {
     let symbols = section(file, ".dynsym")?;
     let names = section(file, ".dynstr")?.start;

@@ -1,4 +1,4 @@
-//! The arguments of frames as gdb shows them, and how values are held against each other.
+//! The arguments of frames as gdb shows them, and the comparison of values.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use crate::{Missing, TempDir, debugger, scratch};
 
-/// For each process whose number it is given, or core whose path: prints the line of each frame
-/// that has a place of its own on the stack, with all values. Before it those arguments of a frame
-/// that is not the innermost which the compiler has told to be in a register that calls don't
-/// preserve: gdb shows whatever is left in that; and those that a function without them (`.isra`)
-/// is told by its caller, where the call is in an inlined one: what the caller itself was called
-/// with, gdb 13 then looks for in the wrong frame.
+/// For each process number or core path that it is given, prints the line of each frame with a
+/// place of its own on the stack, with all values. Before each line it lists two kinds of
+/// arguments: in frames other than the innermost, those that the compiler has placed in a
+/// caller-saved register, of which gdb shows the left-over contents; and those that a function
+/// without them (`.isra`) gets from its caller, if the call is in an inlined one: gdb 13 looks in
+/// the wrong frame for the caller's own arguments.
 const SCRIPT: &str = r#"
 import gdb, re, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
@@ -100,20 +100,20 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Argument {
     /// Its name.
     pub name: String,
-    /// Whether it is what the function was called with, and what it is now is lost.
+    /// Whether this is the value at the call, because the current one is lost.
     pub at_entry: bool,
-    /// Its value; `None` where it is lost.
+    /// Its value; `None` if it is lost.
     pub value: Option<String>,
-    /// The value is what has been left in a register that calls don't preserve.
+    /// Whether the value is the left-over contents of a caller-saved register.
     pub left_over: bool,
-    /// The function does not have it, and its caller, an inlined call, tells it.
+    /// Whether the function lacks it, and its caller, an inlined call, provides it.
     pub by_inlined: bool,
 }
 
-/// A frame: its address, and its arguments where gdb knows its function.
+/// A frame: its address, and its arguments if gdb knows its function.
 pub type Frame = (u64, Option<Vec<Argument>>);
 
-/// A gdb that has a program's debug information read.
+/// A gdb that has read a program's debug information.
 #[derive(Debug)]
 pub struct Session {
     gdb: Child,
@@ -123,10 +123,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts it.
+    /// Starts gdb.
     ///
     /// # Errors
-    /// [`Missing`] where there is no gdb.
+    /// [`Missing`] if there is no gdb.
     pub fn start(program: &Path) -> Result<Session, Missing> {
         Session::start_by("gdb", program)
     }
@@ -134,13 +134,13 @@ impl Session {
     /// Starts the gdb of this name.
     ///
     /// # Errors
-    /// [`Missing`] where there is none.
+    /// [`Missing`] if there is no such gdb.
     pub fn start_by(gdb: &str, program: &Path) -> Result<Session, Missing> {
         let folder = scratch();
         let script = folder.path().join("arguments.py");
         fs::write(&script, SCRIPT).expect("a scratch folder can be written");
         let mut gdb = debugger::plain(gdb);
-        // What its libraries were compiled from is nobody's business here.
+        // The sources of its libraries are not needed here.
         gdb.args(["-iex", "set debug-file-directory /nowhere"]);
         gdb.arg(program).arg("-x").arg(&script);
         gdb.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -167,7 +167,7 @@ impl Session {
     /// its absolute path.
     ///
     /// # Errors
-    /// [`Missing`] where gdb has no Python, or may not attach, or says nothing for minutes.
+    /// [`Missing`] if gdb has no Python, or may not attach, or does not answer for minutes.
     pub fn arguments(&mut self, target: impl Display) -> Result<Vec<Frame>, Missing> {
         let asked = writeln!(self.questions, "{target}");
         asked.map_err(|error| Missing(format!("gdb asks for nothing: {error}")))?;
@@ -211,10 +211,10 @@ impl Drop for Session {
     }
 }
 
-/// The frames of the main thread of a process, whose debug information `program` has.
+/// The frames of the main thread of a process, whose debug information is in `program`.
 ///
 /// # Errors
-/// [`Missing`] where there is no gdb, or it has no Python or may not attach.
+/// [`Missing`] if there is no gdb, or it has no Python or may not attach.
 pub fn arguments(program: &Path, pid: u32) -> Result<Vec<Frame>, Missing> {
     Session::start(program)?.arguments(pid)
 }
@@ -237,8 +237,8 @@ fn frame(line: &str) -> Option<Frame> {
     Some((pc.parse().ok()?, arguments.filter(|_| shown != "?")))
 }
 
-/// What stands between commas, up to the closing parenthesis; commas in quotes and braces count for
-/// nothing.
+/// The parts between commas, up to the closing parenthesis; commas in quotes and braces do not
+/// count.
 fn split(text: &str) -> Vec<String> {
     let (mut all, mut one) = (Vec::new(), String::new());
     let (mut depth, mut quote, mut escaped) = (0u32, None, false);
@@ -264,10 +264,10 @@ fn split(text: &str) -> Vec<String> {
     all.iter().map(|one| one.trim().to_owned()).collect()
 }
 
-/// Whether two texts of values mean the same: numbers and names do to the letter, texts as far as
-/// both show them, pointers without what else is said of them.
+/// Whether two texts of values mean the same: numbers and names must be equal, texts as far as both
+/// show them, pointers without further descriptions.
 pub fn is_same(ours: &str, gdbs: &str) -> bool {
-    // gdb tells the type of pointers to functions first, and the name behind.
+    // gdb prints the type of pointers to functions first, and the name after the address.
     let gdbs = match gdbs.strip_prefix('(').and_then(|rest| rest.split_once(") 0x")) {
         Some((_, rest)) => format!("0x{rest}"),
         None => gdbs.to_owned(),
@@ -277,7 +277,7 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((address, _)) => address.to_owned(),
         None => gdbs,
     };
-    // In C++ and Rust enumerators are told with all that they are in.
+    // In C++ and Rust, enumerators are printed with their full paths.
     let is_path = |text: &str| text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
     let gdbs = match gdbs.rsplit_once("::").filter(|_| is_path(&gdbs)) {
         Some((_, enumerator)) => enumerator.to_owned(),
@@ -310,8 +310,9 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
     }
 }
 
-/// The members or elements of a struct or an array with their names, if there are any: of C, of
-/// C++, whose bases are told as `<space::Base>`, or of Rust, which has a path in front and colons.
+/// The members or elements of a struct or an array with their names, if there are any: in the
+/// format of C, of C++, which prints bases as `<space::Base>`, or of Rust, which has a path in
+/// front and colons.
 fn members(text: &str) -> Option<Vec<(String, String)>> {
     let (path, inner) = text.strip_suffix('}')?.split_once('{')?;
     let is_path = path.chars().all(|c| c.is_alphanumeric() || "_: ".contains(c));
@@ -334,7 +335,7 @@ fn members(text: &str) -> Option<Vec<(String, String)>> {
 fn are_same(ours: &[(String, String)], gdbs: &[(String, String)]) -> bool {
     let is_lost =
         |value: &str| value == "..." || value.starts_with("<optimized out") || value.starts_with("<synthetic");
-    // Long ones are not shown to their end, and deep ones not at all.
+    // Long ones are cut off, and deep ones are not shown at all.
     let is_cut = ours
         .last()
         .is_some_and(|(name, value)| name.is_empty() && value == "...");
@@ -345,8 +346,7 @@ fn are_same(ours: &[(String, String)], gdbs: &[(String, String)]) -> bool {
         })
 }
 
-/// With other characters as bytes are told: which of these make up characters, either may see
-/// otherwise.
+/// Replaces non-ASCII characters by bytes: the two may disagree about which bytes form characters.
 fn in_ascii(text: &str) -> String {
     let byte = |byte: u8| match byte.is_ascii() {
         true => char::from(byte).to_string(),
@@ -355,7 +355,7 @@ fn in_ascii(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// Words and texts in quotes; spaces inside braces count for nothing.
+/// Words and quoted texts; spaces inside braces do not count.
 fn words(text: &str) -> Vec<String> {
     let (mut all, mut one, mut quoted, mut escaped) = (Vec::new(), String::new(), false, false);
     for c in text.chars() {
@@ -375,17 +375,16 @@ fn words(text: &str) -> Vec<String> {
     all
 }
 
-/// What was seen of the arguments of many frames.
+/// The results for the arguments of many frames.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Frames that both have.
     pub frames: usize,
     /// Their arguments.
     pub arguments: usize,
-    /// Those that gdb shows: as they are, and as they were passed.
+    /// Those that gdb shows: current values, and values at the call.
     pub gdb: [usize; 2],
-    /// Those that gdb shows beside these, of which it has only what is left in registers that calls
-    /// don't preserve.
+    /// Those for which gdb shows only the left-over contents of caller-saved registers.
     pub left_over: usize,
     /// Those that we show, likewise.
     pub ours: [usize; 2],
@@ -395,14 +394,14 @@ pub struct Tally {
     pub missing: Vec<String>,
     /// Values that differ: what differs.
     pub wrong: Vec<String>,
-    /// Values that differ of arguments that an inlined call tells, which gdb 13 looks for in the
+    /// Differing values of arguments that an inlined call provides, which gdb 13 looks for in the
     /// wrong frame.
     pub by_inlined: Vec<String>,
 }
 
 impl Tally {
-    /// Counts the frames of a process: ours as `backtrail stack --args --json` has them. By
-    /// `innermost` those are told that are counted.
+    /// Counts the frames of a process: `ours` is the output of `backtrail stack --args --json`.
+    /// `innermost` selects whether the innermost or the outer frames are counted.
     pub fn count(&mut self, ours: &serde_json::Value, gdb: &[Frame], innermost: bool) {
         let frames = ours["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
         let ours: Vec<&serde_json::Value> = frames.iter().filter(|frame| frame["inlined"] == false).collect();
@@ -422,8 +421,7 @@ impl Tally {
                 .flatten()
                 .filter_map(|one| Some((one["name"].as_str()?, one)))
                 .collect();
-            // Files without debug information for gdb, or without tables, have nothing to be
-            // compared.
+            // Files without debug information for gdb, or without tables, have nothing to compare.
             if own.is_empty() {
                 continue;
             }
@@ -445,7 +443,7 @@ impl Tally {
                         let function = frame["function"].as_str().unwrap_or("?");
                         self.missing.push(format!("{function} {} at {pc:#x}", argument.name));
                     }
-                    // What it was called with need not be what it is now.
+                    // The value at the call may differ from the current one.
                     (Some(value), Some(theirs)) if passed == argument.at_entry && !is_same(value, theirs) => {
                         let list = if argument.by_inlined {
                             &mut self.by_inlined

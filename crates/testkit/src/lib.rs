@@ -1,8 +1,8 @@
 //! Test programs, byte notation, and the tools that results are compared with.
 //!
-//! For tests, benchmarks and chores only: nothing that is shipped depends on it. It knows the
+//! For tests, benchmarks and chores only: nothing that is shipped depends on it. It uses the
 //! command line and the JSON of `backtrail`, as any script would, and none of the formats' own
-//! code: what it builds and reads, it builds and reads by its own means.
+//! code: it builds and reads everything by its own means.
 //!
 //! A thing that a machine lacks (a compiler, permission to sample) is [`Missing`], never a failure:
 //! [`available`] turns it into a line that starts with `SKIPPED:`, written past the test runner's
@@ -30,7 +30,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Write;
 
-/// Something that this machine does not have, and what it was wanted for.
+/// Something that this machine lacks, and what it was needed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing(pub String);
 
@@ -42,7 +42,7 @@ impl fmt::Display for Missing {
 
 impl std::error::Error for Missing {}
 
-/// What a line about a test that was left out starts with; `cargo xtask test` counts these lines.
+/// The start of a line about a skipped test; `cargo xtask test` counts these lines.
 pub const SKIPPED: &str = "SKIPPED:";
 
 /// Waits until no other test, of any process, holds the lock of this name, and holds it until the
@@ -57,14 +57,14 @@ pub fn alone(name: &str) -> File {
     file
 }
 
-/// Says that this test checks nothing here, and why.
+/// Reports that this test checks nothing here, and why.
 ///
-/// The line goes to standard error itself: `eprintln!` would be kept back by the test runner where
-/// the test passes.
+/// The line goes to standard error directly: the test runner would keep back `eprintln!` if the
+/// test passes.
 pub fn skip(reason: impl fmt::Display) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("a test").to_owned();
-    // There is nobody to tell where standard error is closed.
+    // If standard error is closed, there is nobody to report to.
     let _ = writeln!(std::io::stderr(), "\n{SKIPPED} {test}: {reason}");
 }
 
@@ -73,10 +73,10 @@ pub fn available<T>(wanted: Result<T, Missing>) -> Option<T> {
     wanted.inspect_err(|missing| skip(missing)).ok()
 }
 
-/// A directory of its own that vanishes with the value.
+/// A temporary directory that is removed with the value.
 ///
 /// # Panics
-/// If it can't be made: without one no test can say anything.
+/// If it cannot be created: no test works without one.
 pub fn scratch() -> TempDir {
     tempfile::Builder::new()
         .prefix("backtrail-")

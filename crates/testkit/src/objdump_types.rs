@@ -1,4 +1,4 @@
-//! What `objdump --ctf` says of a file's types, without where they are: to find out whether another
+//! The types in the output of `objdump --ctf`, without their positions, to find out whether another
 //! file has them too.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,9 +81,9 @@ impl Dicts {
         self.0.values().map(|dict| dict.types.len()).sum()
     }
 
-    /// The types and symbols of `other` that these lack: those of a unit are looked for in the unit
-    /// and in the parent, those of the parent anywhere. A declaration is there if the parent
-    /// has the definition.
+    /// The types and symbols of `other` that these lack: those of a unit are looked up in the unit
+    /// and in the parent, those of the parent anywhere. A declaration is present if the parent has
+    /// the definition.
     pub fn missing(&self, other: &Dicts) -> Vec<String> {
         let mut missing = Vec::new();
         let empty = Dict::default();
@@ -92,8 +92,8 @@ impl Dicts {
             let own = self.get(name).unwrap_or(&empty);
             let anywhere =
                 |has: &dyn Fn(&Dict) -> bool| has(own) || has(parent) || (name.is_empty() && self.0.values().any(has));
-            // What is declared for want of one definition may have one here, and what refers to it
-            // then says so.
+            // A type declared for lack of a unique definition may be defined here, and references
+            // to it show that.
             let defined = |text: &str| {
                 let name = text.split_once("(kind 9) ").map(|(_, name)| format!(") {name} (size "));
                 let defines = |text: &String, name: &str| {
@@ -133,7 +133,7 @@ impl Dicts {
     }
 }
 
-/// The dicts in which a dict's types are looked for.
+/// The dicts in which a dict's types are looked up.
 fn dicts_of<'d>(
     own: &'d Dict,
     parent: &'d Dict,

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// Installs the packages of missing `tools`, if that is possible, and returns those that stay
-/// missing. A tool is a program, or a file by its whole path.
+/// Installs the packages of missing `tools`, if possible, and returns those that are still missing.
+/// A tool is a program, or a file by its whole path.
 pub fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     let missing = || {
         let missing = tools.iter().filter(|(tool, _)| !on_path(tool));
@@ -24,7 +24,7 @@ pub fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
         apt.args(arguments)
             .env("DEBIAN_FRONTEND", "noninteractive")
             .stdout(Stdio::null());
-        // Whatever goes wrong (no root, no network, no Debian) shows in what is still missing.
+        // Any failure (no root, no network, no Debian) shows in the tools that are still missing.
         if !apt.status().is_ok_and(|status| status.success()) {
             break;
         }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::{Missing, command, program};
 
-/// Whether this user, in this container, may sample its own processes.
+/// Checks that this user, in this container, may sample its own processes.
 ///
-/// Asked of the kernel by a small program of its own, not of `backtrail`: a recorder that always
-/// fails must not look like a machine that forbids it.
+/// Uses a small program of its own, not `backtrail`: a recorder that always fails must not look
+/// like a machine that forbids sampling.
 ///
 /// # Errors
 /// [`Missing`] with the kernel's answer.
@@ -39,7 +39,7 @@ pub fn record(data: &Path, frequency: u32, call_graph: Option<&str>, recorded: &
     command
 }
 
-/// What `perf script` makes of a perf.data file.
+/// The output of `perf script` for a perf.data file, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stacks {
     /// Samples.
@@ -60,11 +60,10 @@ const STARTS: [&str; 8] = [
     "clone3",
 ];
 
-/// Counts the samples of a perf.data file and those whose stack is complete, in perf's own
-/// unwinding.
+/// Counts the samples of a perf.data file and those with a complete stack, as unwound by perf.
 ///
 /// # Errors
-/// [`Missing`] where there is no perf.
+/// [`Missing`] if there is no perf.
 pub fn stacks(data: &Path) -> Result<Stacks, Missing> {
     let mut script = Command::new("perf");
     script

@@ -1,4 +1,4 @@
-//! Where things are: the workspace, what lies beside it, and what is built.
+//! Paths of the workspace, its surroundings, and build products.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,7 @@ pub fn shared() -> Result<PathBuf, crate::Missing> {
     }
 }
 
-/// Where cargo puts what it builds.
+/// The folder of cargo's build products.
 pub fn target() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(folder) => workspace().join(folder),
@@ -30,11 +30,10 @@ pub fn target() -> PathBuf {
     }
 }
 
-/// A program or library of the workspace, built as it is shipped; cargo's output goes where ours
-/// does.
+/// A program or library of the workspace, built as it is shipped; cargo's output goes to ours.
 ///
 /// # Errors
-/// What cargo ended with.
+/// The exit status of cargo.
 pub fn release(package: &str, file: &str) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);

@@ -1,5 +1,4 @@
-//! The test programs, and how they are built: each once for its source, flags and libraries, into
-//! `target/testprograms`.
+//! The test programs, built once per source, flags and libraries, into `target/testprograms`.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,13 +9,13 @@ use std::time::Duration;
 
 use crate::{Missing, command, place};
 
-/// A test program or library. What each does, and with which arguments, stands at the top of its
-/// source under `programs/`.
+/// A test program or library. The comment at the top of its source under `programs/` describes its
+/// purpose and its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The name of what is built.
+    /// The name of the built file.
     pub name: &'static str,
-    /// Its source, under `programs/`; the ending says the language.
+    /// Its source, under `programs/`; the extension determines the language.
     pub source: &'static str,
     /// Flags for the compiler.
     pub flags: &'static [&'static str],
@@ -24,8 +23,7 @@ pub struct Program {
     pub libraries: &'static [&'static Program],
 }
 
-/// How C programs are built unless something else is the point: as distributions do, and certainly
-/// without frame pointers.
+/// The usual flags of C programs: those of distributions, and always without frame pointers.
 const C: &[&str] = &["-O2", "-g", "-fomit-frame-pointer", "-pthread"];
 const C_LIBRARY: &[&str] = &["-O2", "-g", "-fomit-frame-pointer", "-fPIC", "-shared"];
 
@@ -38,11 +36,11 @@ const fn c(name: &'static str, source: &'static str) -> Program {
     }
 }
 
-/// Recursion, 5,000 levels deep unless told otherwise.
+/// Recursion, 5,000 levels deep by default.
 pub const DEEP: Program = c("deep", "deep.c");
-/// Functions that are called so many times with the same arguments.
+/// Functions that are called a given number of times with the same arguments.
 pub const CALLS: Program = c("calls", "calls.c");
-/// Functions that tell what they were called with.
+/// Functions that print their arguments.
 pub const ARGUMENTS: Program = c("arguments", "arguments.c");
 /// The same with debug information of DWARF 4, which has call sites by GNU's extension.
 pub const ARGUMENTS_DWARF_4: Program = Program {
@@ -51,14 +49,14 @@ pub const ARGUMENTS_DWARF_4: Program = Program {
     flags: &["-O2", "-gdwarf-4", "-fomit-frame-pointer"],
     libraries: &[],
 };
-/// Functions in C++ that do.
+/// The same in C++.
 pub const ARGUMENTS_CPP: Program = Program {
     name: "arguments_cpp",
     source: "arguments.cc",
     flags: &["-O2", "-g", "-fomit-frame-pointer"],
     libraries: &[],
 };
-/// Functions in Rust that do.
+/// The same in Rust.
 pub const ARGUMENTS_RUST: Program = Program {
     name: "arguments_rust",
     source: "arguments.rs",
@@ -71,11 +69,11 @@ pub const SIGNALS: Program = c("signals", "signals.c");
 pub const SHARES: Program = c("shares", "shares.c");
 /// Short-lived children.
 pub const FORKER: Program = c("forker", "forker.c");
-/// Two stacks in turn, whose functions have names that tell them apart.
+/// Two stacks in turn, with names of functions that show which stack they belong to.
 pub const ALTERNATING: Program = c("alternating", "alternating.c");
 /// Code made at run time.
 pub const JIT: Program = c("jit", "jit.c");
-/// Code made at run time that a jitdump tells of.
+/// Code made at run time that a jitdump describes.
 pub const JIT_DUMP: Program = c("jit_dump", "jit_dump.c");
 /// A part of its own file, mapped a second time.
 pub const REMAPPED: Program = c("remapped", "remapped.c");
@@ -126,7 +124,7 @@ pub const OTHER_PLUGIN: Program = Program {
 pub const EXEC_MID: Program = c("exec_mid", "exec_mid.c");
 /// Stacks that are odd in one way each.
 pub const ODD_STACKS: Program = c("odd_stacks", "odd_stacks.c");
-/// Works for a while and ends as told.
+/// Works for a while and ends in the requested way.
 pub const SPIN: Program = c("spin", "spin.c");
 /// A fixed amount of work, for timing.
 pub const WORK: Program = c("work", "work.c");
@@ -139,7 +137,7 @@ pub const THREADS: Program = Program {
     flags: &["--edition", "2024", "-O"],
     libraries: &[],
 };
-/// Threads that stand in known functions.
+/// Threads that wait in known functions.
 pub const PARKED: Program = c("parked", "parked.c");
 /// The same, linked statically.
 pub const PARKED_STATIC: Program = Program {
@@ -184,13 +182,13 @@ pub const PLT_NOW: Program = Program {
 };
 
 impl Program {
-    /// The built program. It is compiled only where no earlier run has done so.
+    /// The built program. It is compiled only if no earlier run has done so.
     ///
     /// # Errors
-    /// [`Missing`] where there is no compiler for it.
+    /// [`Missing`] if there is no compiler for it.
     ///
     /// # Panics
-    /// Where the compiler refuses it: that is a bug here.
+    /// If the compiler rejects it, which is a bug in the program.
     pub fn build(&self) -> Result<PathBuf, Missing> {
         let libraries = self
             .libraries
@@ -207,7 +205,7 @@ impl Program {
             return Ok(built);
         }
         std::fs::create_dir_all(&folder).expect("the target directory can be written");
-        // Tests of one run build at the same time too.
+        // Tests of one run also build at the same time.
         static ATTEMPTS: AtomicUsize = AtomicUsize::new(0);
         let number = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         let attempt = folder.join(format!("{}.{}.{number}", self.name, std::process::id()));
@@ -220,12 +218,11 @@ impl Program {
             let home = library.parent().expect("a built library lies in a folder");
             build.arg(library).arg(format!("-Wl,-rpath,{}", home.display()));
         }
-        // Libraries are looked up for what stands before them.
+        // Libraries are searched for the objects before them.
         build.args(self.flags);
         let finished = command::run(&mut build, Duration::from_secs(120))?;
         assert!(finished.status.success(), "{build:?}: {}", finished.describe());
-        // Other test runs may be at the same place: whoever comes last wins, and nobody sees half a
-        // file.
+        // Other test runs may build the same file: the last one wins, and nobody sees half a file.
         std::fs::rename(&attempt, &built).expect("a built program can be renamed");
         Ok(built)
     }

@@ -1,12 +1,12 @@
-//! What takes unsafe code: a file as memory that stays when its process is killed, and the
-//! processor's clock.
+//! Helpers that need unsafe code: a file mapped as memory that stays when its process is killed,
+//! and the processor's clock.
 #![allow(unsafe_code)]
 
 use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 
-/// Makes a file of so many zero bytes, whose changes in memory are changes in the file.
+/// Makes a file of `bytes` zero bytes, mapped so that changes in memory are changes in the file.
 pub fn shared_file(path: &Path, bytes: u64) -> io::Result<memmap2::MmapMut> {
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     file.set_len(bytes)?;

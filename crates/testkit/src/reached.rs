@@ -1,5 +1,5 @@
-//! The object code of what some functions reach, and of nothing else: what it does not mention,
-//! they can't call.
+//! The object code that some functions reach, and nothing else: they cannot call what it does not
+//! mention.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,12 +21,12 @@ const WORKSPACE_EDITION: &str = "--edition=2024";
 pub struct Compiler {
     directory: PathBuf,
     crates: Vec<String>,
-    /// Of what is audited; that of a dependency is its own.
+    /// The edition of the audited code; a dependency has its own.
     edition: &'static str,
 }
 
 impl Compiler {
-    /// One that keeps what it makes in `directory`.
+    /// A compiler that keeps its output in `directory`.
     pub fn new(directory: &Path) -> Compiler {
         std::fs::create_dir_all(directory).expect("the target directory can be written");
         Compiler {
@@ -62,7 +62,7 @@ impl Compiler {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// A crate of the workspace, with those of its features that `flags` say.
+    /// Adds a crate of the workspace, with the features in `flags`.
     pub fn dependency(&mut self, folder: &str, flags: &[&str]) {
         let name = format!("backtrail_{folder}");
         let source = place::workspace().join("crates").join(folder).join("src/lib.rs");
@@ -76,7 +76,7 @@ impl Compiler {
     pub fn library(&mut self, name: &str) {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut ask = Command::new(cargo);
-        // What other systems need was perhaps never fetched.
+        // Dependencies of other systems may never have been fetched.
         let platform = format!("--filter-platform={}-unknown-linux-gnu", std::env::consts::ARCH);
         ask.args(["metadata", "--format-version=1", "--offline", &platform])
             .current_dir(place::workspace());
@@ -95,12 +95,12 @@ impl Compiler {
     }
 
     /// The object code of everything that the source's functions reach, and of nothing else: a
-    /// shared library out of which the compiler and the linker have thrown the rest.
+    /// shared library from which the compiler and the linker have removed the rest.
     pub fn reached(&self, name: &str, text: &str) -> Vec<u8> {
         std::fs::read(self.shared_library(name, text)).expect("it was just made")
     }
 
-    /// Where that library is.
+    /// The path of that library.
     pub fn shared_library(&self, name: &str, text: &str) -> PathBuf {
         let source = self.directory.join(format!("{name}.rs"));
         std::fs::write(&source, text).expect("the target directory can be written");

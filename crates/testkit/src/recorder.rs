@@ -14,14 +14,14 @@ use crate::command::{self, Finished};
 use crate::workload::plain_surroundings;
 use crate::{Missing, scratch};
 
-/// The command under test, with a cache of tables of its own.
+/// The command under test, with its own cache of tables.
 #[derive(Debug)]
 pub struct Backtrail {
     binary: PathBuf,
     cache: TempDir,
 }
 
-/// What `report --json` tells of a recording.
+/// The contents of `report --json` for a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// Samples in the trace.
@@ -30,7 +30,7 @@ pub struct Summary {
     pub lost: u64,
     /// The share of samples whose stack reaches the outermost frame, 0 to 1, as the report has it.
     pub complete: f64,
-    /// How many stacks ended for which reason.
+    /// The number of stacks that ended for each reason.
     pub stops: BTreeMap<String, u64>,
     /// Frames of all samples.
     pub frames: u64,
@@ -55,7 +55,7 @@ impl Summary {
     /// Reads the JSON.
     ///
     /// # Errors
-    /// The member that is not there or has another type.
+    /// The member that is missing or has another type.
     pub fn from_json(text: &str) -> Result<Summary, String> {
         let json: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
         let number = |of: &Value, name: &str| of[name].as_u64().ok_or_else(|| format!("no number {name:?} in {of}"));
@@ -234,7 +234,7 @@ pub fn babeltrace2(trace: &Path) -> Result<Babeltrace, Missing> {
     })
 }
 
-/// The event's name in a line of babeltrace2: the last `NAME:` that stands before the first field.
+/// The event's name in a line of babeltrace2: the last `NAME:` before the first field.
 fn event_name(line: &str) -> &str {
     let head = line.split(" { ").next().unwrap_or(line);
     let head = head

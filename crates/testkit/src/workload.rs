@@ -1,4 +1,5 @@
-//! What is recorded: real programs with real work, each for about as many seconds as it is told.
+//! The recorded workloads: real programs with real work, each for about the requested number of
+//! seconds.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -12,7 +12,7 @@ pub const METADATA_PACKET_HEADER_BYTES: usize = 37;
 /// Bytes of the header of a packet of CTF 2 metadata (CTF2-PMETA-1.0).
 pub const PMETA_PACKET_HEADER_BYTES: usize = 44;
 
-/// What every text of 1.8 begins with (CTF 1.8.3, section 7.1).
+/// The first line of every TSDL text (CTF 1.8.3, section 7.1).
 pub const TSDL_FIRST_LINE: &str = "/* CTF 1.8 */\n";
 
 /// The byte before each fragment of CTF 2 metadata (RFC 7464, section 2.2).
@@ -24,18 +24,18 @@ pub const METADATA_FILE: &str = "metadata";
 /// Our packets are whole pages, so that a reader can map each of them.
 pub const PACKET_ALIGN_BYTES: usize = 4096;
 
-/// How deep below a given directory traces are looked for. LTTng's lie five below a session's.
+/// The depth below a given directory to which traces are searched. LTTng's are five below a
+/// session's.
 pub const MAX_DIRECTORY_DEPTH: usize = 16;
 
-/// How many problems of a stream are reported one by one; further ones are counted.
+/// The most problems of a stream that are reported individually; further ones are counted.
 pub const MAX_PROBLEMS: usize = 10_000;
 
-/// How deep field classes may nest, in every dialect. Real metadata nests below ten; the readers
-/// recurse.
+/// The depth to which field classes may nest, in every dialect. Real metadata nests below ten; the
+/// readers recurse.
 pub const MAX_NESTING: usize = 48;
 
-/// Fields that an event may have beyond one for each of its bits: what elements without any bits
-/// can add.
+/// Fields that an event may have beyond one per bit, for elements without any bits.
 pub const MAX_EMPTY_FIELDS: u64 = 1 << 16;
 
 /// The namespace of our attributes in CTF 2 metadata.

@@ -1,5 +1,5 @@
-//! What a dialect may do to a packet's content before it is stored. CTF 1.8 and 2 store it as it
-//! is.
+//! How a dialect may transform a packet's content before it is stored. CTF 1.8 and 2 store it
+//! unchanged.
 
 use crate::description::Role;
 use crate::error::{DecodeErrorKind, EncodeError};
@@ -7,7 +7,7 @@ use crate::plan::Roles;
 use backtrail_wire::Endian;
 use std::fmt::Debug;
 
-/// A packet as it is stored.
+/// A stored packet.
 #[derive(Clone, Copy, Debug)]
 pub struct StoredPacket<'p> {
     header: &'p [u8],
@@ -36,9 +36,9 @@ impl<'p> StoredPacket<'p> {
     }
 }
 
-/// Undoes what was done to the content of packets, and checks them.
+/// Reverses the transformation of packets' content, and checks them.
 pub trait ContentDecoder: Debug + Send + Sync {
-    /// The original content; `None` if it is stored as it is.
+    /// The original content; `None` if it is stored unchanged.
     ///
     /// # Errors
     ///
@@ -49,16 +49,17 @@ pub trait ContentDecoder: Debug + Send + Sync {
 /// Appends a packet's header for the byte at which the content ends and the packet's size in bytes.
 pub type PutHeader<'h> = dyn FnMut(&mut Vec<u8>, u64, u64) -> Result<(), EncodeError> + 'h;
 
-/// Does something to the content of packets before they are stored.
+/// Transforms the content of packets before they are stored.
 pub trait ContentEncoder: Debug + Send + Sync {
     /// The packet header's number with this role.
     fn number(&self, role: Role) -> Option<u64>;
 
-    /// Makes `out` the whole packet with this content, padded to a multiple of `align` bytes, whose
-    /// numbers have this byte order. `put_header` puts the header, without a checksum.
+    /// Sets `out` to the whole packet with this content, padded to a multiple of `align` bytes,
+    /// with numbers in this byte order. `put_header` appends the header, without a checksum.
     ///
     /// # Errors
     ///
+    /// The content cannot be stored, or the header does not suit this encoder.
     /// The content cannot be stored, or the header is not one for this encoder.
     fn store(
         &self,

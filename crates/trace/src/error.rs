@@ -1,5 +1,5 @@
-//! What goes wrong with a trace on disk or in memory. The metadata's errors are in their dialects'
-//! modules.
+//! Errors of traces on disk or in memory. The errors of metadata are in the modules of their
+//! dialects.
 
 use crate::description::DescriptionError;
 use crate::dialect::Dialect;
@@ -7,7 +7,7 @@ use crate::{json2, tsdl};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// What is wrong with a packet, and its place.
+/// An error in a packet, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// What is wrong.
@@ -16,7 +16,7 @@ pub struct DecodeError {
     pub bit: u64,
 }
 
-/// What is wrong with a packet.
+/// Errors in packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
@@ -41,17 +41,17 @@ pub enum DecodeErrorKind {
     StreamClassChanged(u64),
     /// A packet of the stream with this id among those of another stream of its class.
     StreamChanged(u64),
-    /// This many cycles are more nanoseconds from the clock's origin than signed 64 bits hold.
+    /// This many cycles exceed signed 64-bit nanoseconds from the clock's origin.
     Clock(u64),
     /// The metadata has no event class with this id.
     UnknownEventClass(u64),
-    /// No option of a variant is chosen by this value of its tag.
+    /// No option of a variant matches this value of its tag.
     NoOption(u64),
-    /// An event of no bits at all: there would be infinitely many.
+    /// An event without any bits: there would be infinitely many.
     EmptyEvent,
-    /// A field begins within a byte whose other bits are of a field of the other byte order.
+    /// A field begins within a byte whose other bits belong to a field of the other byte order.
     ByteOrder,
-    /// More elements than the packet's size explains.
+    /// More elements than the packet's size can account for.
     TooManyFields,
     /// A LEB128 number of more than 64 bits.
     Leb128,
@@ -63,7 +63,7 @@ pub enum DecodeErrorKind {
     EncryptionScheme(u64),
     /// A checksum scheme that the specification does not know.
     ChecksumScheme(u64),
-    /// The content's checksum is not the one that the packet has.
+    /// The content's checksum differs from the one in the packet.
     Checksum {
         /// The packet's.
         stored: u32,
@@ -72,11 +72,11 @@ pub enum DecodeErrorKind {
     },
     /// The content is encrypted, and there is no key.
     NoKey,
-    /// The content is not what was encrypted with this key.
+    /// The content was not encrypted with this key, or is damaged.
     Decrypt,
     /// The compressed content is malformed.
     Decompress,
-    /// The compressed content grows beyond all measure.
+    /// The compressed content expands without a reasonable bound.
     Bomb,
 }
 
@@ -134,7 +134,7 @@ pub enum EncodeError {
     Full,
     /// The event alone is larger than a packet may be.
     TooLarge,
-    /// A value of another kind than the class has at this place, or more values than it has.
+    /// A value of another kind than the class has at this place, or too many values.
     WrongField,
     /// The event was finished before all its fields had values.
     MissingField,
@@ -142,11 +142,11 @@ pub enum EncodeError {
     OutOfRange(u64),
     /// A text contains a zero byte, or a fixed-length text is longer than its field.
     Text,
-    /// No option of a variant is for this tag.
+    /// No option of a variant matches this tag.
     NoOption(u64),
-    /// This packet header, packet context or event header is not one that can be written.
+    /// This packet header, packet context or event header cannot be written.
     Unwritable,
-    /// An event class has fields that are not whole, byte-aligned bytes.
+    /// An event class has fields that are not byte-aligned whole bytes.
     NotByteAligned {
         /// Its id.
         event: u64,
@@ -158,16 +158,16 @@ pub enum EncodeError {
     },
     /// The content could not be compressed.
     Compress,
-    /// The system has no random numbers, without which nothing can be encrypted.
+    /// The system provides no random numbers, which encryption requires.
     Random,
-    /// The payload's size is another one than the event's context says.
+    /// The payload's size differs from the one in the event's context.
     PayloadSize {
         /// The context's.
         declared: u64,
         /// The payload's.
         actual: u64,
     },
-    /// These packets' headers cannot say what was done to their content.
+    /// The headers of these packets cannot declare the transformation of their content.
     Packing,
 }
 
@@ -200,12 +200,12 @@ impl std::fmt::Display for EncodeError {
 
 impl Error for EncodeError {}
 
-/// A trace that cannot be read: which file, and why.
+/// A trace that cannot be read: the file, and the reason.
 #[derive(Debug)]
 pub struct TraceError {
     /// The file or directory.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub kind: TraceErrorKind,
 }
 
@@ -213,17 +213,17 @@ pub struct TraceError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TraceErrorKind {
-    /// The operating system says so.
+    /// An error of the operating system.
     Io(std::io::Error),
-    /// Metadata of no known dialect: its first bytes.
+    /// The metadata is in no known dialect; these are its first bytes.
     UnknownDialect([u8; 4]),
-    /// Another crate reads this dialect.
+    /// The dialect is implemented in another crate.
     OtherDialect(Dialect),
     /// A packet of the metadata is malformed, at this byte of the file.
     MetadataPacket(u64),
-    /// The packets of the metadata have another byte order than the trace that they describe.
+    /// The metadata's packets have another byte order than the trace that they describe.
     MetadataOrder,
-    /// The file's name is not that of a section, perhaps with `_` and a number (RFC 2).
+    /// The file's name is not that of a section, optionally followed by `_` and a number (RFC 2).
     UnknownSection,
     /// The metadata is not valid UTF-8 at this byte.
     Utf8(u64),
@@ -237,7 +237,7 @@ pub enum TraceErrorKind {
     Packet {
         /// Bytes from the file's start to the packet.
         offset: u64,
-        /// What is wrong within.
+        /// The error in the packet.
         error: DecodeError,
     },
 }
@@ -288,7 +288,7 @@ impl Error for TraceErrorKind {
 }
 
 impl TraceError {
-    /// The error of a file or directory.
+    /// The error for a file or directory.
     pub fn new(path: &Path, kind: TraceErrorKind) -> TraceError {
         TraceError {
             path: path.to_owned(),
@@ -297,17 +297,17 @@ impl TraceError {
     }
 }
 
-/// A trace that cannot be written: which file, and why.
+/// A trace that cannot be written: the file, and the reason.
 #[derive(Debug)]
 pub struct CreateError {
     /// The file or directory.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub kind: CreateErrorKind,
 }
 
 impl CreateError {
-    /// The error of a file or directory.
+    /// The error for a file or directory.
     pub fn new(path: &Path, kind: CreateErrorKind) -> CreateError {
         CreateError {
             path: path.to_owned(),
@@ -324,31 +324,31 @@ impl CreateError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CreateErrorKind {
-    /// The operating system says so.
+    /// An error of the operating system.
     Io(std::io::Error),
-    /// The directory has entries already.
+    /// The directory is not empty.
     NotEmpty,
-    /// The file exists already, or the name is not one for a stream.
+    /// The file exists already, or the name is not valid for a stream.
     StreamName,
-    /// The description cannot be said in 1.8.
+    /// CTF 1.8 cannot express the description.
     Tsdl(tsdl::WriteError),
-    /// The description cannot be said in CTF 2.
+    /// CTF 2 cannot express the description.
     Json2(json2::WriteError),
-    /// Another crate writes this dialect.
+    /// The dialect is implemented in another crate.
     OtherDialect(Dialect),
-    /// Another crate's dialect cannot express the description, or a stream.
+    /// A dialect of another crate cannot express the description, or a stream.
     Inexpressible(Box<dyn Error + Send + Sync>),
     /// The description is impossible.
     Description(DescriptionError),
     /// The packet or its stream class cannot be encoded.
     Encode(EncodeError),
-    /// The trace that is converted cannot be read.
+    /// The trace to convert cannot be read.
     Read(TraceErrorKind),
-    /// An event or a packet without a time, or at one before the clock's origin, which the RFC
-    /// cannot express.
+    /// An event or a packet without a time, or before the clock's origin, which the RFC cannot
+    /// express.
     Time,
-    /// A packet could not be written in full, so it was taken back: the trace is readable up to the
-    /// packet before.
+    /// A packet could not be written completely, so it was removed: the trace is readable up to the
+    /// previous packet.
     PacketLost(std::io::Error),
 }
 

@@ -1,9 +1,9 @@
-//! Entry points of the fuzz targets and the mutation tests: any bytes, no panic.
+//! Entry points of the fuzz targets and the mutation tests: no input may cause a panic.
 
 use crate::plan::Plan;
 use crate::{json2, tsdl};
 
-/// TSDL: what is parsed and compiled can be written and parsed again with the same result.
+/// TSDL: parsed and compiled metadata can be written and parsed again with the same result.
 pub fn tsdl(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(description) = tsdl::parse(text) else { return };

@@ -1,9 +1,9 @@
-//! Common Trace Format: metadata, packets and events, in and out.
+//! Common Trace Format: reads and writes metadata, packets and events.
 //!
 //! The metadata of every dialect ([`tsdl`] for CTF 1.8, [`json2`] for CTF 2) becomes one
-//! [`Description`]. It is compiled once into a [`Plan`], by which packets are decoded ([`Trace`])
-//! and encoded ([`TraceWriter`]). Nothing below the metadata knows which dialect it was. The crate
-//! `backtrail-trace-rfc` adds the dialect of 2010 by [`Trace::described`],
+//! [`Description`]. It is compiled once into a [`Plan`], which decodes packets ([`Trace`]) and
+//! encodes them ([`TraceWriter`]). Everything below the metadata is independent of the dialect. The
+//! crate `backtrail-trace-rfc` adds the dialect of 2010 through [`Trace::described`],
 //! [`TraceWriter::with_metadata`] and [`content`].
 //!
 //! ```

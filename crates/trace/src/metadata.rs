@@ -1,4 +1,4 @@
-//! Metadata files: which dialect they are in, the packets that they may consist of, and their text.
+//! Metadata files: their dialect, the packets that they may consist of, and their text.
 
 use crate::constants::{
     METADATA_PACKET_HEADER_BYTES, METADATA_PACKET_MAGIC, PACKET_MAGIC, PMETA_PACKET_HEADER_BYTES, RECORD_SEPARATOR,
@@ -35,7 +35,7 @@ fn detect(metadata: &[u8]) -> Result<Dialect, TraceErrorKind> {
             return Ok(Dialect::Rfc1_1);
         }
     }
-    // Text of any kind; what it says is the parser's business.
+    // Any other text; the parser decides whether it is valid.
     if metadata
         .iter()
         .take(64)
@@ -77,7 +77,7 @@ pub fn parse_metadata(metadata: &[u8]) -> Result<(Dialect, Description), TraceEr
     Ok((dialect, description))
 }
 
-/// The text that a metadata file holds, without the packets that it may be in.
+/// The text in a metadata file, without its packets.
 fn text(metadata: &[u8]) -> Option<String> {
     let bytes = match detect(metadata).ok()? {
         Dialect::V1_8 => unpack(metadata, (1, 8)).ok()?.map(|packets| packets.text),
@@ -87,7 +87,7 @@ fn text(metadata: &[u8]) -> Option<String> {
     String::from_utf8(bytes.unwrap_or_else(|| metadata.to_vec())).ok()
 }
 
-/// A line of metadata with an error, for people.
+/// A line of metadata that contains an error, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceLine {
     /// Number of the line, from 1.
@@ -99,13 +99,13 @@ pub struct SourceLine {
 }
 
 impl TraceError {
-    /// The line of metadata in which the error is, as long as the file exists.
+    /// The line of metadata that contains the error, if the file still exists.
     pub fn source_line(&self) -> Option<SourceLine> {
         self.place()?;
         self.line_in(&text(&std::fs::read(&self.path).ok()?)?)
     }
 
-    /// The line in which the error is, in this text of the metadata.
+    /// The line of this metadata text that contains the error.
     pub fn line_in(&self, text: &str) -> Option<SourceLine> {
         let (number, column) = self.place()?;
         let line = text.lines().nth(number.checked_sub(1)? as usize)?;
@@ -145,7 +145,7 @@ fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceE
         .find(|&order| Bytes::new(metadata, order).u32(0) == Ok(METADATA_PACKET_MAGIC));
     let Some(order) = order else { return Ok(None) };
     let bytes = Bytes::new(metadata, order);
-    // That of CTF 2 is longer. Who takes it for as long as that of 1.8 is understood too: content
+    // The header of CTF 2 is longer. Writers that use the length of 1.8's are accepted too: content
     // begins with a separator.
     let header = match metadata.get(METADATA_PACKET_HEADER_BYTES) {
         Some(&first) if version.0 == 2 && first != RECORD_SEPARATOR => PMETA_PACKET_HEADER_BYTES,
@@ -154,7 +154,7 @@ fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceE
     let mut text = Vec::new();
     let mut uuid = None;
     let mut offset = 0;
-    // Less than a header at the end is a leftover of a longer packet's write.
+    // Less than a header at the end is the rest of a longer packet that was overwritten.
     while offset == 0 || metadata.len() - offset >= header {
         let wrong = TraceErrorKind::MetadataPacket(offset as u64);
         let Some(packet) = metadata_packet(bytes, offset, header, version) else {
@@ -172,7 +172,7 @@ fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceE
 struct MetadataPacket<'m> {
     uuid: &'m [u8],
     content: &'m [u8],
-    /// Place of the next one.
+    /// Position of the next one.
     next: usize,
 }
 
@@ -197,7 +197,7 @@ fn metadata_packet(bytes: Bytes<'_>, offset: usize, header: usize, version: (u8,
     if !sound {
         return None;
     }
-    // Padding that the file has not is not missed.
+    // Missing padding at the end of the file is accepted.
     Some(MetadataPacket {
         uuid,
         content: bytes.slice(offset + header, content - header).ok()?,

@@ -1,14 +1,14 @@
 //! Events in a caller-provided ring buffer. A signal handler may write them.
 //!
-//! A [`Ring`] is a row of packets of the same size in memory that its caller provides, best a
-//! mapped file. From its beginning and after each event, each packet is as in a trace's file: the
-//! sizes and times in its header are right. A new packet overwrites the oldest. So the packets can
-//! be taken at any time, and however a writer ends, only the event that it was writing is lost;
+//! A [`Ring`] is a sequence of packets of equal size in memory that its caller provides, ideally a
+//! mapped file. From its start and after each event, each packet is as in a trace's file: the sizes
+//! and times in its header are right. A new packet overwrites the oldest. So the packets can be
+//! taken at any time, and however a writer ends, only the event that it was writing is lost;
 //! [`crate::packets_of_ring`] finds the rest.
 //!
 //! Nothing here allocates, takes a lock, calls the system or panics. It uses nothing else of this
 //! crate, so that a test can examine its object code alone. [`RingLayout`], made beforehand from a
-//! description, has what must be prepared.
+//! description, contains everything that must be prepared.
 //!
 //! A ring belongs to one thread, or to one handler. A handler that may interrupt the ring's own
 //! writing needs a ring of its own, as it does for any memory that it changes.
@@ -18,25 +18,25 @@ use core::sync::atomic::{Ordering, compiler_fence};
 /// Most bytes of a packet's header and context together.
 pub(crate) const MAX_HEADER_BYTES: usize = 128;
 
-/// Packets are whole pages, at which they are found again.
+/// Packets are whole pages, so that they can be found again at page boundaries.
 pub(crate) const PACKET_ALIGN: usize = 4096;
 
 /// The layout of a ring's packets, and their constant parts: LTTng's headers in the machine's byte
 /// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
-    /// The beginning of each packet, with all that is the same in all of them.
+    /// The start of each packet, with everything that is the same in all of them.
     pub(crate) template: [u8; MAX_HEADER_BYTES],
-    /// Bytes of it.
+    /// Its length in bytes.
     pub(crate) header: usize,
-    /// Where the header has the number with 64 bits of each of these.
+    /// The positions of these 64-bit numbers in the header.
     pub(crate) begin: usize,
     pub(crate) end: usize,
     pub(crate) content_size: usize,
     pub(crate) packet_size: usize,
     pub(crate) sequence_number: usize,
     pub(crate) discarded: usize,
-    /// Whether events have LTTng's compact headers; otherwise the large ones.
+    /// Whether events have LTTng's compact headers instead of the large ones.
     pub(crate) compact: bool,
 }
 
@@ -57,8 +57,8 @@ impl core::error::Error for RingTooSmall {}
 
 /// Packets of events in memory of the caller; new ones overwrite the oldest.
 ///
-/// Timestamps are cycles of the stream's clock and never go back: an earlier one than the last
-/// counts as the last.
+/// Timestamps are cycles of the stream's clock and never go back: one before the last counts as the
+/// last.
 ///
 /// ```
 /// # use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
@@ -92,11 +92,11 @@ pub struct Ring<'m> {
     memory: &'m mut [u8],
     layout: RingLayout,
     packet_bytes: usize,
-    /// Where the current packet begins.
+    /// The start of the current packet.
     packet: usize,
-    /// Where it ends.
+    /// Its end.
     limit: usize,
-    /// Where the next event goes.
+    /// The position of the next event.
     position: usize,
     /// The last timestamp.
     last: u64,
@@ -107,7 +107,7 @@ pub struct Ring<'m> {
 
 impl<'m> Ring<'m> {
     /// Divides the memory into packets of `packet_bytes`, rounded down to a multiple of 4,096, and
-    /// begins the first. Bytes after the last whole packet are not used.
+    /// starts the first. Bytes after the last whole packet are not used.
     ///
     /// # Errors
     ///
@@ -134,22 +134,22 @@ impl<'m> Ring<'m> {
             sequence_number: 0,
             discarded: 0,
         };
-        // What lay there before could be taken for packets.
+        // Earlier contents could be taken for packets.
         ring.memory.fill(0);
         ring.begin_packet();
         Ok(ring)
     }
 
-    /// Begins an event of the class with this id, whose payload (and contexts) take at most `room`
-    /// bytes. `None` if a packet has no room for that, or for an id that the header cannot hold;
-    /// the event is counted as discarded.
+    /// Starts an event of the class with this id, whose payload (and contexts) take at most `room`
+    /// bytes. `None` if a packet has no room for that, or if the header cannot hold the id; the
+    /// event then counts as discarded.
     ///
     /// The fields follow one another without a gap, as the class describes them; this is not
     /// checked. The event is in the packet once it is committed.
     #[inline]
     pub fn event(&mut self, id: u32, timestamp: u64, room: usize) -> Option<RingEvent<'_, 'm>> {
         let timestamp = timestamp.max(self.last);
-        // As much as the longest header.
+        // The size of the longest header.
         let needed = room.saturating_add(LONGEST_EVENT_HEADER);
         if self.limit - self.position < needed && !self.switch(needed, timestamp) {
             return None;
@@ -189,22 +189,21 @@ impl<'m> Ring<'m> {
         self.put_number(self.layout.discarded, self.discarded);
     }
 
-    /// Ends the current packet and begins another one.
+    /// Ends the current packet and starts another one.
     pub fn end_packet(&mut self, timestamp: u64) {
         self.last = self.last.max(timestamp);
         self.put_number(self.layout.end, self.last);
         self.next_packet();
     }
 
-    /// All packets that there are, from the oldest to the current one, each as it would be in a
-    /// stream's file.
+    /// All existing packets, from the oldest to the current one, each as in a stream's file.
     pub fn packets(&self) -> impl Iterator<Item = &[u8]> {
         let (before, from) = self.memory.split_at_checked(self.limit).unwrap_or((&[], &[]));
         let place = self.layout.content_size;
         let all = from
             .chunks_exact(self.packet_bytes.max(1))
             .chain(before.chunks_exact(self.packet_bytes.max(1)));
-        // Those that were never begun are zero.
+        // Packets that were never started are zero.
         all.filter(move |packet| {
             packet
                 .get(place..place + 8)
@@ -212,7 +211,7 @@ impl<'m> Ring<'m> {
         })
     }
 
-    /// Passes each packet to `each` once, from the oldest to the current one, and begins anew.
+    /// Passes each packet to `each` once, from the oldest to the current one, and starts again.
     pub fn take(&mut self, timestamp: u64, mut each: impl FnMut(&[u8])) {
         self.last = self.last.max(timestamp);
         self.put_number(self.layout.end, self.last);
@@ -224,12 +223,12 @@ impl<'m> Ring<'m> {
         self.next_packet();
     }
 
-    /// How many events were discarded so far.
+    /// The number of events discarded so far.
     pub fn discarded(&self) -> u64 {
         self.discarded
     }
 
-    /// Begins the next packet if an event of this many bytes does not fit into the current one;
+    /// Starts the next packet if an event of this many bytes does not fit into the current one;
     /// returns whether it fits there.
     #[cold]
     fn switch(&mut self, needed: usize, timestamp: u64) -> bool {
@@ -244,7 +243,7 @@ impl<'m> Ring<'m> {
 
     fn next_packet(&mut self) {
         self.packet = self.limit;
-        // Less than a packet may be left at the end.
+        // The rest at the end may be smaller than a packet.
         if self.memory.len() - self.packet < self.packet_bytes {
             self.packet = 0;
         }
@@ -253,8 +252,8 @@ impl<'m> Ring<'m> {
         self.begin_packet();
     }
 
-    /// Writes the header of the current packet. It is one as soon as its content has a size, which
-    /// is written last.
+    /// Writes the header of the current packet. The packet exists as soon as its content has a
+    /// size, which is written last.
     fn begin_packet(&mut self) {
         let RingLayout { header, .. } = self.layout;
         self.position = self.packet + header;
@@ -273,7 +272,7 @@ impl<'m> Ring<'m> {
         self.put_number(self.layout.content_size, header as u64 * 8);
     }
 
-    /// A number of the current packet's header.
+    /// Writes a number of the current packet's header.
     #[inline]
     fn put_number(&mut self, place: usize, value: u64) {
         if let Some(packet) = self.memory.get_mut(self.packet..self.limit) {
@@ -285,7 +284,7 @@ impl<'m> Ring<'m> {
 /// LTTng's large header with all fields in full.
 const LONGEST_EVENT_HEADER: usize = 14;
 
-/// Id 31 in the bits of a compact header's id, where the first byte has no other bits that count.
+/// Id 31 in a compact header's id bits; the other bits of the first byte do not count.
 #[cfg(target_endian = "little")]
 const EXTENDED_COMPACT: u8 = 31;
 #[cfg(target_endian = "big")]
@@ -310,12 +309,12 @@ fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) -> usize {
     end
 }
 
-/// An event in a ring. One that is dropped without [`RingEvent::commit`] was never there.
+/// An event in a ring. Dropping it without [`RingEvent::commit`] discards it.
 #[derive(Debug)]
 #[must_use = "an event that is not committed is not written"]
 pub struct RingEvent<'r, 'm> {
     ring: &'r mut Ring<'m>,
-    /// Where the next field goes.
+    /// The position of the next field.
     at: usize,
     /// Whether a field had no room.
     overflown: bool,
@@ -348,16 +347,16 @@ impl RingEvent<'_, '_> {
         f64: "A floating point number of 64 bits.",
     }
 
-    /// Elements of an array of bytes. Its length, if it has one, is a number before it.
+    /// Writes the elements of an array of bytes. Its length, if any, is a number before it.
     #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         if let Some(place) = self.room(bytes.len()) {
-            // Of one length.
+            // Both have the same length.
             place.iter_mut().zip(bytes).for_each(|(place, &byte)| *place = byte);
         }
     }
 
-    /// A text, up to its first zero byte, and a zero byte.
+    /// Writes a text, up to its first zero byte, and a zero byte.
     #[inline]
     pub fn text(&mut self, text: &[u8]) {
         let end = text.iter().position(|&byte| byte == 0);
@@ -365,7 +364,7 @@ impl RingEvent<'_, '_> {
         self.u8(0);
     }
 
-    /// Elements of an array of 64-bit numbers: a stack.
+    /// Writes the elements of an array of 64-bit numbers: a stack.
     #[inline]
     pub fn u64s(&mut self, values: &[u64]) {
         let Some(place) = values.len().checked_mul(8).and_then(|bytes| self.room(bytes)) else {
@@ -377,8 +376,8 @@ impl RingEvent<'_, '_> {
         }
     }
 
-    /// Adds the event to the packet. Returns false if its fields took more room than was asked for
-    /// and the packet had.
+    /// Adds the event to the packet. Returns false if its fields took more room than requested and
+    /// the packet had no more.
     #[inline]
     pub fn commit(self) -> bool {
         let RingEvent {
@@ -394,8 +393,8 @@ impl RingEvent<'_, '_> {
         ring.last = timestamp;
         ring.position = at;
         ring.put_number(ring.layout.end, timestamp);
-        // The event before its size: a reader of the memory after this thread's end sees it in this
-        // order.
+        // Write the event before its size: a reader of the memory after this thread's end sees them
+        // in this order.
         compiler_fence(Ordering::SeqCst);
         ring.put_number(ring.layout.content_size, (at - ring.packet) as u64 * 8);
         true

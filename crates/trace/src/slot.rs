@@ -1,19 +1,19 @@
-//! Room in a plan and in a reader for what a layer above derives from them. Only that layer knows
-//! its type.
+//! Slots in a plan and in a reader for data that a higher layer derives from them. Only that layer
+//! knows the type.
 
 use std::any::Any;
 use std::cell::OnceCell;
 #[cfg(feature = "render")]
 use std::sync::{Arc, OnceLock};
 
-/// A value that all threads share. It is made once and stays.
+/// A value shared by all threads. It is made once and stays.
 #[cfg(feature = "render")]
 #[derive(Default)]
 pub(crate) struct SharedSlot(OnceLock<Arc<dyn Any + Send + Sync>>);
 
 #[cfg(feature = "render")]
 impl SharedSlot {
-    /// The value, made if there is none. It is not kept if the slot has a value of another type.
+    /// The value, made on first use. It is not stored if the slot has a value of another type.
     pub(crate) fn get_or_make<T: Any + Send + Sync>(&self, make: impl Fn() -> T) -> Arc<T> {
         let kept = self.0.get_or_init(|| Arc::new(make()));
         kept.clone().downcast().unwrap_or_else(|_| Arc::new(make()))
@@ -25,14 +25,14 @@ impl SharedSlot {
 pub(crate) struct Slot(OnceCell<Box<dyn Any + Send>>);
 
 impl Slot {
-    /// The value, made if there is none; `None` if the slot has a value of another type.
+    /// The value, made on first use; `None` if the slot has a value of another type.
     #[cfg(feature = "render")]
     #[inline]
     pub(crate) fn get_or_make<T: Any + Send>(&self, make: impl FnOnce() -> T) -> Option<&T> {
         self.0.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
-    /// Drops the value: what it was derived from has changed.
+    /// Drops the value, because its source has changed.
     pub(crate) fn clear(&mut self) {
         self.0.take();
     }

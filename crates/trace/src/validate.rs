@@ -1,62 +1,62 @@
-//! Checks whole traces, and goes on after what it finds.
+//! Checks whole traces, and continues after errors.
 
 use crate::error::{DecodeError, TraceError, TraceErrorKind};
 use crate::read::{Event, Options, Packet, Recover, StreamReader, Trace};
 use std::path::{Path, PathBuf};
 
-/// Something that is wrong with a trace.
+/// An error in a trace.
 #[derive(Debug)]
 pub struct Finding {
     /// The file or directory.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The error.
     pub kind: FindingKind,
 }
 
-/// What is wrong with a trace. Offsets are bytes from the file's start to the packet; of each
-/// packet, each kind is reported once.
+/// Errors in a trace. Offsets are bytes from the file's start to the packet; each kind is reported
+/// once per packet.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// The metadata or the file as a whole.
+    /// The metadata or the file as a whole cannot be read.
     Unreadable(TraceErrorKind),
-    /// A packet that cannot be read, or not to its end.
+    /// A packet that cannot be read, or not completely.
     Packet {
-        /// Where the packet begins.
+        /// The start of the packet.
         offset: u64,
-        /// What is wrong within.
+        /// The error within.
         error: DecodeError,
     },
-    /// A packet ends before it begins.
+    /// A packet ends before it starts.
     PacketTimes {
-        /// Where the packet begins.
+        /// The start of the packet.
         offset: u64,
     },
-    /// A packet begins before the one before has ended.
+    /// A packet starts before the previous one has ended.
     PacketsOverlap {
-        /// Where the packet begins.
+        /// The start of the packet.
         offset: u64,
     },
-    /// An event is earlier than the one before, in cycles of the clock.
+    /// An event is earlier than the previous one, in cycles of the clock.
     EventTime {
-        /// Where the packet begins.
+        /// The start of the packet.
         offset: u64,
         /// The event's time.
         cycles: u64,
     },
     /// An event is not within the times of its packet, in cycles of the clock.
     EventOutside {
-        /// Where the packet begins.
+        /// The start of the packet.
         offset: u64,
         /// The event's time.
         cycles: u64,
     },
-    /// How many more packets cannot be read than [`crate::constants::MAX_PROBLEMS`].
+    /// The number of unreadable packets beyond [`crate::constants::MAX_PROBLEMS`].
     More(u64),
 }
 
 impl Finding {
-    /// Bytes from the file's start to the packet, where one is at fault.
+    /// Bytes from the file's start to the faulty packet, if there is one.
     pub fn offset(&self) -> Option<u64> {
         match self.kind {
             FindingKind::Packet { offset, .. }
@@ -100,7 +100,7 @@ impl std::fmt::Display for FindingKind {
 }
 
 impl Trace {
-    /// Reads all of the trace and returns everything that is wrong with it, by file and place.
+    /// Reads all of the trace and returns all errors, by file and place.
     pub fn check(&self) -> Vec<Finding> {
         let options = Options {
             recover: Recover::NextPacket,
@@ -116,8 +116,7 @@ impl Trace {
     }
 }
 
-/// Reads all of the trace in a directory and returns everything that is wrong with it, by file and
-/// place.
+/// Reads all of the trace in a directory and returns all errors, by file and place.
 pub fn check(directory: &Path) -> Vec<Finding> {
     match Trace::open(directory) {
         Ok(trace) => trace.check(),
@@ -170,9 +169,9 @@ fn check_stream(mut stream: StreamReader, findings: &mut Vec<Finding>) {
 #[derive(Default)]
 struct Order {
     packet: Option<Packet>,
-    /// Of the event before.
+    /// The time of the previous event.
     cycles: Option<u64>,
-    /// Whether the current packet has such a finding already.
+    /// Whether the current packet already has such a finding.
     back: bool,
     outside: bool,
     findings: Vec<FindingKind>,

@@ -1,7 +1,6 @@
 //! Code without comments and text, and comments without code.
 
-/// A file's code: comments and what stands in quotes are left out. Good enough for code that is
-/// formatted.
+/// A file's code, without comments and quoted text. Good enough for formatted code.
 pub(super) fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     for line in text.lines() {
@@ -11,7 +10,7 @@ pub(super) fn code_of(text: &str) -> String {
     code
 }
 
-/// A line without its comment and without what stands in quotes.
+/// A line without its comment and without quoted text.
 pub(super) fn without_text(line: &str) -> String {
     let mut code = String::new();
     let mut quoted = false;

@@ -1,4 +1,4 @@
-//! `--entry`: where functions begin whose calls are sampled.
+//! Resolves `--entry`: the places where functions begin whose calls are sampled.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -10,10 +10,10 @@ use backtrail_record::{Entry, Target};
 
 use crate::error::Failure;
 
-/// Where libraries are that are given by their names; below each, folders of the CPU too.
+/// The folders of libraries given by name; below each, also the CPU's subfolders.
 const LIBRARIES: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// All places that these functions begin at.
+/// All places where these functions begin.
 pub(super) fn entries(given: &[OsString], target: &Target) -> Result<Vec<Entry>, Failure> {
     let mut found = Vec::new();
     for one in given {
@@ -34,7 +34,7 @@ pub(super) fn entries(given: &[OsString], target: &Target) -> Result<Vec<Entry>,
     Ok(found)
 }
 
-/// File and function; `::` belongs to the function's name.
+/// Splits into file and function; `::` belongs to the function's name.
 fn split(given: &OsStr) -> (Option<&OsStr>, &str) {
     let bytes = given.as_bytes();
     let colon = |at: usize| bytes.get(at) == Some(&b':');
@@ -48,7 +48,7 @@ fn split(given: &OsStr) -> (Option<&OsStr>, &str) {
     }
 }
 
-/// The file that was given: by its path, or by a library's name.
+/// The given file: by its path, or by a library's name.
 fn named(file: &OsStr) -> Result<PathBuf, Failure> {
     let path = PathBuf::from(file);
     if path.exists() {
@@ -62,7 +62,7 @@ fn named(file: &OsStr) -> Result<PathBuf, Failure> {
     found.ok_or_else(|| Failure::of(&path, "there is no such file, nor a library of this name"))
 }
 
-/// The programs that will run, or do.
+/// The programs that will run, or already do.
 fn programs(target: &Target) -> Result<Vec<PathBuf>, Failure> {
     let words = match target {
         Target::Command(words) => words,

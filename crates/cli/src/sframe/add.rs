@@ -1,4 +1,4 @@
-//! `backtrail sframe add`: the table into the file.
+//! `backtrail sframe add`: adds the table to the file.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,32 +18,32 @@ use crate::edited;
 use crate::error::{Failure, Status};
 use crate::replacement::Durable;
 
-/// Put a table, made from .eh_frame, into an executable, shared library or object file, or into
-/// those of an archive.
+/// Add a table, made from .eh_frame, to an executable, shared library or object file, or to those
+/// in an archive.
 ///
-/// A table that is there is replaced; rows of code that .eh_frame says nothing of are kept. In a
+/// An existing table is replaced, but rows of code that .eh_frame does not describe are kept. In a
 /// linked file nothing that is loaded changes its address. Object files get what an assembler would
-/// have written, for linkers to merge. The file is replaced when all is written: whoever runs it
-/// goes on undisturbed.
+/// have written, for linkers to merge. The file is replaced once everything is written; processes
+/// that run it are not disturbed.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Add {
     /// An executable, shared library, object file or archive of object files.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Where to; without it, FILE itself is replaced.
+    /// Write the result to OUT [default: replace FILE].
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     #[command(flatten)]
     layout: Layout,
-    /// Give an object file one table for all of its functions, as GNU as does, rather than one for
-    /// each group of sections (COMDAT) and one for the rest. lld can't link such files; GNU ld
-    /// 2.47 drops more unused functions of groups from them.
+    /// Give an object file one table for all its functions, as GNU as does, instead of one for each
+    /// section group (COMDAT) and one for the rest. lld cannot link such files; GNU ld 2.47 drops
+    /// more unused functions of groups from them.
     #[arg(long)]
     one_table: bool,
     #[command(flatten)]
     arguments: WithArguments,
-    /// Print no summary; what was left out is still told.
+    /// Print no summary; what was left out is still reported.
     #[arg(short, long)]
     quiet: bool,
 }
@@ -77,7 +77,7 @@ fn tell_arguments(made: &Made) {
     );
 }
 
-/// Adds the table to the file at `path`, in place without `output`.
+/// Adds the table to the file at `path`, in place if there is no `output`.
 pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let (source, file) = input::open_both(path)?;
     if how.args.is_some() && archive::is_archive(file.bytes()) {
@@ -124,7 +124,7 @@ fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how
     Ok(added)
 }
 
-/// The linked file with its table.
+/// Edits the linked file to contain its table.
 fn with_table<'a>(path: &Path, image: &Image<'a>, how: &How<'_>) -> Result<(Edited<'a>, Added), Failure> {
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;

@@ -1,4 +1,4 @@
-//! What is added to files, and how.
+//! Describes how tables are added to files, and what was added.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use backtrail_sframe::write::Options;
 use super::build::Summary;
 use crate::replacement::Durable;
 
-/// How tables are to be written.
+/// How to write tables.
 pub(crate) struct How<'o> {
     pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
-    /// One for all functions of an object file.
+    /// One table for all functions of an object file.
     pub(crate) one_table: bool,
-    /// With the table of arguments, and where it tells them.
+    /// Add the table of arguments too, for these places.
     pub(crate) args: Option<Places>,
-    /// Of a linked file.
+    /// Applies to linked files.
     pub(crate) durable: Durable,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct How<'o> {
 #[derive(Default)]
 pub(crate) struct Added {
     pub(super) summary: Summary,
-    /// By whose name it is to be told: the file, or each member of an archive.
+    /// Each result with the name to report it under: the file's, or that of each archive member.
     pub(super) parts: Vec<(PathBuf, Built)>,
     /// The table of arguments.
     pub(super) arguments: Option<Made>,
@@ -39,5 +39,5 @@ impl Added {
     }
 }
 
-/// Why a file gets no table that has nothing to describe.
+/// Why a file with nothing to describe gets no table.
 pub(super) const NO_FUNCTIONS: &str = "no function that a table could describe";

@@ -1,4 +1,4 @@
-//! `--args`: the table of arguments, and the types that it refers to, into the file.
+//! `--args`: adds the table of arguments, and the types that it refers to, to the file.
 
 use std::path::Path;
 
@@ -12,22 +12,22 @@ use clap::Args;
 use crate::error::Failure;
 use crate::types;
 
-/// Whether there is to be one.
+/// Whether to add a table of arguments.
 #[derive(Args)]
 pub(crate) struct WithArguments {
-    /// Add a table of arguments too, made from debug information, with which `backtrail stack
-    /// --args` shows what functions were called with; and compact types, where there are none.
-    /// Debug information can be stripped afterwards.
+    /// Add a table of arguments too, made from debug information, so that `backtrail stack --args`
+    /// shows what functions were called with; also add compact types if there are none. Debug
+    /// information can be stripped afterwards.
     #[arg(long)]
     args: bool,
-    /// Tell in the table where arguments are at each instruction, not at calls alone: innermost
-    /// functions show theirs too, and the table becomes nearly twice as large.
+    /// Describe where arguments are at each instruction, not only at calls: innermost functions
+    /// show theirs too, and the table becomes nearly twice as large.
     #[arg(long, requires = "args")]
     innermost: bool,
 }
 
 impl WithArguments {
-    /// Where it tells them; `None` where there is to be none.
+    /// Which instructions the table describes; `None` for no table.
     pub(crate) fn places(&self) -> Option<Places> {
         self.args.then_some(match self.innermost {
             true => Places::Everywhere,
@@ -39,8 +39,8 @@ impl WithArguments {
 /// The section of types.
 const TYPES: &str = ".ctf";
 
-/// The bytes of the linked file at `path`, which `image` is, with the table of its functions'
-/// arguments, and what was made. Types are made where it has none.
+/// The bytes of the linked file at `path`, which is `image`, with the table of its functions'
+/// arguments, and a summary of it. Types are made if the file has none.
 pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec<u8>, Made), Failure> {
     let elf = |error| Failure::of(path, error);
     let with_types = match image.section_header(TYPES) {

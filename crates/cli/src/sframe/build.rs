@@ -1,4 +1,4 @@
-//! `backtrail sframe build`: a table made from `.eh_frame`.
+//! `backtrail sframe build`: makes a table from `.eh_frame`.
 
 use std::path::{Path, PathBuf};
 
@@ -16,37 +16,37 @@ use crate::output;
 
 /// Make a table from .eh_frame, as the raw bytes of a section.
 ///
-/// Addresses in it are the file's own when it is read at address 0, as all files with raw bytes
-/// are. A relocatable file has none: its sections are placed one after the other then, those with
-/// code first and from 0 on.
+/// Its addresses are the file's own if it is read at address 0, as all files with raw bytes are. A
+/// relocatable file has no addresses: its sections are placed one after the other from 0 on, those
+/// with code first.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Build {
     /// An executable, shared library or relocatable file.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Where to; '-': standard output.
+    /// Write the section to OUT; '-' is standard output.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: PathBuf,
     #[command(flatten)]
     layout: Layout,
-    /// Print no summary; what was left out is still told.
+    /// Print no summary; what was left out is still reported.
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// How a table is to be written.
+/// How to write a table.
 #[derive(Args)]
 pub(super) struct Layout {
-    /// Version of SFrame. Only version 3 can say everything that compilers write.
+    /// Write this version of SFrame. Only version 3 can express everything that compilers write.
     #[arg(id = "sframe_version", long = "version", value_name = "VERSION", default_value = "3", value_parser = version())]
     version: Version,
-    /// Give each function rows of its own, for readers that swap the byte order in place; that is
+    /// Give each function rows of its own, for readers that swap the byte order in place. This is
     /// also the default for tables in another byte order than this machine's.
     #[arg(long)]
     no_share: bool,
-    /// Let up to N neighbouring functions, and the padding between them, stand under one FDE where
-    /// that is smaller.
+    /// Put up to N neighbouring functions, and the padding between them, under one FDE if that is
+    /// smaller.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
     merge: u8,
 }
@@ -56,7 +56,7 @@ impl Layout {
         self.version
     }
 
-    /// Of the table of `image`, read at address 0.
+    /// The options for the table of `image`, read at address 0.
     pub(super) fn options(&self, image: &Image<'_>) -> Options {
         let usual = Options::new(self.version, tables::abi(image), 0);
         Options {
@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     }
 }
 
-/// What was made, of one table or of several.
+/// What was made, for one or several tables.
 #[derive(Default)]
 pub(super) struct Summary {
     functions: u64,
@@ -104,7 +104,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Counts a table of so many bytes.
+    /// Counts a table of this many bytes.
     pub(super) fn add(&mut self, built: &Built, bytes: usize) {
         self.functions += u64::from(built.functions);
         self.rows += u64::from(built.rows);
@@ -113,7 +113,7 @@ impl Summary {
         self.uncovered = self.uncovered.saturating_add(built.uncovered_bytes());
     }
 
-    /// On standard error.
+    /// Prints the summary on standard error.
     pub(super) fn tell(&self, version: Version) {
         let described = self.covered.saturating_add(self.uncovered);
         eprintln!(
@@ -128,7 +128,7 @@ impl Summary {
     }
 }
 
-/// Rounded down: 100 % means all.
+/// A percentage, rounded down: 100 % means all.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     let share = part as f64 / whole.max(1) as f64;
     match part == whole {
@@ -137,7 +137,7 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// What was left out and why, on standard error.
+/// Reports on standard error what was left out and why.
 pub(super) fn left_out(path: &Path, built: &Built) {
     for (reason, (pieces, bytes)) in built.skipped_by_reason() {
         let pieces_of = if pieces == 1 { "piece" } else { "pieces" };

@@ -1,4 +1,4 @@
-//! `backtrail sframe check`: a table held against `.eh_frame`.
+//! `backtrail sframe check`: compares a table with `.eh_frame`.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -18,14 +18,14 @@ use super::input::{self, Table};
 use crate::error::{Failure, Status, shown};
 use crate::output;
 
-/// Pieces of uncovered code that the text tells one by one.
+/// The most pieces of uncovered code that the text lists one by one.
 const TOLD: usize = 20;
 
 /// Compare a table with .eh_frame at every pc.
 ///
 /// For a file without .sframe, the version 3 table that 'build' makes is checked. The exit status
-/// is 1 where the two say different things. Code that only .eh_frame describes is told, but does
-/// not count: start files never have tables.
+/// is 1 if the two disagree. Code that only .eh_frame describes is reported, but does not count:
+/// start files never have tables.
 #[derive(Args)]
 pub(crate) struct Check {
     /// Executables, shared libraries or relocatable files.
@@ -34,7 +34,7 @@ pub(crate) struct Check {
     /// Check the table in this file instead, the raw bytes of a section.
     #[arg(long, value_name = "RAW", value_hint = ValueHint::FilePath, conflicts_with = "built")]
     table: Option<PathBuf>,
-    /// Check the table that 'build' makes in this version, also where FILE has one.
+    /// Check the table that 'build' makes in this version, even if FILE has one.
     #[arg(long, value_name = "VERSION", value_parser = version())]
     built: Option<Version>,
     /// Print JSON.
@@ -77,14 +77,14 @@ pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
     Ok(status)
 }
 
-/// A file's report and what is said of it.
+/// A file's report, with the names and errors to print.
 struct Checked<'a> {
     path: &'a Path,
     version: Version,
     /// The table was made for this check.
     built: bool,
     report: Report,
-    /// Where each uncovered piece of code begins that is told.
+    /// A name for each reported piece of uncovered code.
     names: Vec<String>,
     damage: Option<backtrail_cfi::eh_frame::Error>,
 }
@@ -109,7 +109,7 @@ impl<'a> Checked<'a> {
             return Err(fails(&format_args!("the table is for {}", own.abi().name())));
         }
         let version = own.map_or(arguments.built.unwrap_or(Version::V3), |own| own.version());
-        // Of a table that is there, it tells why code is missing in it.
+        // For an existing table, the built one says why code is missing.
         let options = Options::new(version, tables::abi(&image), 0);
         let built = build::of_image(&image, &options).map_err(|error| fails(&error))?;
         let section = match own {
@@ -134,7 +134,7 @@ impl<'a> Checked<'a> {
         })
     }
 
-    /// Why not all was compared.
+    /// Why the comparison is incomplete.
     fn partial(&self) -> Option<Failure> {
         let report = &self.report;
         if let Some(damage) = report.damage {
@@ -226,7 +226,7 @@ impl<'a> Checked<'a> {
     }
 }
 
-/// The section that each piece begins in, and the function if that has a name.
+/// The section that each piece begins in, and its function if that has a name.
 fn names(image: &Image<'_>, report: &Report) -> Vec<String> {
     if report.uncovered.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! `backtrail sframe convert`: a table in another version.
+//! `backtrail sframe convert`: writes a table in another version.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -15,18 +15,18 @@ use crate::output;
 
 /// Write a table in another version, as the raw bytes of a section.
 ///
-/// Functions keep their addresses, which are the file's own when the result is read at address 0,
-/// as all files with raw bytes are. What the version can't hold is left out, counted and named on
-/// standard error.
+/// Functions keep their addresses, which are the file's own if the result is read at address 0, as
+/// all files with raw bytes are. Anything the version cannot express is left out, counted and named
+/// on standard error.
 #[derive(Args)]
 pub(crate) struct Convert {
     /// An ELF file with .sframe, or a file with the bytes of such a section.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Version of SFrame.
+    /// Write this version of SFrame.
     #[arg(long, value_name = "VERSION", value_parser = version())]
     to: Version,
-    /// Where to; '-' or nothing: standard output, unless it is a terminal.
+    /// Write the section to OUT; '-' or nothing is standard output, unless it is a terminal.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
 }

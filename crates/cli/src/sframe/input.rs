@@ -1,4 +1,4 @@
-//! Where a table comes from: an ELF file, or the bytes of a section.
+//! Finds the table of an input: an ELF file, or the bytes of a section.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -10,15 +10,15 @@ use backtrail_sframe::{Error, Flags, Section};
 
 use crate::error::Failure;
 
-/// A section and what is to be known of its file to read it.
+/// A section, and what a reader needs to know of its file.
 pub(super) struct Table<'a> {
     /// `sh_name`.
     pub(super) name: String,
-    /// Where its first byte lies; 0 in a relocatable file and for bytes without one.
+    /// The address of its first byte; 0 in a relocatable file and for raw bytes.
     pub(super) address: u64,
     /// The bytes, relocated.
     pub(super) bytes: Cow<'a, [u8]>,
-    /// The bytes before they were relocated, where that changed them.
+    /// The bytes before relocation, if that changed them.
     stored: Option<Cow<'a, [u8]>>,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
     MappedFile::open(path).map_err(|error| Failure::of(path, error))
 }
 
-/// The file itself, and what is in it.
+/// Opens the file, and maps its contents.
 pub(super) fn open_both(path: &Path) -> Result<(File, MappedFile), Failure> {
     let fails = |error| Failure::of(path, error);
     let file = map::open_regular(path).map_err(fails)?;
@@ -34,7 +34,7 @@ pub(super) fn open_both(path: &Path) -> Result<(File, MappedFile), Failure> {
     Ok((file, contents))
 }
 
-/// The file, its sections placed where it is a relocatable one; `path` is for messages.
+/// Parses the file, and places the sections of a relocatable one; `path` is for messages.
 pub(super) fn image<'a>(path: &Path, bytes: &'a [u8]) -> Result<Image<'a>, Failure> {
     let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
     Ok(image.with_sections_placed())
@@ -74,7 +74,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// The table of a file; `None` where it has none. Those of an object file with several come as
+    /// The table of a file; `None` if it has none. Several tables of an object file are joined into
     /// one.
     pub(super) fn of_image(image: &Image<'a>) -> backtrail_elf::Result<Option<Table<'a>>> {
         let mut tables = Table::all_of_image(image)?;
@@ -99,18 +99,19 @@ impl<'a> Table<'a> {
         tables.collect()
     }
 
-    /// The table with functions where they are, and what is missing of it.
+    /// The table with its functions' addresses resolved, and the error that cut it short.
     pub(super) fn section(&self) -> Result<(Section<'_>, Option<Error>), Error> {
         let (section, missing) = Section::parse_lenient(&self.bytes, self.address)?;
-        // No tool before the flag set it, and relocations count from the field all the same.
+        // Tools older than the flag do not set it, but relocations count from the field all the
+        // same.
         Ok(match self.stored {
             Some(_) => (section.starts_relative_to_field(), missing),
             None => (section, missing),
         })
     }
 
-    /// The table as readelf sees it: it relocates the start fields only where a flag says that they
-    /// count from themselves.
+    /// The table as readelf sees it: readelf relocates the start fields only if a flag says that
+    /// they count from themselves.
     pub(super) fn section_of_readelf(&self) -> Result<(Section<'_>, Option<Error>), Error> {
         let relocated = Section::parse_lenient(&self.bytes, self.address)?;
         match &self.stored {
@@ -122,7 +123,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// One table with the functions of several; `None` where one of them can't be read to its end.
+/// One table with the functions of several; `None` if one of them cannot be read completely.
 fn joined<'a>(tables: &[Table<'_>]) -> Option<Table<'a>> {
     let mut functions = Vec::new();
     let mut options = None;

@@ -1,5 +1,4 @@
-//! A table as JSON, written function by function: the whole of a large one would not fit into
-//! memory.
+//! Writes a table as JSON, function by function: all of a large one would not fit into memory.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use super::input::Table;
 use crate::error::Failure;
 
-/// A document with an element for each file.
+/// Writes a document with one element per file.
 pub(super) fn array(
     out: &mut dyn Write,
     files: &[PathBuf],
@@ -25,13 +24,13 @@ pub(super) fn array(
     out.write_all(b"\n]\n")
 }
 
-/// A file of which nothing can be shown.
+/// Writes a file of which nothing can be shown.
 pub(super) fn failed(out: &mut dyn Write, path: &Path, failure: &Failure) -> io::Result<()> {
     let object = json!({"file": path.to_string_lossy(), "error": failure.to_string()});
     write!(out, "{object}")
 }
 
-/// Writes a table; what is damaged goes to `told` and into the document.
+/// Writes a table; damage goes to `told` and into the document.
 pub(super) fn table(
     out: &mut dyn Write,
     path: &Path,
@@ -56,7 +55,7 @@ pub(super) fn table(
     if let Some(findings) = findings {
         header["findings"] = findings.iter().map(finding_value).collect();
     }
-    // The object goes on after its members so far.
+    // The object continues after the members written so far.
     let header = header.to_string();
     write!(out, "{},\"functions\":[", header.strip_suffix('}').unwrap_or(&header))?;
     let mut damage: Option<(String, u32)> = None;
@@ -153,7 +152,7 @@ fn function_value(index: usize, fde: &Fde<'_>, abi: Abi) -> Value {
     value
 }
 
-/// `function` is where the function starts, unless its rows are those of repeated blocks.
+/// `function` is the start of the function, unless its rows are those of repeated blocks.
 fn row_value(row: &Row, function: Option<u64>, abi: Abi) -> Value {
     let rule = row.rule;
     json!({

@@ -25,8 +25,8 @@ pub(super) fn add_to_object(
     Ok(added)
 }
 
-/// Members of which nothing can be said stay as they are: other sorts of files, for other machines,
-/// without code.
+/// Adds tables to the members of an archive. Members that cannot have one stay as they are: other
+/// kinds of files, for other machines, without code.
 pub(super) fn add_to_archive(
     path: &Path,
     bytes: &[u8],
@@ -50,12 +50,12 @@ pub(super) fn add_to_archive(
     Ok(added)
 }
 
-/// The object file without its tables; `None` where it has none.
+/// The object file without its tables; `None` if it has none.
 pub(super) fn strip_object<'a>(path: &Path, bytes: &'a [u8]) -> Result<Option<Rewritten<'a>>, Failure> {
     edit::remove_object_tables(bytes).map_err(|error| Failure::of(path, error))
 }
 
-/// Stores the archive without its members' tables; `false` where none has one.
+/// Stores the archive without its members' tables; `false` if none has one.
 pub(super) fn strip_archive(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<bool, Failure> {
     let archive = open(path, bytes)?;
     let mut changes: Vec<Change<'_>> = Vec::new();
@@ -91,14 +91,14 @@ fn store_archive(
     edited::store(path, output, |out| rewritten.write_to(out))
 }
 
-/// What a member is called in messages: `libx.a(member.o)`, as linkers do.
+/// A member's name in messages: `libx.a(member.o)`, as linkers print it.
 fn name(path: &Path, member: &Member<'_>) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!("({})", member.name));
     PathBuf::from(name)
 }
 
-/// A member that is an object file for one of our machines.
+/// A member that is an object file for a supported machine.
 fn object_file<'a>(path: &Path, member: &Member<'a>) -> Result<Option<Image<'a>>, Failure> {
     use backtrail_elf::ErrorKind::{Class, Machine, MachineByteOrder, Type};
     if !member.data.starts_with(b"\x7fELF") {
@@ -111,7 +111,7 @@ fn object_file<'a>(path: &Path, member: &Member<'a>) -> Result<Option<Image<'a>>
     }
 }
 
-/// The object file with its tables, or why it needs none.
+/// The object file with its tables, or the reason why it needs none.
 fn with_tables<'a>(
     path: &Path,
     image: Image<'a>,

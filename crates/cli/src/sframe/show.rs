@@ -1,4 +1,4 @@
-//! `backtrail sframe show`: what readelf prints, or JSON.
+//! `backtrail sframe show`: prints what readelf prints, or JSON.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,15 +15,14 @@ use crate::output;
 
 /// Show every function and row, as readelf of the table's version does.
 ///
-/// In relocatable files of SFrame versions 1 and 2, readelf shows start addresses as they are
-/// before relocation; JSON has the relocated ones.
+/// In relocatable files of SFrame versions 1 and 2, readelf shows start addresses before
+/// relocation; JSON contains the relocated ones.
 #[derive(Args)]
 pub(crate) struct Show {
     /// ELF files, linked or relocatable, or files with the bytes of an .sframe section.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Also tell everything in which a table differs from what the specification demands of a
-    /// linked one.
+    /// Also report every difference from what the specification demands of a linked table.
     #[arg(long)]
     strict: bool,
     /// Print JSON.
@@ -45,7 +44,7 @@ pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
     Ok(told.status())
 }
 
-/// What went wrong, told as it was met.
+/// Whether errors or findings have been reported.
 #[derive(Default)]
 struct Told {
     bad: bool,
@@ -58,7 +57,7 @@ impl Told {
         self.bad = true;
     }
 
-    /// Everything that a strict reader objects to.
+    /// Reports everything that a strict reader rejects.
     fn findings(&mut self, path: &Path, table: &Table<'_>, mut each: impl FnMut(Finding)) {
         validate(&table.bytes, table.address, &mut |finding| {
             Failure::of(path, finding).report();
@@ -85,7 +84,7 @@ fn text_of_all(out: &mut dyn io::Write, arguments: &Show, told: &mut Told) -> io
         let shown = with_tables(path, |tables| {
             for table in tables {
                 text(out, path, table, told)?;
-                // Before the next one's text, where both go to the same place.
+                // Flush before the next file's text, in case both go to the same place.
                 out.flush()?;
                 if arguments.strict {
                     told.findings(path, table, |_| {});
@@ -104,7 +103,7 @@ fn text_of_all(out: &mut dyn io::Write, arguments: &Show, told: &mut Told) -> io
     Ok(())
 }
 
-/// What can be shown, and then what can't.
+/// Prints what can be shown, then reports what cannot.
 fn text(out: &mut dyn io::Write, path: &Path, table: &Table<'_>, told: &mut Told) -> io::Result<()> {
     let (section, missing) = match table.section_of_readelf() {
         Ok(section) => section,
@@ -159,7 +158,7 @@ fn with_tables<T>(path: &Path, show: impl FnOnce(&[Table<'_>]) -> T) -> Result<T
     Ok(show(&tables))
 }
 
-/// Text to bytes, keeping the reason of a failure.
+/// Writes text as bytes, and keeps the reason of a failure.
 struct Text<'a> {
     out: &'a mut dyn io::Write,
     failed: Option<io::Error>,

@@ -1,4 +1,4 @@
-//! `backtrail sframe size`: how large tables are beside `.eh_frame`.
+//! `backtrail sframe size`: compares the sizes of tables and `.eh_frame`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use super::input;
 use crate::error::{Failure, Status, shown};
 use crate::output;
 
-/// Show how large the tables of files are, and tables made from their .eh_frame.
+/// Show the sizes of files' tables, and of tables made from their .eh_frame.
 ///
-/// Sizes are told as parts of .eh_frame and .eh_frame_hdr together: the file's own .sframe, and
-/// tables of each version in which every function has rows of its own (apart), those with the same
-/// rows share them (shared), and neighbours stand under one FDE, or one function under several,
-/// where that is smaller (merged).
+/// Sizes are fractions of .eh_frame and .eh_frame_hdr together: for the file's own .sframe, and for
+/// tables of each version in which every function has rows of its own (apart), functions with equal
+/// rows share them (shared), and neighbours share one FDE, or one function has several, if that is
+/// smaller (merged).
 #[derive(Args)]
 pub(crate) struct Size {
     /// Executables, shared libraries or relocatable files with .eh_frame.
@@ -26,7 +26,7 @@ pub(crate) struct Size {
     /// Print one JSON document, with sizes in bytes.
     #[arg(long)]
     json: bool,
-    /// Up to how many neighbouring functions stand under one FDE in merged tables.
+    /// Put up to N neighbouring functions under one FDE in merged tables.
     #[arg(long, value_name = "N", default_value_t = MERGE)]
     merge: u8,
 }

@@ -1,4 +1,4 @@
-//! `backtrail sframe strip`: the file without a table.
+//! `backtrail sframe strip`: removes the table from the file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use super::{input, objects};
 use crate::edited;
 use crate::error::{Failure, Status, shown};
 
-/// Take the table out of an executable or shared library, its section and its segment, or the
-/// tables out of an object file or an archive.
+/// Remove the table, its section and its segment from an executable or shared library, or the
+/// tables from an object file or an archive.
 ///
 /// What 'sframe add' did to a linked file is undone to the byte.
 #[derive(Args)]
@@ -18,7 +18,7 @@ pub(crate) struct Strip {
     /// An executable, shared library, object file or archive of object files.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Where to; without it, FILE itself is replaced.
+    /// Write the result to OUT [default: replace FILE].
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
 }
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Stores the file without its tables; `false` where it has none.
+/// Stores the file without its tables; `false` if it has none.
 fn strip(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<bool, Failure> {
     if archive::is_archive(bytes) {
         return objects::strip_archive(path, bytes, output);

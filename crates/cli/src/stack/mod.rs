@@ -1,4 +1,4 @@
-//! `backtrail stack`.
+//! `backtrail stack`: prints the stacks of a process or a core.
 
 mod json;
 mod text;
@@ -18,50 +18,50 @@ use crate::output;
 
 /// Show the stacks of a running process or of a core.
 ///
-/// All threads of a process are stopped, their registers and stacks copied, and the process goes
-/// on; the rest is done on the copy. A core may be compressed with gzip, zstd or lz4. What --cbf
-/// has written can be shown later, on another machine too.
+/// Backtrail stops all threads of a process, copies their registers and stacks, and lets the
+/// process continue; the rest is done on the copy. A core may be compressed with gzip, zstd or lz4.
+/// A record written with --cbf can be shown later, also on another machine.
 #[derive(Args)]
 pub(crate) struct Stack {
-    /// A process by its number, a core or a record of --cbf by its file's name; '-' is one on
-    /// standard input.
+    /// A process number, or the file name of a core or of a record written with --cbf; '-' reads a
+    /// file from standard input.
     #[arg(value_name = "PID | CORE | RECORD")]
     target: PathBuf,
     /// Use this file as the executable.
     #[arg(long, value_name = "FILE")]
     exe: Option<PathBuf>,
-    /// Look for the files of a core below this directory first, as for one of another machine.
+    /// Look for the files of a core below DIR first, for example for a core of another machine.
     #[arg(long, value_name = "DIR")]
     sysroot: Option<PathBuf>,
-    /// Show what functions were called with, by the tables of arguments that `backtrail sframe add
-    /// --args` has put into their files. What is lost is shown as `...`, and as `name@entry`
-    /// what a function was called with and may have changed since.
+    /// Show what functions were called with, from the tables of arguments that `backtrail sframe
+    /// add --args` has added to their files. A lost argument is shown as `...`; `name@entry` is the
+    /// value at the call, which may have changed since.
     #[arg(long, conflicts_with = "cbf")]
     args: bool,
-    /// Look for separate debug files here too.
+    /// Look for separate debug files in DIR too.
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Print a record: compact backtraces and a list of the modules with their build ids, without
+    /// Print a record: compact backtraces and the list of modules with their build IDs, without
     /// names.
     #[arg(long, conflicts_with = "json")]
     cbf: bool,
-    /// Print the names of functions in full. By default, those of more than 200 characters are
-    /// shortened in the middle.
+    /// Print function names in full, instead of shortening those of more than 200 characters in the
+    /// middle.
     #[arg(long)]
     full_names: bool,
-    /// Show each thread by itself, also those whose stacks are equal.
+    /// Show each thread separately, even if stacks are equal.
     #[arg(long)]
     all: bool,
     /// Hold the process until everything is printed.
     #[arg(long)]
     freeze: bool,
-    /// Look again after so many seconds, and show what has changed.
+    /// Repeat every SECS seconds, and show what has changed.
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     every: Option<Duration>,
-    /// Look so many times; without end if only --every is given.
+    /// Stop after N snapshots [default: until interrupted].
     #[arg(long, value_name = "N", requires = "every", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }
@@ -71,7 +71,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// Runs it.
+/// Runs the command.
 pub(crate) fn run(arguments: &Stack) -> Result<Status, Failure> {
     let looker = Looker::new(Options {
         executable: arguments.exe.clone(),
@@ -99,7 +99,7 @@ fn run_live(arguments: &Stack, pid: u32, mut looker: Looker) -> Result<Status, F
     for look in 0..count {
         let (process, hold) = match looker.look(pid, arguments.freeze) {
             Ok(looked) => looked,
-            // A process that ended between two looks is no mistake.
+            // A process that ended between two looks is not an error.
             Err(live::Error::Gone | live::Error::Zombie) if look > 0 => {
                 eprintln!("backtrail: {pid}: has ended");
                 return Ok(Status::Done);
@@ -205,7 +205,7 @@ fn show(arguments: &Stack, looker: &mut Looker, process: &Process, before: Optio
     })
 }
 
-/// What stands behind missing frames and names, once.
+/// Reports once why frames and names are missing.
 fn tell_troubles(looker: &Looker, process: Option<&Process>) {
     for problem in looker.problems() {
         Failure::new(problem).warn("its stacks and names may be missing");

@@ -8,24 +8,23 @@ use backtrail_stacks::{End, NamedFrame, NamedThread, Process};
 
 use crate::error::one_line;
 
-/// So many numbers of threads with equal stacks are named.
+/// The most thread numbers printed for threads with equal stacks.
 const NAMED_THREADS: usize = 8;
 
-/// The longest name of a function, in characters: templates of C++ and Rust's generic types fill
-/// pages.
+/// The longest function name, in characters: C++ templates and Rust's generic types can fill pages.
 const LONGEST_NAME: usize = 200;
 
-/// What is shown of threads and frames.
+/// How threads and frames are printed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// Each thread by itself.
+    /// Print each thread separately.
     pub(super) all: bool,
-    /// Names of functions in full.
+    /// Print function names in full.
     pub(super) full_names: bool,
 }
 
-/// Writes the process and its threads; after an earlier look, only what is not as it was: one line
-/// where everything is.
+/// Writes the process and its threads; after an earlier look only what has changed, or one line if
+/// nothing has.
 pub(super) fn write(
     out: &mut dyn Write,
     process: &Process,
@@ -145,7 +144,7 @@ fn write_frame(out: &mut dyn Write, frame: &NamedFrame, options: Options) -> io:
     writeln!(out, " ({}{inlined})", one_line(&frame.module))
 }
 
-/// A name of at most `longest` characters: of a longer one, its beginning and its end.
+/// A name of at most `longest` characters: a longer one keeps its beginning and its end.
 fn shortened(name: &str, longest: usize) -> Cow<'_, str> {
     let count = name.chars().count();
     if count <= longest {

@@ -8,10 +8,10 @@ use super::input::Input;
 use crate::error::{Failure, Status, one_line, shown};
 use crate::output;
 
-/// Check whole traces and tell everything that is wrong with them.
+/// Check whole traces and report everything that is wrong with them.
 ///
-/// Damaged metadata and packets, checksums, times that go back or lie outside of their packet. What
-/// a tracer has lost is not wrong: `backtrail trace info` tells it.
+/// Reports damaged metadata and packets, wrong checksums, and times that go back or lie outside
+/// their packet. What a tracer has lost is not an error: `backtrail trace info` reports it.
 #[derive(Args)]
 pub(crate) struct Check {
     #[command(flatten)]

@@ -13,29 +13,29 @@ use crate::error::{Failure, Status, shown};
 /// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.
 ///
 /// CTF 1.8 and 2 have the same streams, which are copied byte for byte; only the metadata is
-/// written anew. From and to the RFC's dialect packets and events are written anew too. What that
-/// has no words for is told; where events cannot do without, nothing is written.
+/// rewritten. To and from the RFC's dialect, packets and events are rewritten too. Anything the
+/// target format cannot express is reported. If an event depends on it, nothing is written.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// Directory of a trace, or with traces somewhere below.
+    /// Trace directory, or a directory with traces somewhere below.
     #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]
     trace: PathBuf,
-    /// Directory to make; what has several traces gets the same directories below.
+    /// Create this directory; several traces get the same directories below it.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::DirPath)]
     output: PathBuf,
-    /// Dialect to write.
+    /// Write this dialect.
     #[arg(long)]
     to: Target,
-    /// How packets are compressed, of the RFC's dialect only.
+    /// Compress packets (RFC dialect only).
     #[arg(long, value_name = "SCHEME", default_value = "none")]
     compress: Compress,
-    /// How packets are encrypted, of the RFC's dialect only: with the key of --key-file.
+    /// Encrypt packets with the key of --key-file (RFC dialect only).
     #[arg(long, value_name = "SCHEME", default_value = "none")]
     encrypt: Encrypt,
-    /// How packets can be checked, of the RFC's dialect only: there crc32 if nothing is said.
+    /// Add this checksum to packets (RFC dialect only) [default: crc32 in that dialect].
     #[arg(long, value_name = "SCHEME")]
     checksum: Option<Sum>,
-    /// File with the key for encrypted packets, those of TRACE and of OUT: 32 bytes.
+    /// Read the 32-byte key for encrypted packets, of TRACE and of OUT, from FILE.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     key_file: Option<PathBuf>,
 }
@@ -81,7 +81,7 @@ enum Sum {
     Crc32,
 }
 
-/// What is read with, and what is done to what is written.
+/// The key to read with, and how to pack what is written.
 fn options(arguments: &Convert) -> Result<(Option<Key>, Packing), Failure> {
     let key = arguments.key_file.as_deref().map(read_key).transpose()?;
     let packing = Packing {
@@ -125,7 +125,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         return Err(Failure::of(output, "directory is not empty"));
     }
     let directories = traces_below(&arguments.trace)?;
-    // Beside it, so that it appears whole or not at all.
+    // A sibling of the output, so that the output appears whole or not at all.
     let parent = output.parent().filter(|parent| *parent != Path::new(""));
     let parent = parent.unwrap_or(Path::new("."));
     fs::read_dir(parent).map_err(|error| Failure::of(parent, error))?;
@@ -156,7 +156,8 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Of the trace that is read it is told where; what is written does not stay.
+/// Errors in the input name its path; those in scratch files name OUT or TRACE, because scratch
+/// files do not stay.
 fn told(directory: &Path, output: &Path, scratch: &Path, error: CreateError) -> Failure {
     let CreateError { path, kind } = error;
     match kind {

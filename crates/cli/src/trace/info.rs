@@ -11,7 +11,7 @@ use super::input::{Input, failure};
 use crate::error::{Failure, Status, one_line, shown};
 use crate::output;
 
-/// Count what traces hold, stream by stream.
+/// Count what traces contain, per stream.
 #[derive(Args)]
 pub(crate) struct Info {
     #[command(flatten)]

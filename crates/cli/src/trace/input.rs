@@ -1,4 +1,4 @@
-//! Traces to read, and what is told of them when they cannot be read as a whole.
+//! Finds the traces to read, and reports those that cannot be read completely.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,13 +11,13 @@ use clap::{Args, ValueHint};
 
 use crate::error::{Failure, shown};
 
-/// Which traces.
+/// The traces to read.
 #[derive(Args)]
 pub(super) struct Input {
-    /// Directories of traces, or with traces somewhere below.
+    /// Trace directories, or directories with traces somewhere below.
     #[arg(value_name = "TRACE", required = true, value_hint = ValueHint::DirPath)]
     traces: Vec<PathBuf>,
-    /// File with the key for encrypted packets: 32 bytes.
+    /// Read the 32-byte key for encrypted packets from FILE.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     key_file: Option<PathBuf>,
 }
@@ -58,7 +58,7 @@ pub(super) fn traces_below(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     })
 }
 
-/// A key file is tiny; whatever is longer is none and need not be read.
+/// A key file is tiny; anything longer is not a key file and need not be read.
 const MAX_KEY_FILE: u64 = 4096;
 
 pub(super) fn read_key(path: &Path) -> Result<Key, Failure> {
@@ -70,7 +70,7 @@ pub(super) fn read_key(path: &Path) -> Result<Key, Failure> {
     Key::try_from(bytes.as_slice()).map_err(|error| Failure::of(path, error))
 }
 
-/// A trace's error with the way out that there is.
+/// A trace's error, with a hint if there is one.
 pub(super) fn failure(error: &TraceError) -> Failure {
     let failure = Failure::new(error).show(excerpt(error));
     match &error.kind {
@@ -88,17 +88,17 @@ pub(super) fn failure(error: &TraceError) -> Failure {
     }
 }
 
-/// The line of metadata in which an error is, with a mark below its place. Of a long line what is
-/// around the place.
+/// The line of metadata that contains the error, with a mark below the place. A long line is cut to
+/// the part around it.
 fn excerpt(error: &TraceError) -> Vec<String> {
-    /// Of each side of the place.
+    /// Characters on each side of the place.
     const MOST: usize = 70;
     let Some(line) = source_line(error) else {
         return Vec::new();
     };
     let place = line.column.saturating_sub(1) as usize;
     let before = place.saturating_sub(MOST);
-    // Tabs would move the mark.
+    // Tabs would shift the mark.
     let shown = line.text.chars().map(|c| if c == '\t' { ' ' } else { c });
     let shown: String = shown.skip(before).take(2 * MOST).collect();
     let (number, mark) = (line.number.to_string(), " ".repeat(place - before));
@@ -110,7 +110,7 @@ fn excerpt(error: &TraceError) -> Vec<String> {
     ]
 }
 
-/// Says on standard error what a stream has lost, as babeltrace2 does.
+/// Reports on standard error what a stream has lost, as babeltrace2 does.
 pub(super) fn tell_losses(stream: &StreamReader) {
     let Statistics {
         discarded,

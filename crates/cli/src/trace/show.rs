@@ -15,7 +15,7 @@ use super::input::{Input, failure, tell_losses};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Print the events of traces, in the order of time, as babeltrace2 does.
+/// Print the events of traces in time order, as babeltrace2 does.
 #[derive(Args)]
 pub(crate) struct Show {
     #[command(flatten)]
@@ -23,11 +23,11 @@ pub(crate) struct Show {
     /// Print times as seconds since the clock's origin.
     #[arg(long)]
     clock_seconds: bool,
-    /// Print a JSON object for each event, a line each.
+    /// Print each event as a JSON object on one line.
     #[arg(long)]
     json: bool,
-    /// Go on after packets that cannot be read, and say at the end how many there were. Also show
-    /// what a killed writer left in its rings.
+    /// Continue after unreadable packets, and report their number at the end. Also show what a
+    /// killed writer left in its rings.
     #[arg(long)]
     recover: bool,
 }
@@ -86,10 +86,10 @@ fn open(arguments: &Show, options: Options) -> Result<Vec<StreamReader>, ShowErr
     Ok(streams)
 }
 
-/// Text is written in pieces of so many bytes.
+/// Bytes of text written at a time.
 const CHUNK: usize = 64 << 10;
 
-/// At most so many threads: the one that merges what they decode has no more to do than that.
+/// The most threads: the one that merges what they decode cannot keep up with more.
 const MOST_THREADS: usize = 8;
 
 struct Printer<'o> {

@@ -1,4 +1,4 @@
-//! `backtrail types add`: types into the file.
+//! `backtrail types add`: adds types to the file.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,16 @@ use super::input;
 use crate::edited;
 use crate::error::{Failure, Status};
 
-/// Put a section of types into an executable or shared library: linked from what its linker has put
-/// behind each other, or made from debug information.
+/// Add a section of types to an executable or shared library, by linking the .ctf sections that its
+/// linker only concatenated, or from debug information.
 ///
-/// Nothing that is loaded changes. The file is replaced when all is written.
+/// Nothing that is loaded changes. The file is replaced once everything is written.
 #[derive(Args)]
 pub(crate) struct Add {
     /// An executable or shared library.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Where to; without it, FILE itself is replaced.
+    /// Write the result to OUT [default: replace FILE].
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Adds types to what a linker has made, in place.
+/// Adds types to a linker's output, in place.
 pub(crate) fn after_linking(path: &Path) -> Result<(), Failure> {
     add(path, None, &Making::quietly())
 }
@@ -44,8 +44,8 @@ fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failur
     edited::store(path, output, |out| edited.write_to(out))
 }
 
-/// The types for a file: linked from what its linker has put behind each other, or made from debug
-/// information.
+/// The types for a file: linked from .ctf sections that its linker only concatenated, or made from
+/// debug information.
 fn section(path: &Path, image: &Image<'_>, making: &Making) -> Result<Vec<u8>, Failure> {
     let section = match build::from_input_sections(path, image, making)? {
         Some(section) => Some(section),
@@ -54,7 +54,7 @@ fn section(path: &Path, image: &Image<'_>, making: &Making) -> Result<Vec<u8>, F
     section.ok_or_else(|| build::no_debug_information(path))
 }
 
-/// The types for a file that has none, with those of arguments in other languages than C.
+/// The types for a file that has none, including the types of arguments in languages other than C.
 pub(crate) fn section_quietly(path: &Path, image: &Image<'_>) -> Result<Vec<u8>, Failure> {
     section(path, image, &Making::for_arguments())
 }

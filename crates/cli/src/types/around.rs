@@ -10,7 +10,7 @@ use backtrail_wire::Endian;
 
 use crate::error::Failure;
 
-/// What is lent to the linker of types.
+/// What the linker of types borrows from the file.
 pub(super) struct Around<'a> {
     table: Table,
     symbols: Vec<LinkedSymbol<'a>>,
@@ -18,7 +18,7 @@ pub(super) struct Around<'a> {
 }
 
 impl<'a> Around<'a> {
-    /// Of a linked file: its dynamic symbols, or all where `symtab` says so. `path` is for
+    /// Reads a linked file: its dynamic symbols, or all of them if `symtab` is set. `path` is for
     /// messages.
     pub(super) fn read(path: &Path, file: &File<'a>, symtab: bool) -> Result<Around<'a>, Failure> {
         let table = if symtab { Table::Full } else { Table::Dynamic };
@@ -30,7 +30,7 @@ impl<'a> Around<'a> {
         let Some((entries, strings)) = file.symbol_table(table) else {
             return match symtab {
                 true => Err(Failure::of(path, "no symbol table").help("without --symtab, dynamic symbols are taken")),
-                // A program that is linked statically.
+                // A statically linked program.
                 false => Ok(around),
             };
         };
@@ -49,7 +49,7 @@ impl<'a> Around<'a> {
         Ok(around)
     }
 
-    /// How its symbols are told.
+    /// How the section refers to the symbols.
     pub(super) fn symbols(&self) -> Symbols<'_> {
         match self.table {
             Table::Full => Symbols::Listed(&self.symbols),
@@ -62,7 +62,7 @@ impl<'a> Around<'a> {
         Symbols::Listed(&self.symbols)
     }
 
-    /// How its section is written.
+    /// How the section is written.
     pub(super) fn options(&self, endian: Endian) -> write::Options<'_> {
         write::Options {
             strings: Some(&self.strings),

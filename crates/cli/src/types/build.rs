@@ -1,4 +1,4 @@
-//! `backtrail types build`: types made from debug information.
+//! `backtrail types build`: makes types from debug information.
 
 use std::path::{Path, PathBuf};
 
@@ -17,40 +17,40 @@ use super::link::{self, Choice};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Make types from debug information (DWARF) of C units, as the bytes of a section.
+/// Make types from the debug information (DWARF) of C units, as the bytes of a section.
 ///
-/// Debug information that is in a separate file is found as gdb finds it.
+/// Separate debug files are found as gdb finds them.
 #[derive(Args)]
 pub(crate) struct Build {
     /// An executable, shared library or object.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Where to; '-': standard output.
+    /// Write the section to OUT; '-' is standard output.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: PathBuf,
     #[command(flatten)]
     making: Making,
 }
 
-/// How types are made and told.
+/// How types are made, and which symbols and messages come with them.
 #[derive(Args)]
 pub(super) struct Making {
     #[command(flatten)]
     choice: Choice,
-    /// Tell the types of all symbols, rather than the dynamic ones. Strip would make the section
+    /// Describe the types of all symbols, not only the dynamic ones. Strip would make the section
     /// unreadable.
     #[arg(long)]
     symtab: bool,
-    /// Print no summary; what was left out is still told.
+    /// Print no summary; what was left out is still reported.
     #[arg(short, long)]
     quiet: bool,
-    /// Of other languages than C, what arguments need.
+    /// For languages other than C, the types that arguments need.
     #[arg(skip)]
     pub(super) arguments: bool,
 }
 
 impl Making {
-    /// As `backtrail link` makes them.
+    /// The settings of `backtrail link`.
     pub(super) fn quietly() -> Making {
         Making {
             choice: Choice::default(),
@@ -60,7 +60,7 @@ impl Making {
         }
     }
 
-    /// As a table of arguments needs them.
+    /// The settings for a table of arguments.
     pub(super) fn for_arguments() -> Making {
         Making {
             arguments: true,
@@ -84,7 +84,7 @@ pub(crate) fn no_debug_information(path: &Path) -> Failure {
     Failure::of(path, "no debug information").help("compile with -g")
 }
 
-/// The section made from the debug information of a file; `None` where it has none.
+/// Makes the section from a file's debug information; `None` if it has none.
 pub(super) fn from_debug_information(
     path: &Path,
     file: &File<'_>,
@@ -116,8 +116,8 @@ pub(super) fn from_debug_information(
     }))
 }
 
-/// Does something with the debug information of the file at `path`: where it is, the file that has
-/// it (`file` itself, or a separate one), and the supplementary file.
+/// Passes on the debug information of the file at `path`: its path, the file that contains it
+/// (`file` itself, or a separate one), and the supplementary file.
 pub(crate) fn with_debug_information<T>(
     path: &Path,
     file: &File<'_>,
@@ -139,8 +139,8 @@ pub(crate) fn with_debug_information<T>(
     make(at, with_dwarf, supplementary.as_ref())
 }
 
-/// The section linked from what a linker that does not know the format has put behind each other;
-/// `None` where the file has no such thing.
+/// Links the .ctf sections that a linker which does not know the format only concatenated; `None`
+/// if the file has no such section.
 pub(super) fn from_input_sections(path: &Path, file: &File<'_>, making: &Making) -> Result<Option<Vec<u8>>, Failure> {
     if file.section_header(".ctf").is_none() {
         return Ok(None);
@@ -156,8 +156,8 @@ pub(super) fn from_input_sections(path: &Path, file: &File<'_>, making: &Making)
     write_for(path, file, &units, Lent::Yes, making).map(Some)
 }
 
-/// Whether a section may need its file to be read: for names that the file has anyway, and symbols
-/// by their numbers.
+/// Whether reading a section may require its file: for names that the file has anyway, and for
+/// symbols by number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lent {
     Yes,

@@ -1,4 +1,4 @@
-//! `backtrail types diff`: two files' types compared as their users see them.
+//! `backtrail types diff`: compares two files' types as their users see them.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use super::input::{self, Opened, Source};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Compare what two files export: which functions and objects have changed, or lead to types that
-/// have.
+/// Compare what two files export: report the functions and objects that have changed, or that lead
+/// to changed types.
 ///
-/// The status is 1 where anything has. Where the files do not tell what they export, every type
-/// counts.
+/// The exit status is 1 if anything has changed. If the files do not say what they export, every
+/// type counts.
 #[derive(Args)]
 pub(crate) struct Diff {
-    /// The file as it was: an ELF file, or the bytes of a .ctf section.
+    /// The old file: an ELF file, or the bytes of a .ctf section.
     #[arg(value_name = "OLD", value_hint = ValueHint::FilePath)]
     old: PathBuf,
-    /// As it is.
+    /// The new file.
     #[arg(value_name = "NEW", value_hint = ValueHint::FilePath)]
     new: PathBuf,
-    /// Tell changes of types too to which no function or object leads.
+    /// Report changed types too that no function or object leads to.
     #[arg(long)]
     all: bool,
     /// Print JSON.
@@ -99,7 +99,7 @@ fn as_json(out: &mut dyn Write, changes: &[Change]) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Names of symbols that are told in a line.
+/// The most symbol names on one line.
 const MOST_NAMES: usize = 8;
 
 fn as_text(out: &mut dyn Write, changes: &[Change], files: [&Path; 2], blind: bool) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! `backtrail types find`: symbols and types by name.
+//! `backtrail types find`: finds symbols and types by name.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use crate::error::{Failure, Status};
 use crate::output;
 
 /// Find symbols and types by name: a symbol's type, a function's signature, a struct's members and
-/// where they lie.
+/// their offsets.
 #[derive(Args)]
 pub(crate) struct Find {
     /// An ELF file, or a file with the bytes of a .ctf section.
     file: PathBuf,
-    /// Symbols or types ("struct foo", or "foo" for any kind).
+    /// Look up these symbols or types ("struct foo", or "foo" for any kind).
     #[arg(required = true, value_name = "SYMBOL-OR-TYPE")]
     names: Vec<String>,
     /// Print JSON.
@@ -26,7 +26,7 @@ pub(crate) struct Find {
     json: bool,
 }
 
-/// Something that was found, and in which dict.
+/// A match, and the dict that has it.
 struct Hit<'n> {
     name: &'n str,
     unit: String,

@@ -1,4 +1,4 @@
-//! Where types come from: an ELF file, or the bytes of a section.
+//! Finds the types of an input: an ELF file, or the bytes of a section.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
     MappedFile::open(path).map_err(|error| Failure::of(path, error))
 }
 
-/// A section and what is to be known of its file to read it.
+/// A section, and what a reader needs to know of its file.
 pub(super) struct Source<'a> {
     path: &'a Path,
     inner: types::Source<'a>,
@@ -27,12 +27,12 @@ pub(super) struct Dicts<'s> {
     source: &'s Source<'s>,
     archive: Archive<'s>,
     lent: Lent<'s>,
-    /// Those that are no children, by where they are: each may be the parent of any.
+    /// Dicts that are not children, by position: each may be the parent of any other.
     parents: HashMap<usize, Rc<Dict<'s>>>,
     next: usize,
 }
 
-/// A dict, open, with its parent.
+/// An open dict with its parent.
 pub(super) struct Opened<'s> {
     /// The member's name.
     pub(super) name: &'s [u8],
@@ -84,7 +84,7 @@ impl<'s> Dicts<'s> {
 }
 
 impl Opened<'_> {
-    /// The unit whose types these are; empty for what units share.
+    /// The unit whose types these are; empty for the shared types of all units.
     pub(super) fn unit(&self) -> String {
         let unit = self.dict.cu_name().ok().flatten();
         let unit = unit.or(self.dict.is_child().then_some(self.name));
@@ -97,7 +97,7 @@ impl Opened<'_> {
 }
 
 impl<'a> Source<'a> {
-    /// The section in a file's bytes; `path` is for messages.
+    /// Finds the section in a file's bytes; `path` is for messages.
     pub(super) fn find(path: &'a Path, bytes: &'a [u8]) -> Result<Source<'a>, Failure> {
         let inner = types::Source::find(bytes).map_err(|error| {
             let failure = Failure::of(path, error);
@@ -120,7 +120,7 @@ impl<'a> Source<'a> {
         self.inner.section()
     }
 
-    /// Whether it holds an archive, rather than dicts.
+    /// Whether the section holds an archive instead of plain dicts.
     pub(super) fn is_archive(&self) -> bool {
         self.inner.is_archive()
     }
@@ -130,17 +130,17 @@ impl<'a> Source<'a> {
         self.inner.file()
     }
 
-    /// What is wrong with it.
+    /// A failure that names this file.
     pub(super) fn failure(&self, what: impl std::fmt::Display) -> Failure {
         Failure::of(self.path, what)
     }
 
-    /// The dicts in it.
+    /// The dicts in the section.
     pub(super) fn dicts(&self) -> Result<Dicts<'_>, Failure> {
         self.dicts_with(self.lent())
     }
 
-    /// The dicts in it as objdump reads them.
+    /// The dicts in the section, as objdump reads them.
     pub(super) fn dicts_of_objdump(&self) -> Result<Dicts<'_>, Failure> {
         self.dicts_with(self.inner.lent_like_libctf())
     }
@@ -156,7 +156,7 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// All of them; what can't be opened is told.
+    /// Opens all dicts; reports each one that cannot be opened.
     pub(super) fn open_all(&self, tell: &mut dyn FnMut(Failure)) -> Result<Vec<Opened<'_>>, Failure> {
         let opened = self.dicts()?.filter_map(|dict| match dict {
             Ok(dict) => Some(dict),
@@ -168,7 +168,7 @@ impl<'a> Source<'a> {
         Ok(opened.collect())
     }
 
-    /// How GNU tools name the file's format.
+    /// The name that GNU tools use for the file's format.
     pub(super) fn format(&self) -> Option<&'static str> {
         let file = self.file()?;
         let (bits, big) = (file.address_bytes() * 8, file.endian() == Endian::Big);
@@ -195,12 +195,12 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// The symbols that dicts number.
+    /// The symbols whose numbers the dicts use.
     pub(super) fn symbols(&self) -> Option<Vec<Symbol<'_>>> {
         self.inner.symbols()
     }
 
-    /// What the file lends to the readers of its dicts.
+    /// The parts of the file that the readers of its dicts borrow.
     pub(super) fn lent(&self) -> Lent<'_> {
         self.inner.lent()
     }

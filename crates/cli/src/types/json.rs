@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::input::{Opened, Source};
 use crate::error::Failure;
 
-/// A file of which nothing can be shown.
+/// Writes a file of which nothing can be shown.
 pub(super) fn failed(out: &mut dyn Write, path: &Path, failure: &Failure) -> io::Result<()> {
     let object = json!({"file": path.to_string_lossy(), "error": failure.to_string()});
     write!(out, "{object}")
 }
 
-/// A file's dicts; what can't be read goes to `told` and into the document.
+/// Writes a file's dicts; errors go to `told` and into the document.
 pub(super) fn file(
     out: &mut dyn Write,
     path: &Path,
@@ -59,7 +59,7 @@ fn dict(
     let dict = types.dict();
     let mut damage = None;
     let header = header(opened, dict, symbols, &mut damage).to_string();
-    // The object goes on after its members so far.
+    // The object continues after the members written so far.
     write!(out, "{},\"types\":[", header.strip_suffix('}').unwrap_or(&header))?;
     for (index, id) in dict.ids().enumerate() {
         let value = types.get(id).and_then(|found| type_value(types, &found));

@@ -1,4 +1,4 @@
-//! `backtrail types link`: the types of many files into one section.
+//! `backtrail types link`: links the types of many files into one section.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use super::input::{self, Source};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Link types: each once, those to which units give one name in a dict of each unit.
+/// Link types: each is stored once; conflicting types go into a per-unit dictionary.
 ///
 /// The result is the bytes of a section.
 #[derive(Args)]
@@ -27,22 +27,22 @@ pub(crate) struct Link {
     /// Object files, archives of them, or files with the bytes of a .ctf section.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// Where to; '-': standard output.
+    /// Write the section to OUT; '-' is standard output.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Threads; as many as the machine has CPUs, if nothing is said. The result is the same.
+    /// Use N threads [default: the number of CPUs]. The result does not depend on it.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     #[command(flatten)]
     choice: Choice,
-    /// Tell the types of all functions and objects, by name.
+    /// Describe the types of all functions and objects, by name.
     #[arg(long)]
     symbols: bool,
-    /// The linked file that the section is for: its dynamic symbols get types, and names that it
-    /// has are not told again.
+    /// Make the section for this linked file: describe the types of its dynamic symbols, and do not
+    /// store names that it already has.
     #[arg(long = "for", value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "symbols")]
     linked: Option<PathBuf>,
-    /// Of that file, take all symbols, rather than the dynamic ones. Strip would make the section
+    /// Take all symbols of that file, not only the dynamic ones. Strip would make the section
     /// unreadable.
     #[arg(long, requires = "linked")]
     symtab: bool,
@@ -51,13 +51,13 @@ pub(crate) struct Link {
     quiet: bool,
 }
 
-/// What is put into the section.
+/// What goes into the section.
 #[derive(Args, Default)]
 pub(super) struct Choice {
-    /// What units share.
+    /// Choose which types the units share.
     #[arg(long, value_enum, default_value = "share-unconflicted")]
     mode: ModeName,
-    /// Keep variables, those of functions among them.
+    /// Keep variables, including those of functions.
     #[arg(long)]
     variables: bool,
 }
@@ -65,11 +65,11 @@ pub(super) struct Choice {
 #[derive(Clone, Copy, Default, ValueEnum)]
 enum ModeName {
     #[default]
-    /// All types but those to which units give one name.
+    /// All types except those with conflicting definitions.
     ShareUnconflicted,
-    /// Of these, the types that several units have.
+    /// Of these, only the types that several units have.
     ShareDuplicated,
-    /// All types; of those with one name, look-ups find the first.
+    /// All types; a look-up of a conflicting name finds the first.
     SingleDict,
 }
 
@@ -141,7 +141,7 @@ pub(super) fn link_units<'a>(units: &[Unit<'a>], choice: &Choice, symbols: Symbo
     })
 }
 
-/// The bytes of a section; `pointer` is the size of one.
+/// The bytes of a section; `pointer` is the size of a pointer.
 pub(super) fn write_section(
     linked: &Linked<'_>,
     options: &write::Options<'_>,
@@ -161,10 +161,10 @@ pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
     );
 }
 
-/// A name for messages, and the bytes that have it.
+/// A name for messages, and the bytes that belong to it.
 type Named<'f> = (Cow<'f, Path>, &'f [u8]);
 
-/// Files, and in the place of an archive its members.
+/// Files; an archive is replaced by its members.
 fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<Named<'f>>, Failure> {
     let mut all: Vec<Named<'f>> = Vec::new();
     for (path, file) in files {
@@ -173,7 +173,7 @@ fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<Named<'f>>, Fa
             continue;
         }
         let archive = Archive::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
-        // The archive's own tables are none.
+        // The archive's own tables are not objects.
         let objects = archive
             .members()
             .iter()
@@ -186,11 +186,11 @@ fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<Named<'f>>, Fa
     Ok(all)
 }
 
-/// The files with types.
+/// The files that have types.
 struct Inputs<'a> {
     sources: Vec<(&'a Path, Source<'a>)>,
     endian: Endian,
-    /// Bytes of one.
+    /// The size of a pointer, in bytes.
     pointer: u8,
 }
 
@@ -233,7 +233,7 @@ impl<'a> Inputs<'a> {
         opened.collect()
     }
 
-    /// The symbols of each file, for tables that number them.
+    /// The symbols of each file, for tables that refer to them by number.
     fn symbols(&self) -> Vec<Vec<Symbol<'_>>> {
         let sources = self.sources.par_iter();
         sources
@@ -261,8 +261,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Compilers tell the types of all functions that a unit declares. Tells those from the ones that
-/// it has.
+/// Tells a unit's own functions from those it only declares: compilers write the types of both.
 pub(super) fn tell_declared(unit: &mut Unit<'_>, file: &File<'_>) {
     let Some((entries, _)) = file.symbol_table(Table::Full) else {
         return;

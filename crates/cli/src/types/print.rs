@@ -1,4 +1,4 @@
-//! `backtrail types print`: types as C declarations.
+//! `backtrail types print`: prints types as C declarations.
 
 use std::path::PathBuf;
 
@@ -10,26 +10,26 @@ use super::input::{self, Opened, Source};
 use crate::error::{Failure, Status};
 use crate::output;
 
-/// Print types as C that compiles: each after what it needs.
+/// Print types as C that compiles, each after the types it needs.
 ///
-/// Names that several units give to different types get a number in all but one of them; --unit
+/// If several units give one name to different types, all but one of them get a number; --unit
 /// prints one unit's types under their own names, with the shared ones.
 #[derive(Args)]
 pub(crate) struct Print {
     /// An ELF file, or a file with the bytes of a .ctf section.
     file: PathBuf,
-    /// Only the types with these names ("struct foo", or "foo" for any kind), functions and
-    /// objects, and what they need.
+    /// Print only these types ("struct foo", or "foo" for any kind), functions and objects, and
+    /// what they need.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// The types of one unit, by the name that `show` has for its archive member, and those that it
-    /// shares.
+    /// Print the types of one unit and the shared types that it uses; UNIT is the name of its
+    /// archive member as printed by `show`.
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
     /// Add static assertions of every size and offset.
     #[arg(long)]
     asserts: bool,
-    /// Swap the dimensions of arrays of arrays: gcc up to 13 writes them the wrong way round.
+    /// Swap the dimensions of arrays of arrays, which gcc up to 13 writes in the wrong order.
     #[arg(long)]
     inner_first: bool,
 }
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Print) -> Result<Status, Failure> {
         for (name, declared) in names.iter().zip(&mut declared) {
             let found = find::find(dict.types(), &symbols, *name);
             let symbol = found.iter().find(|found| !matches!(found.what, What::Type(_)));
-            // Units may have static functions of one name; C can declare only one.
+            // Several units may have static functions of one name, but C can declare only one.
             if let Some(symbol) = symbol.filter(|_| !*declared) {
                 printer.add_symbol(name.name, symbol.id);
                 *declared = true;
@@ -76,7 +76,7 @@ pub(crate) fn run(arguments: &Print) -> Result<Status, Failure> {
     Ok(if bad { Status::Bad } else { Status::Done })
 }
 
-/// All dicts, parents first; or one unit's, and then its parent.
+/// All dicts, parents first; or one unit's dict, followed by its parent.
 fn chosen<'o, 's>(
     opened: &'o [Opened<'s>],
     unit: Option<&str>,

@@ -1,4 +1,4 @@
-//! `backtrail types show`: what objdump prints, or JSON.
+//! `backtrail types show`: prints what objdump prints, or JSON.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ pub(crate) struct Show {
     /// ELF files, linked or relocatable, or files with the bytes of a .ctf section.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The release of binutils whose text it is.
+    /// Print the text of this binutils release.
     #[arg(
         long,
         value_enum,
@@ -55,7 +55,7 @@ impl Like {
 pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
     let mut bad = false;
     let mut tell = |out: &mut dyn io::Write, failure: Failure| {
-        // Before what comes next, where both go to the same place.
+        // Flush before the message, in case both go to the same place.
         out.flush()?;
         failure.report();
         bad = true;
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
     Ok(if bad { Status::Bad } else { Status::Done })
 }
 
-/// A document with an element for each file.
+/// Writes a document with one element per file.
 fn json_of_files(out: &mut dyn io::Write, files: &[PathBuf], told: Tell<'_>) -> io::Result<()> {
     for (index, path) in files.iter().enumerate() {
         out.write_all(if index == 0 { b"[\n" } else { b",\n" })?;

@@ -60,7 +60,8 @@ pub(crate) fn checked(file: &Path) -> Value {
     report[0].clone()
 }
 
-/// A compiler's run; None, said aloud, where there is none for the machine or it can't do this.
+/// A compiler's run; `None`, with a `SKIPPED:` line, if there is none for the machine or it cannot
+/// do this.
 pub(crate) fn compile(compiler: &str, arguments: &[&str], out: &Path, source: &Path) -> Option<()> {
     let mut compile = Command::new(compiler);
     compile

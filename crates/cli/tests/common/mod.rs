@@ -119,10 +119,10 @@ impl Recording<'_> {
         self
     }
 
-    /// Fails unless there are samples, a quarter of so many at least where the machine computes
-    /// other things too, and so large a share of those whose process has a stack is complete,
-    /// or cut where its copy ends: on a busy machine the recorder comes late to the pages that
-    /// copies lack.
+    /// Fails unless there are samples (at least a quarter of `expected_samples`, since the machine
+    /// may be busy), and at least this share of those whose process has a stack is complete, or cut
+    /// where its copy ends: on a busy machine the recorder comes late to the pages that copies
+    /// lack.
     pub(crate) fn complete(&self, expected_samples: u64, least_share: f64) -> &Self {
         const MOST_CUT: f64 = 0.4;
         self.complete_or_cut(expected_samples, least_share, MOST_CUT)

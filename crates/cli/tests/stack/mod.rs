@@ -126,7 +126,7 @@ pub(crate) fn same(ours: &BTreeMap<u32, Thread>, gdb: &BTreeMap<u32, Vec<GdbFram
         for (our, their) in thread.frames.iter().zip(theirs) {
             frames += 1;
             assert_eq!(our.inlined, their.inlined, "{}", describe());
-            // gdb tells an inlined call's own place.
+            // gdb reports an inlined call's own place.
             assert!(our.inlined || our.pc == their.pc, "{}", describe());
             if let Some(function) = &their.function {
                 assert!(alike(&our.function, function), "{function}: {}", describe());

@@ -1,4 +1,4 @@
-//! `cargo evidence sframe-add`: tables into programs that are run before and after, and into all of
+//! `cargo evidence sframe-add`: adds tables to programs that run before and after, and to all of
 //! the system's files.
 
 mod programs;
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The command under test.
 struct Backtrail(PathBuf);
 
-/// What is said of a file that got a table.
+/// The results for a file that got a table.
 struct Added {
     bytes_before: u64,
     bytes_after: u64,
@@ -40,7 +40,7 @@ impl Backtrail {
         command::run(&mut sframe, LIMIT).expect("it was just built")
     }
 
-    /// Adds a table, and checks it. The error is why there is none, or what is wrong with it.
+    /// Adds a table, and checks it. The error says why there is none, or what is wrong with it.
     fn add(&self, before: &Path, after: &Path) -> Result<Added, Refusal> {
         let added = self.run(&[&"add", &"-q", &before, &"-o", &after]);
         if added.code() != 0 {
@@ -67,7 +67,7 @@ impl Backtrail {
         })
     }
 
-    /// Whether adding again changes nothing, and taking out gives back what was there.
+    /// Checks that adding again changes nothing, and that removing restores the file.
     fn is_reversible(&self, before: &Path, after: &Path, spare: &Path) -> Result<(), String> {
         let same =
             |one: &Path, other: &Path| matches!((fs::read(one), fs::read(other)), (Ok(one), Ok(other)) if one == other);
@@ -109,7 +109,7 @@ fn reason(stderr: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Adds everywhere, prints the tables and writes them down.
+/// Adds tables everywhere, prints the results and writes the page.
 pub(crate) fn run() -> Result<(), String> {
     let backtrail = Backtrail(place::release("backtrail", "backtrail")?);
     let folder = scratch();

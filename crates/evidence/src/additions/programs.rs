@@ -1,4 +1,4 @@
-//! Programs and libraries, run before and after.
+//! Runs programs and libraries before and after tables are added.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,18 +11,18 @@ use backtrail_testkit::{Missing, place, skip};
 
 use super::{Added, Backtrail, LIMIT, Refusal, line};
 
-/// A file and how to see that it still works.
+/// A file and how to check that it still works.
 struct Subject {
     name: String,
     file: PathBuf,
-    /// How it is run; a library is in `LD_LIBRARY_PATH` of the program that is.
+    /// The command; a library is in `LD_LIBRARY_PATH` of the program that is run.
     run: Vec<OsString>,
     is_library: bool,
 }
 
 const SCRIPT: &str = "import hashlib, json, re, sqlite3, zlib; print(hashlib.sha256(json.dumps([re.sub('a', 'b', 'banana') * n for n in range(99)]).encode()).hexdigest(), zlib.crc32(b'x' * 9999), sqlite3.connect(':memory:').execute('select 6*7').fetchone())";
 
-/// Programs of the distribution, each with something that it does always the same way.
+/// Programs of the distribution, each with a deterministic task.
 const PROGRAMS: [(&str, &[&str]); 42] = [
     (
         "bash",
@@ -347,7 +347,7 @@ fn run(subject: &Subject, file: &Path) -> Finished {
     command::run(&mut run, LIMIT).expect("it is there")
 }
 
-/// Exit status and output, with the program's own path out of it.
+/// Exit status and output, without the program's own path.
 fn told(finished: &Finished, file: &Path) -> (i32, String, String) {
     let path = file.display().to_string();
     let without = |text: &str| text.replace(&path, "PROGRAM");
@@ -388,9 +388,9 @@ fn tools_find_nothing_new(before: &Path, after: &Path) -> Result<(), String> {
     }
 }
 
-/// What elflint finds, without numbers of sections and headers, and without what it says of every
-/// file with a table. It also takes the place of a relocation plus the *size* of the symbol for an
-/// address that is relocated, and so comes upon whatever follows.
+/// The findings of elflint, without numbers of sections and headers, and without those that it has
+/// for every file with a table. elflint also takes the place of a relocation plus the *size* of the
+/// symbol for a relocated address, and so reports whatever follows.
 fn findings(text: &str) -> Vec<String> {
     let known = [
         "0x6474e554",

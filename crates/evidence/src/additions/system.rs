@@ -1,4 +1,4 @@
-//! All files of the system.
+//! Adds tables to all files of the system.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +13,13 @@ use super::{Backtrail, LIMIT, Refusal, line};
 
 const FOLDERS: [&str; 2] = ["/usr/bin", "/usr/lib/x86_64-linux-gnu"];
 
-/// Programs that would not answer but act: on the terminal, or on what others do.
+/// Programs that would act instead of answering: on the terminal, or on other processes.
 const ACTING: [&str; 6] = ["reset", "tset", "clear", "sync", "killall", "pkill"];
 
-/// For an answer to `--version`.
+/// How long to wait for an answer to `--version`.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A program that loads a library and looks at nothing.
+/// A program that loads a library and does nothing with it.
 const LOADER: &str = "#include <dlfcn.h>\n#include <stdio.h>\nint main(int c, char **v) { void *h = dlopen(v[c - 1], RTLD_NOW); puts(h ? \"loaded\" : dlerror()); return !h; }\n";
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ struct Total {
     reasons: BTreeMap<String, (u64, String)>,
 }
 
-/// Goes through all of it; a row for each folder.
+/// Goes through all files; one row per folder.
 pub(super) fn table(backtrail: &Backtrail, folder: &Path, page: &mut String, broken: &mut Vec<String>) {
     line(
         page,
@@ -102,7 +102,7 @@ fn loader(folder: &Path) -> Option<PathBuf> {
     (finished.code() == 0).then_some(made)
 }
 
-/// Links to files lead to files that are met anyway.
+/// Collects ELF files, but no links to files: their targets are visited anyway.
 fn elf_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -114,7 +114,7 @@ fn elf_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Executables and shared libraries; object files are no such.
+/// Whether it is an executable or a shared library, and not an object file.
 fn is_linked(path: &Path) -> bool {
     use std::io::Read;
     let mut start = [0; 18];
@@ -196,8 +196,8 @@ fn is_runnable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Exit status and the lines of standard output, with the file's own path out of them; in no order,
-/// since some ask others, all at once.
+/// Exit status and the lines of standard output, without the file's own path; their order may vary,
+/// because some programs ask several others at once.
 fn patient(command: &mut Command, file: &Path) -> (i32, String) {
     let finished: Option<Finished> = command::run(command, PATIENCE).ok();
     let path = file.display().to_string();

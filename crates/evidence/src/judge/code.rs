@@ -12,14 +12,14 @@ pub(crate) enum Target {
     Direct(u64),
     /// To what the slot at this address holds.
     Slot(u64),
-    /// To what only the running program knows.
+    /// To a place that only the running program knows.
     Unknown,
     /// To one of the places in the table at this address.
     Table(u64),
 }
 
-/// The calls that may end at `address`, of which `bytes` are the ones before: code read backwards
-/// has more than one reading.
+/// The calls that may end at `address`; `bytes` are those before it: code read backwards has more
+/// than one reading.
 pub(crate) fn calls_before(bytes: &[u8], address: u64) -> Vec<Target> {
     let mut calls = Vec::new();
     for length in 2..=bytes.len().min(LONGEST_CALL as usize) {
@@ -47,10 +47,10 @@ fn target(instruction: &Instruction) -> Target {
     }
 }
 
-/// How code goes on after its last instruction.
+/// How code continues after its last instruction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Leaving {
-    /// Where jumps lead that do not stay in the function.
+    /// Targets of jumps out of the function.
     pub(crate) jumps: Vec<Target>,
     /// Whether the last instruction goes on to the next byte.
     pub(crate) falls_through: bool,
@@ -148,8 +148,8 @@ fn table(jump: &Instruction, before: &[Instruction; 8]) -> Option<u64> {
     Some(base.ip_rel_memory_address().wrapping_add(load.memory_displacement64()))
 }
 
-/// Addresses that code takes or jumps to: `lea`, immediate operands, and jumps that `leaves` says
-/// lead to another function.
+/// Addresses that code takes or jumps to: `lea`, immediate operands, and jumps that lead to another
+/// function according to `leaves`.
 pub(crate) fn addresses(code: &[u8], start: u64, leaves: impl Fn(u64, u64) -> bool) -> Vec<u64> {
     let mut found = Vec::new();
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(calls_before(&[0xff, 0x15, 8, 0, 0, 0], 0x1000), [Target::Slot(0x1008)]);
         assert_eq!(calls_before(&[0xff, 0x54, 0xc8, 0x10], 0x1000), [Target::Unknown]);
         assert!(calls_before(&[0x90, 0x90, 0x90, 0x90, 0xc3], 0x1000).is_empty());
-        // jmp is no call.
+        // jmp is not a call.
         assert!(calls_before(&[0xe9, 0, 1, 0, 0], 0x1005).is_empty());
     }
 

@@ -1,8 +1,7 @@
-//! What a recording does not hold: where files were mapped a second time, and code that is in no
-//! ELF file.
+//! Data that a recording lacks: second mappings of files, and code that is not in any ELF file.
 //!
-//! Both are copied from the running processes while they are recorded, by somebody who looks from
-//! time to time: of code that was there between two looks there is no copy, and frames in it are
+//! Both are copied from the running processes while they are recorded, by a thread that looks from
+//! time to time: there is no copy of code that existed only between two looks, and frames in it are
 //! not judged.
 
 use std::collections::hash_map::DefaultHasher;
@@ -17,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 const PAGE: u64 = 4096;
-/// The most that is copied of one mapping, and of all.
+/// The most bytes copied of one mapping, and of all.
 const LARGEST_MAPPING: u64 = 256 << 20;
 const LARGEST_COPY: u64 = 3 << 30;
 /// Versions of a page that are kept.
@@ -31,7 +30,7 @@ pub(crate) struct Mapped {
     pub(crate) offset: u64,
     /// Empty for memory that belongs to no file.
     pub(crate) path: String,
-    /// Whether it is a part of an ELF file; else it is the process that knows what is there.
+    /// Whether it is a part of an ELF file; otherwise only the process knows its contents.
     pub(crate) elf: bool,
 }
 
@@ -60,7 +59,7 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Whether anybody looked at this process.
+    /// Whether this process was looked at.
     pub(crate) fn has(&self, pid: u32) -> bool {
         self.mapped.contains_key(&pid)
     }
@@ -71,19 +70,19 @@ impl Copies {
         Some((&mapped.path, address - mapped.start + mapped.offset))
     }
 
-    /// Whether memory that belongs to no file is there.
+    /// Whether anonymous memory is mapped there.
     pub(crate) fn is_generated(&self, pid: u32, address: u64) -> bool {
         self.find(pid, address)
             .is_some_and(|mapped| !mapped.elf && mapped.path != "[vdso]")
     }
 
     fn find(&self, pid: u32, address: u64) -> Option<&Mapped> {
-        // The newest look stands last.
+        // The newest look comes last.
         let mapped = self.mapped.get(&pid)?;
         mapped.iter().rev().find(|m| (m.start..m.end).contains(&address))
     }
 
-    /// What may have been in the `count` bytes before an address: each version once.
+    /// The possible contents of the `count` bytes before an address: each version once.
     pub(crate) fn bytes_before(&self, pid: u32, address: u64, count: u64) -> Vec<Vec<u8>> {
         let last = (address - 1) & !(PAGE - 1);
         let start = address.saturating_sub(count);
@@ -188,7 +187,7 @@ impl Copies {
     }
 }
 
-/// The executable mapping that a line of `/proc/PID/maps` speaks of.
+/// The executable mapping that a line of `/proc/PID/maps` describes.
 fn executable(line: &str) -> Option<Mapped> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
@@ -211,7 +210,7 @@ fn path_of(line: &str) -> &str {
     line.splitn(6, ' ').nth(5).unwrap_or("").trim()
 }
 
-/// Where the Java machine has its variables: the writable part of its library, and the memory that
+/// The variables of the Java machine: the writable part of its library, and the memory that
 /// follows.
 fn java_data(maps: &str) -> Vec<(u64, u64)> {
     let mut data: Vec<(u64, u64)> = Vec::new();
@@ -233,7 +232,7 @@ fn java_data(maps: &str) -> Vec<(u64, u64)> {
     data
 }
 
-/// Looks at all processes that have a variable in their environment, until told to stop.
+/// Looks at all processes with a variable in their environment, until it is stopped.
 pub(crate) struct Watcher {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Copies>,
@@ -251,7 +250,7 @@ impl Watcher {
                 for pid in marked(&variable) {
                     copies.look(pid);
                 }
-                // What looks must not be what runs.
+                // Looking must not take most of the time.
                 let pause = (began.elapsed() * 4).max(Duration::from_millis(100));
                 let until = Instant::now() + pause;
                 while Instant::now() < until && !told.load(Ordering::Relaxed) {

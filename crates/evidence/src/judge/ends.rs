@@ -1,9 +1,9 @@
-//! Where stacks may end: start routines, known by their names or by what they do.
+//! The ends of stacks: start routines, known by their names or by what they do.
 
 use super::code;
 use super::space::{Held, Place};
 
-/// Start routines by name: nothing has called them.
+/// Start routines by name: no call leads to them.
 const STARTS: [&str; 24] = [
     "_start",
     "_dl_start_user",
@@ -12,7 +12,7 @@ const STARTS: [&str; 24] = [
     "clone3",
     "__clone3",
     "__clone_internal",
-    // makecontext: the frame of the function that was made.
+    // makecontext: the frame of the new context's function.
     "__start_context",
     // Go: the entry of a goroutine, of the scheduler's stack, of a thread, of the program.
     "runtime.goexit",
@@ -36,7 +36,7 @@ const STARTS: [&str; 24] = [
     "StgRunIsImplementedInAssembler",
 ];
 
-/// Functions with return addresses in them that no call has pushed.
+/// Functions containing return addresses that no call has pushed.
 const MADE: [&str; 4] = ["__start_context", "runtime.goexit", "make_fcontext", "_dl_start_user"];
 
 /// Functions that run as if they had been called where a signal interrupted.
@@ -47,7 +47,7 @@ const INJECTED: [&str; 4] = [
     "runtime.debugCallV2",
 ];
 
-/// The kind of start routine at an address, by which it is counted; `None` if it is none.
+/// The kind of start routine at an address, by which it is counted; `None` for other code.
 pub(crate) fn start_routine(held: &Held) -> Option<String> {
     let Held::File(place) = held else { return None };
     let image = &place.image;

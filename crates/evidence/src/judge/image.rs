@@ -1,7 +1,8 @@
-//! A file as the judge sees it: its code, the extents of its functions, and what its slots hold.
+//! A file as the judge sees it: its code, the extents of its functions, and the contents of its
+//! slots.
 //!
-//! Nothing here uses the project's own tables or its ELF reader: what judges must not share the
-//! mistakes of what is judged.
+//! Nothing here uses the project's own tables or its ELF reader, so that the judge does not share
+//! their mistakes.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -28,18 +29,18 @@ impl Extent {
     }
 }
 
-/// What the dynamic linker writes into a slot.
+/// The value that the dynamic linker writes into a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// The address of a symbol with this name.
     Symbol(String),
     /// An address of the same file.
     Address(u64),
-    /// What the function at this address returns.
+    /// The result of the function at this address.
     Resolver(u64),
 }
 
-/// Where a name leads.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Export {
     pub(crate) address: u64,
@@ -72,9 +73,9 @@ pub(crate) struct Image {
     pub(crate) base: u64,
     data: Vec<u8>,
     segments: Vec<Segment>,
-    /// By start.
+    /// Sorted by start.
     frames: Vec<Extent>,
-    /// By start; without overlaps in most files.
+    /// Sorted by start; without overlaps in most files.
     symbols: Vec<Symbol>,
     /// Every address where a function is known to start, sorted.
     starts: Vec<u64>,
@@ -84,15 +85,14 @@ pub(crate) struct Image {
     got: Vec<Extent>,
     slots: FxHashMap<u64, Slot>,
     exports: FxHashMap<String, Vec<Export>>,
-    /// Whether the compiler is one whose ways to keep addresses are all known here.
+    /// Whether the compiler is one whose ways to store addresses are all known here.
     gcc: bool,
-    /// Sorted addresses of code that something holds or jumps to; made when they are first asked
-    /// for.
+    /// Sorted addresses of code that something stores or jumps to; computed on demand.
     held: OnceCell<Vec<u64>>,
 }
 
 impl Image {
-    /// Reads a file; `None` if it is no ELF file of 64 bits.
+    /// Reads a file; `None` if it is not a 64-bit ELF file.
     pub(crate) fn open(path: &Path, build_id: &[u8]) -> Option<Image> {
         let name = path.file_name()?.to_string_lossy().into_owned();
         Image::parse(fs::read(path).ok()?, name, build_id)
@@ -291,7 +291,7 @@ impl Image {
         let word = |at: usize| Some(u64::from_le_bytes(table.get(at..at + 8)?.try_into().ok()?));
         let half = |at: usize| Some(u32::from_le_bytes(table.get(at..at + 4)?.try_into().ok()?) as usize);
         let magic = half(0).unwrap_or(0);
-        // Go 1.18 and 1.20; what is older has another form.
+        // Go 1.18 and 1.20; older versions have another format.
         if magic != 0xffff_fff0 && magic != 0xffff_fff1 {
             return;
         }
@@ -327,13 +327,13 @@ impl Image {
     fn sort(&mut self) {
         self.frames.sort_by_key(|extent| (extent.start, extent.end));
         self.frames.dedup();
-        // Names that the same code has beside each other: the sized ones are found first.
+        // Names of the same code are next to each other, sized ones first.
         self.symbols
             .sort_by(|a, b| (a.extent.start, !a.sized, &a.name).cmp(&(b.extent.start, !b.sized, &b.name)));
         self.symbols.dedup_by(|a, b| a.extent == b.extent && a.name == b.name);
         self.starts = self.symbols.iter().map(|symbol| symbol.extent.start).collect();
         self.starts.extend(self.frames.iter().map(|extent| extent.start));
-        // Code after the end of a function is another's, even if nobody says whose.
+        // Code after the end of a function belongs to another one, even an unknown one.
         self.starts.extend(self.frames.iter().map(|extent| extent.end));
         self.starts.extend(self.stubs.iter().map(|extent| extent.start));
         self.starts.sort_unstable();
@@ -390,7 +390,7 @@ impl Image {
         self.stubs.iter().any(|stubs| stubs.contains(address))
     }
 
-    /// The extents that hold an address: of call frame information, and of a symbol.
+    /// The extents that contain an address: from call frame information, and from a symbol.
     pub(crate) fn extents(&self, address: u64) -> [Option<&Extent>; 2] {
         let index = self.frames.partition_point(|extent| extent.start <= address);
         let frame = self.frames[..index].last().filter(|extent| extent.contains(address));
@@ -399,7 +399,7 @@ impl Image {
 
     fn symbol(&self, address: u64) -> Option<&Symbol> {
         let index = self.symbols.partition_point(|symbol| symbol.extent.start <= address);
-        // A label within a function hides it; a few back it is found again.
+        // A label within a function hides the function, which is a few entries further back.
         self.symbols[..index]
             .iter()
             .rev()
@@ -407,7 +407,7 @@ impl Image {
             .find(|symbol| symbol.sized && symbol.extent.contains(address))
     }
 
-    /// The function that holds an address, if the file says where it starts and ends.
+    /// The function that contains an address, if the file has its start and end.
     pub(crate) fn function(&self, address: u64) -> Option<Extent> {
         let [frame, symbol] = self.extents(address);
         symbol.or(frame).cloned()
@@ -421,8 +421,8 @@ impl Image {
         self.starts.get(index).copied().unwrap_or(end).min(end)
     }
 
-    /// Whether only the dynamic linker writes a slot: what other variables hold, only the running
-    /// program knows.
+    /// Whether only the dynamic linker writes a slot; only the running program knows the contents
+    /// of other variables.
     pub(crate) fn is_got(&self, slot: u64) -> bool {
         self.got.iter().any(|section| section.contains(slot))
     }
@@ -448,8 +448,8 @@ impl Image {
         self.exports.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether an indirect call may lead into these addresses: something holds an address in there,
-    /// or jumps to it. `None` where that can't be known.
+    /// Whether an indirect call may lead into these addresses: something stores an address in the
+    /// range, or jumps into it. `None` if this cannot be known.
     pub(crate) fn may_be_entered(&self, extent: &Extent) -> Option<bool> {
         if !self.gcc {
             return None;
@@ -530,7 +530,7 @@ fn is_of_gcc(file: &ElfFile64<'_, Endianness>) -> bool {
     comment.contains("GCC") && !other && file.section_by_name(".gopclntab").is_none()
 }
 
-/// The file of debug information that belongs to a build ID, from where distributions install it.
+/// The debug file for a build ID, from where distributions install it.
 fn debug_file(build_id: &[u8]) -> Option<Vec<u8>> {
     let (first, rest) = build_id.split_first()?;
     let hex: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,9 +1,9 @@
-//! The judge of stacks: whether each return address follows a call that can lead to the frame above
-//! it.
+//! The judge of stacks: checks whether each return address follows a call that can lead to the
+//! frame above it.
 //!
-//! It knows nothing of how stacks are unwound. It reads the code that each return address stands
-//! in, and asks where the call before it leads: to the function above, through a stub, a slot or
-//! jumps; or that only the program knows.
+//! It knows nothing about unwinding. It reads the code at each return address, and determines where
+//! the call before it leads: to the function above, through a stub, a slot or jumps; or that only
+//! the program knows.
 
 pub(crate) mod code;
 pub(crate) mod copies;
@@ -23,23 +23,23 @@ use pair::Follower;
 use space::{Held, Spaces};
 pub(crate) use verdict::Verdict;
 
-/// How the Java machine's handler of deoptimization starts, which takes the place of return
-/// addresses into code that is no longer valid: `call next; next: sub qword ptr [rsp], 5`.
+/// The start of the Java machine's deoptimization handler, whose address replaces return addresses
+/// into invalidated code: `call next; next: sub qword ptr [rsp], 5`.
 const DEOPTIMIZATION: &[u8] = &[0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05];
 
-/// The other form of it, by C1: `mov r10, ADDRESS; push r10; jmp`, with its own address.
+/// The other form, by C1: `mov r10, ADDRESS; push r10; jmp`, with its own address.
 fn deoptimization_at(ra: u64) -> [u8; 13] {
     let mut code = [0x49, 0xba, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0x52, 0xe9];
     code[2..10].copy_from_slice(&ra.to_le_bytes());
     code
 }
 
-/// Judges the stacks of a recording, which is told in the order of time.
+/// Judges the stacks of a recording, whose items must come in time order.
 pub(crate) struct Judge {
     spaces: Spaces,
     follower: Follower,
-    /// By process, address of the frame above, and return address; until the process has other
-    /// files.
+    /// By process, address of the frame above, and return address; until the process's files
+    /// change.
     known: FxHashMap<u32, FxHashMap<(u64, u64), Fit>>,
     fits: Vec<Fit>,
 }
@@ -59,7 +59,7 @@ impl Judge {
         self.known.remove(&module.pid);
     }
 
-    /// A whole file lies at an address.
+    /// A whole file is mapped at an address.
     pub(crate) fn library(&mut self, pid: u32, path: &str, base: u64) {
         self.spaces.library(pid, path, base);
     }
@@ -74,7 +74,7 @@ impl Judge {
         self.known.remove(&child);
     }
 
-    /// How each frame fits the one above it: one fewer than there are frames of the program.
+    /// How each frame fits the one above it: one entry fewer than there are frames of the program.
     pub(crate) fn fits(&mut self, pid: u32, frames: &[Frame]) -> &[Fit] {
         let mut fits = std::mem::take(&mut self.fits);
         fits.clear();
@@ -148,7 +148,7 @@ impl Judge {
                     let images = self.spaces.images_of(pid);
                     self.follower.follow(&ra.image, call, callee, &images)
                 }
-                // A file calls only its own functions directly; they may jump elsewhere.
+                // A file calls only its own functions directly, but they may jump elsewhere.
                 (Target::Direct(_) | Target::Slot(_), Held::Generated) => Fit::Generated,
                 (Target::Direct(_) | Target::Slot(_), Held::Unknown) => Fit::NoCode,
                 (Target::Direct(_) | Target::Slot(_), Held::Nothing) => Fit::NotCode,
@@ -191,7 +191,7 @@ impl Judge {
         best
     }
 
-    /// The start routine that a stack ends in; `None` if the outermost frame is none.
+    /// The start routine that a stack ends in; `None` if the outermost frame is not one.
     pub(crate) fn end(&mut self, pid: u32, frames: &[Frame]) -> Option<String> {
         let last = frames.last()?;
         ends::start_routine(&self.spaces.find(pid, looked_up(last)))
@@ -219,8 +219,8 @@ impl Judge {
         }
     }
 
-    /// Where a frame's function starts in its file, by which it is told from others; the address
-    /// itself if nobody knows.
+    /// The start of a frame's function in its file, which identifies it; the address itself if
+    /// unknown.
     pub(crate) fn function_start(&mut self, pid: u32, frame: &Frame) -> u64 {
         match self.spaces.find(pid, looked_up(frame)) {
             Held::File(place) => match place.image.function(place.address) {
@@ -237,7 +237,7 @@ impl Judge {
         self.stack(pid, program_frames(frames), &fits)
     }
 
-    /// Adds a stack to what is known of a program.
+    /// Adds a stack to the verdict about a program.
     pub(crate) fn add(&mut self, pid: u32, frames: &[Frame], stop: Option<Stop>, verdict: &mut Verdict) {
         let program = program_frames(frames);
         if program.is_empty() {
@@ -287,7 +287,7 @@ impl Judge {
         self.fits = fits;
     }
 
-    /// A stack as text, a line each frame.
+    /// A stack as text, one line per frame.
     fn stack(&mut self, pid: u32, program: &[Frame], fits: &[Fit]) -> String {
         let mut text = String::new();
         for (index, frame) in program.iter().enumerate() {

@@ -32,11 +32,11 @@ pub(crate) enum Fit {
     Interpreter,
     /// The return to the kernel after a signal handler.
     Signal,
-    /// What was interrupted by a signal, or by the kernel.
+    /// Code that was interrupted by a signal, or by the kernel.
     Interrupted,
-    /// A call in, or of, code whose functions nobody delimits.
+    /// A call in, or of, code without known function boundaries.
     NoExtents,
-    /// A call through a slot that nobody fills in the files that are mapped.
+    /// A call through a slot that no mapped file fills.
     Unresolved,
     /// A call in code that was made at run time.
     Generated,
@@ -83,7 +83,7 @@ impl Fit {
         }
     }
 
-    /// Whether no such stack can have been.
+    /// Whether no such stack can have existed.
     pub(crate) fn is_wrong(self) -> bool {
         self >= Fit::NoCall
     }
@@ -94,11 +94,11 @@ impl Fit {
     }
 }
 
-/// Tail calls that are followed.
+/// The most tail calls to follow.
 const HOPS: usize = 12;
-/// Functions that are looked at for one call.
+/// The most functions to examine per call.
 const FUNCTIONS: usize = 2000;
-/// The most bytes that are read of code without an end.
+/// The most bytes to read of code without a known end.
 const UNDELIMITED: u64 = 1 << 16;
 
 /// Follows calls; remembers how functions are left.
@@ -204,7 +204,7 @@ impl Follower {
     }
 }
 
-/// What can be said of an indirect call: nothing may be able to lead it to the function above.
+/// The best classification of an indirect call: wrong if nothing can lead it to the function above.
 pub(crate) fn indirect(callee: &Place) -> Fit {
     let image = &callee.image;
     let [Some(extent), symbol] = image.extents(callee.address) else {
@@ -220,7 +220,7 @@ pub(crate) fn indirect(callee: &Place) -> Fit {
 struct Search<'s> {
     queue: Vec<Node>,
     seen: FxHashSet<(*const Image, u64)>,
-    /// The best that could be, if nothing is proved.
+    /// The best possible classification, if nothing is proved.
     possible: Option<Fit>,
     callee: &'s Place,
     images: &'s [Rc<Image>],
@@ -246,7 +246,7 @@ impl Search<'_> {
         let linker = self.callee.image.name.starts_with("ld-") || self.callee.image.name.starts_with("ld.so");
         match image.slot(slot) {
             Some(Slot::Symbol(name)) => {
-                // Bound when it is first called: the dynamic linker stands between.
+                // Bound at its first call: the dynamic linker is in between.
                 if linker {
                     self.may(Fit::Plt);
                 }
@@ -288,7 +288,7 @@ impl Search<'_> {
             let cold = fit == Fit::Tail && image.name_of(callee).is_some_and(|name| name.contains(".cold"));
             return Some(if cold { Fit::Cold } else { fit });
         }
-        // A switch may lead into another part of the same function, which only its name tells.
+        // A switch may lead into another part of the same function, which only its name shows.
         if is_part(image.name_of(callee), image.name_of(address)) {
             return Some(Fit::Cold);
         }

@@ -1,4 +1,4 @@
-//! Where files lie in processes.
+//! The positions of files in processes.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::image::Image;
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) image: Rc<Image>,
-    /// As the file numbers addresses.
+    /// In the file's own addresses.
     pub(crate) address: u64,
 }
 
@@ -23,16 +23,16 @@ impl Place {
     }
 }
 
-/// What lies at an address of a process.
+/// The contents of an address of a process.
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
     /// Code of a file.
     File(Place),
     /// Code made at run time.
     Generated,
-    /// Something that cannot be read now.
+    /// Contents that cannot be read now.
     Unknown,
-    /// Nothing that could run.
+    /// Nothing executable.
     Nothing,
 }
 
@@ -79,7 +79,7 @@ impl Spaces {
         opened.clone()
     }
 
-    /// A recording says where a file lies.
+    /// Adds a file's position from a recording.
     pub(crate) fn module(&mut self, module: &Module) {
         let image = self.image(&module.path, &module.build_id);
         let Some(found) = &image else {
@@ -111,8 +111,8 @@ impl Spaces {
 
     fn map(&mut self, pid: u32, start: u64, end: u64, address: u64, image: Option<Rc<Image>>) {
         let ranges = self.processes.entry(pid).or_default();
-        // The newest is looked at first; what it covers is only hidden, which is enough for looking
-        // up.
+        // The newest is looked at first; a covered range is only hidden, which is enough for
+        // look-ups.
         let same = |range: &Range| (range.start, range.end, range.address) == (start, end, address);
         ranges.retain(|range| !same(range));
         ranges.push(Range {
@@ -127,7 +127,7 @@ impl Spaces {
         self.processes.remove(&pid);
     }
 
-    /// A process was made as a copy of another.
+    /// A process was created as a copy of another.
     pub(crate) fn fork(&mut self, parent: u32, child: u32) {
         if let Some(ranges) = self.processes.get(&parent) {
             let ranges = ranges.clone();
@@ -160,7 +160,7 @@ impl Spaces {
                 _ => Held::Unknown,
             };
         }
-        // Below the first page nothing can be mapped, and above user space neither.
+        // Nothing can be mapped below the first page or above user space.
         let possible = (4096..1 << 47).contains(&address);
         if possible && !self.copies.has(pid) {
             return Held::Unknown;

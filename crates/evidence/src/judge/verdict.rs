@@ -1,21 +1,21 @@
-//! What the judge found in the stacks of a program.
+//! The judge's findings for the stacks of a program.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::Fit;
 
-/// Counts, and examples of what is wrong or cut.
+/// Counts, and examples of wrong or cut stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     /// Stacks with frames of the program.
     pub(crate) stacks: u64,
     /// Samples with frames of the kernel only, or with none.
     pub(crate) without_program: u64,
-    /// Stacks that end in a start routine, with nothing wrong in them.
+    /// Stacks that end in a start routine, and contain no error.
     pub(crate) complete: u64,
     /// Stacks in which a return address does not fit the frame above it.
     pub(crate) wrong: u64,
-    /// Stacks that the recorder calls complete, and whose outermost frame is no start routine.
+    /// Stacks that the recorder calls complete, but whose outermost frame is not a start routine.
     pub(crate) false_ends: u64,
     /// Frames by how they fit the one above.
     pub(crate) fits: BTreeMap<Fit, u64>,
@@ -65,7 +65,7 @@ impl Verdict {
         }
     }
 
-    /// Share of the stacks that are complete by the strict rule, in percent.
+    /// The percentage of stacks that are complete by the strict rule.
     pub(crate) fn completeness(&self) -> f64 {
         if self.stacks == 0 {
             return 0.0;
@@ -73,7 +73,7 @@ impl Verdict {
         self.complete as f64 * 100.0 / self.stacks as f64
     }
 
-    /// Share of the calls that only the program knows the target of, in percent.
+    /// The percentage of calls whose target only the program knows.
     pub(crate) fn unproved(&self) -> f64 {
         let all: u64 = self.fits.values().sum();
         let proved: u64 = self

@@ -46,7 +46,7 @@ impl Cpu for Aarch64 {
 
     fn signal_entry(now: &Registers, _word: &mut dyn FnMut(u64) -> u64) -> SignalEntry {
         SignalEntry {
-            // The emulator stops behind the handler's first instruction, which may have signed it.
+            // The emulator stops after the handler's first instruction, which may have signed it.
             restorer: ARCH.strip(now.get(X30).unwrap_or(0)),
             frame: 0,
             stack: UC_STACK,
@@ -71,8 +71,8 @@ impl Cpu for Aarch64 {
                 shadow.pop();
                 return;
             }
-            // Into the middle of a caller: what it had called is over, also where it had moved the
-            // stack pointer no further.
+            // A jump into the middle of a caller ends the calls that it had made, even if it had
+            // not moved the stack pointer further.
             if is_inside(top.address.wrapping_sub(4), ran.now.pc) && !is_inside(ran.before.pc, ran.now.pc) {
                 shadow.cut(now, |entry| entry.slot <= now);
                 return;

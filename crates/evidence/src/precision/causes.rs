@@ -1,5 +1,5 @@
-//! Why a chain differs: the gaps and peculiarities of call frame information itself, told apart
-//! from mistakes of ours.
+//! Why a chain differs: distinguishes the gaps and peculiarities of call frame information from our
+//! own mistakes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -48,21 +48,21 @@ pub(crate) enum Cause {
     NoModule,
     /// The module is without a table of its own.
     NoTable,
-    /// What the FDE says has no words in this version.
+    /// This version cannot express what the FDE says.
     Inexpressible(&'static str),
     /// The frame is found by a register that no table keeps.
     RegisterNotKept(&'static str),
     /// The return address is in a register that no table keeps.
     ReturnNotKept(&'static str),
-    /// The row is that of where the code is about to jump.
+    /// The row is that of the place that the code is about to jump to.
     TellsOfTarget,
     /// The row says that the return address lies above the frame.
     ReturnAboveFrame,
-    /// The program's first instruction, whose row does not say yet that there is no caller.
+    /// The program's first instruction, whose row does not say yet that it has no caller.
     Entry,
     /// The program has replaced the return address.
     Overwritten,
-    /// The C++ runtime has replaced what it saved by what the handler's frame is to have.
+    /// The C++ runtime has replaced saved values by those for the handler's frame.
     InstallsHandler,
     /// A mistake of ours.
     Unexplained(Fault),
@@ -99,11 +99,11 @@ impl Cause {
     }
 }
 
-/// What is known of a module besides its tables, found when it is asked for.
+/// Facts about a module besides its tables, computed on demand.
 struct Known {
     fdes: Vec<Range<u64>>,
     skipped: HashMap<Source, Vec<Skipped>>,
-    /// Addresses at which the table is not what `.eh_frame` says.
+    /// Addresses at which the table differs from `.eh_frame`.
     mismatches: Vec<Range<u64>>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct Causes<'c> {
     arch: &'static Arch,
     modules: BTreeMap<String, Rc<Module>>,
     known: HashMap<(String, Source), Known>,
-    /// Where the `.eh_frame` is that was taken out of a file.
+    /// The paths of files with the `.eh_frame` that was removed.
     originals: &'c HashMap<String, PathBuf>,
 }
 
@@ -130,7 +130,7 @@ impl<'c> Causes<'c> {
         }
     }
 
-    /// Sorts what was seen of one source by cause.
+    /// Sorts the differences of one source by cause.
     pub(crate) fn sort<'p>(
         &mut self,
         source: Source,
@@ -194,7 +194,7 @@ impl<'c> Causes<'c> {
             Ok(Some(found)) => found.row.rule,
             _ => None,
         };
-        // What follows blames the call frame information; the row must be what that says.
+        // The following cases blame the call frame information; the row must agree with it.
         match rule {
             Some(rule) if !known.mismatches.iter().any(holds) => match (rule.cfa.base, rule.ra.base) {
                 (Base::Register(number), _)
@@ -257,7 +257,7 @@ fn mismatches(module: &Module, image: &Image<'_>, source: Source, skipped: &[Ski
     report.mismatches.iter().map(range).collect()
 }
 
-/// The code that FDEs describe, as readelf reads them.
+/// The code that FDEs describe, according to readelf.
 fn fdes(image: &Image<'_>) -> Option<Vec<Range<u64>>> {
     let folder = backtrail_testkit::scratch();
     let copy = folder.path().join("module");

@@ -1,4 +1,4 @@
-//! At every instruction: the chain that the engine walks, held against the shadow of the calls.
+//! Compares the chain that the engine walks with the shadow of the calls at every instruction.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::space::{CodeIs, Library, Source, Space, View};
 const LIMIT: usize = 4096;
 /// Bytes below the stack pointer that are read with the stack: more than any red zone.
 const BELOW: u64 = 256;
-/// The longest part of a stack that is read at once; the rest is read where it is asked for.
+/// The most of a stack that is read at once; the rest is read on demand.
 const LONGEST_READ: usize = 64 << 10;
 const FURTHER_READ: usize = 4 << 10;
-/// Room to remember a walk in.
+/// The size of the memory of walks.
 const MEMO_STEPS: usize = 512;
 const CACHE_ENTRIES: usize = 4096;
 
@@ -30,12 +30,11 @@ const CACHE_ENTRIES: usize = 4096;
 pub(crate) struct Way {
     pub(crate) name: &'static str,
     pub(crate) source: Source,
-    /// With a cache of rules, and as far as this walk differs from the thread's last one.
+    /// With a cache of rules, and only as far as this walk differs from the thread's last one.
     pub(crate) remembered: bool,
 }
 
-/// The stack of a thread that stands still: one read of the part in use, and more where more is
-/// asked for.
+/// The stack of a thread that stands still: one read of the part in use, and more on demand.
 pub(crate) struct Stack {
     pid: i32,
     start: u64,
@@ -97,19 +96,19 @@ struct Remembered {
     reads: Vec<MemoRead>,
 }
 
-/// A thread that is stepped.
+/// A stepped thread.
 pub(crate) struct Thread {
-    /// Its process, which has the memory.
+    /// Its process, which owns the memory.
     pub(crate) pid: i32,
     pub(crate) shadow: Shadow,
     before: Option<(Registers, Class)>,
-    /// A signal was given to it, so that a handler may begin.
+    /// It was given a signal, so that a handler may start.
     pub(crate) signalled: bool,
     remembered: Option<Box<Remembered>>,
 }
 
 impl Thread {
-    /// One whose calls are these.
+    /// A thread with these calls.
     pub(crate) fn new(pid: i32, shadow: Shadow) -> Thread {
         Thread {
             pid,
@@ -121,31 +120,31 @@ impl Thread {
     }
 }
 
-/// What made a chain differ.
+/// How a chain differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// No row for the address.
     NotCovered,
-    /// The walk stopped for another reason; its name.
+    /// The walk stopped for another reason, with this name.
     Stopped(&'static str),
-    /// All frames are there, but nothing says that the last one is the last.
+    /// All frames are there, but nothing marks the last one as the last.
     EndNotMarked,
     /// The caller is another one.
     Wrong,
-    /// So it is, and its return address is no longer where its call has left it.
+    /// The caller is wrong, and its return address is no longer where its call stored it.
     Overwritten,
-    /// There is a caller where there is none.
+    /// A caller is reported that does not exist.
     Surplus,
 }
 
-/// Where a walk went wrong: the frame whose step failed.
+/// The place of a wrong step: the frame whose step failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place {
     pub(crate) way: usize,
     pub(crate) module: String,
     /// Address in the module.
     pub(crate) svma: u64,
-    /// Whether code is interrupted there, or calls; its byte is then the one before.
+    /// Whether the frame is at a call, and not interrupted; its byte is then the one before.
     pub(crate) is_call: bool,
     pub(crate) fault: Fault,
 }
@@ -160,7 +159,7 @@ pub(crate) struct Seen {
 pub(crate) struct Counts {
     pub(crate) exact: u64,
     pub(crate) differing: u64,
-    /// Frames that were compared and are the same.
+    /// Frames that were compared and are equal.
     pub(crate) frames: u64,
 }
 
@@ -171,7 +170,7 @@ pub(crate) struct Bounds {
     pub(crate) time: Duration,
 }
 
-/// Why a program can't be stepped, or was not to its end.
+/// Why a program cannot be stepped, or not to its end.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The machine does not allow it.
@@ -179,7 +178,7 @@ pub(crate) enum Trouble {
     Broken(String),
 }
 
-/// What was seen of a program.
+/// The results for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Those that went on to another one; the rounds of a repeated instruction count once.
@@ -189,7 +188,7 @@ pub(crate) struct Outcome {
     pub(crate) deepest: usize,
     pub(crate) threads: u64,
     pub(crate) handlers: u64,
-    /// Returns that go elsewhere than to behind their call.
+    /// Returns to an address that does not follow their call.
     pub(crate) redirected: u64,
 }
 
@@ -205,7 +204,7 @@ pub(crate) struct Checker<C> {
     cpu: std::marker::PhantomData<C>,
 }
 
-/// What is known of a process.
+/// The state of a process.
 #[derive(Clone, Default)]
 struct Known {
     space: Space,
@@ -233,7 +232,7 @@ impl<C: Cpu> Checker<C> {
         }
     }
 
-    /// A process begins with what another one has mapped, or anew.
+    /// A process starts with the mappings of another one, or without any.
     pub(crate) fn begin_process(&mut self, pid: i32, like: Option<i32>) {
         let mut known = like
             .and_then(|like| self.spaces.get(&like))
@@ -247,7 +246,7 @@ impl<C: Cpu> Checker<C> {
         self.spaces.remove(&pid);
     }
 
-    /// A thread is about to be given a signal, and stands here; it may have come out of the kernel
+    /// A thread at this place is about to be given a signal; it may have come out of the kernel
     /// since.
     pub(crate) fn signal(&mut self, thread: &mut Thread, now: &Registers) {
         thread.signalled = true;
@@ -260,8 +259,7 @@ impl<C: Cpu> Checker<C> {
         }
     }
 
-    /// A thread stands before its next instruction: what the last one did, and what the stack is
-    /// now.
+    /// A thread is before its next instruction: applies the last one, and compares the stack.
     pub(crate) fn arrive(&mut self, thread: &mut Thread, now: &Registers) {
         let sp = now.get(C::ARCH.sp).unwrap_or(0);
         let reach = thread.shadow.reach().unwrap_or(sp).max(sp);
@@ -308,9 +306,8 @@ impl<C: Cpu> Checker<C> {
         }
     }
 
-    /// The registers behind a system call, where the emulator has run the instruction that comes
-    /// then in the same step: those that went into the kernel, or that the kernel took from a
-    /// signal's frame.
+    /// The registers after a system call, if the emulator has run the following instruction in the
+    /// same step: those that entered the kernel, or that the kernel took from a signal's frame.
     pub(crate) fn passed(&mut self, thread: &Thread, now: &Registers) -> Option<Registers> {
         let (before, Class::System) = thread.before.as_ref()? else {
             return None;
@@ -330,7 +327,7 @@ impl<C: Cpu> Checker<C> {
                     passed.set(register, saved(offset)?);
                 }
             }
-            // An instruction of 4 bytes, which may be begun again.
+            // An instruction of 4 bytes, which may be restarted.
             _ => passed.pc += 4,
         }
         (passed.pc != now.pc && before.pc != now.pc).then_some(passed)
@@ -401,9 +398,9 @@ fn is_overwritten(shadow: &Shadow, frame: usize, stack: &mut Stack) -> bool {
     entry.is_some_and(|entry| stack.word(entry.slot) != Some(entry.address))
 }
 
-/// The frame whose step went wrong. That may be its callee's doing: one that says that the return
-/// address lies above its frame gave it a wrong stack pointer, and one of the C++ runtime that
-/// resumes in a handler a wrong frame pointer.
+/// The frame whose step went wrong. The error may be its callee's: one whose return address is said
+/// to lie above its frame gave it a wrong stack pointer, and one of the C++ runtime that resumes in
+/// a handler a wrong frame pointer.
 #[cold]
 fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, view: &View<'_>) -> Place {
     let code = |number: usize| {
@@ -437,7 +434,7 @@ fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, vi
     }
 }
 
-/// The first time, in words.
+/// A description of the first occurrence.
 #[cold]
 fn example(shadow: &Shadow, pc: u64, right: usize, found: Option<Frame>, stop: Stop, space: &Space) -> String {
     let name = |address: u64| match space.find(address) {
@@ -459,8 +456,8 @@ fn example(shadow: &Shadow, pc: u64, right: usize, found: Option<Frame>, stop: S
     )
 }
 
-/// Whether a handler begins here, on the kernel's frame. What that says was interrupted must be
-/// where the thread stood.
+/// Whether a handler starts here, on the kernel's frame. The interrupted place in it must be where
+/// the thread was.
 fn begins_handler<C: Cpu>(
     shadow: &mut Shadow,
     before: &Registers,
@@ -474,7 +471,7 @@ fn begins_handler<C: Cpu>(
     let pc = word(base.wrapping_add_signed(frame.pc_offset));
     let saved_sp = frame.registers.iter().find(|(register, _)| *register == C::ARCH.sp);
     let interrupted_sp = saved_sp.map_or(0, |(_, offset)| word(base.wrapping_add_signed(*offset)));
-    // A system call that is begun again: its instruction, of 2 or 4 bytes.
+    // A restarted system call: its instruction, of 2 or 4 bytes.
     let stood_there = (before.pc.wrapping_sub(4)..=before.pc).contains(&pc);
     if !stood_there || before.get(C::ARCH.sp) != Some(interrupted_sp) {
         return false;

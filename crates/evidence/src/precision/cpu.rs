@@ -4,26 +4,26 @@ use backtrail_arch::{Arch, Registers};
 
 use super::shadow::Shadow;
 
-/// An instruction, as far as it matters.
+/// The kind of an instruction, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     Call,
     Return,
-    /// Goes where a register says, and leaves no return address.
+    /// Jumps to the address in a register, without a return address.
     Jump,
-    /// Into the kernel.
+    /// A system call.
     System,
     Push,
     Pop,
     Other,
 }
 
-/// What a system call may have changed.
+/// The effect of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SystemCall {
     /// The end of a signal handler.
     SignalReturn,
-    /// What is mapped where.
+    /// Changes mappings.
     Mappings,
     Other,
 }
@@ -31,11 +31,11 @@ pub(crate) enum SystemCall {
 /// The kernel's frame of a signal, as it lies on the stack when its handler begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEntry {
-    /// Where the handler returns to.
+    /// The return address of the handler.
     pub(crate) restorer: u64,
-    /// Where what [`Arch::signal_frame`] counts from is, in bytes from the stack pointer.
+    /// The base of [`Arch::signal_frame`], in bytes from the stack pointer.
     pub(crate) frame: u64,
-    /// Where `uc_stack` is, from there.
+    /// `uc_stack`, relative to that base.
     pub(crate) stack: u64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Ran<'r> {
     pub(crate) now: &'r Registers,
 }
 
-/// A CPU, as a shadow stack needs to know it.
+/// A CPU, as far as a shadow stack depends on it.
 pub(crate) trait Cpu {
     const ARCH: &'static Arch;
     /// Bytes of the longest instruction.
@@ -54,16 +54,16 @@ pub(crate) trait Cpu {
     /// Whether the slot of a call holds its return address.
     const RETURNS_BY_STACK: bool;
 
-    /// Of the instruction that these bytes begin with.
+    /// Classifies the instruction at the start of these bytes.
     fn classify(code: &[u8]) -> Class;
 
     fn system_call(registers: &Registers) -> SystemCall;
 
-    /// The frame of a handler that begins now.
+    /// The frame of a handler that starts now.
     fn signal_entry(now: &Registers, word: &mut dyn FnMut(u64) -> u64) -> SignalEntry;
 
-    /// Changes the shadow as the instruction did. `is_inside` tells whether two addresses lie in
-    /// one function, and the second is not its beginning.
+    /// Changes the shadow as the instruction did. `is_inside` returns whether two addresses lie in
+    /// one function, and the second is not its start.
     fn follow(
         shadow: &mut Shadow,
         ran: &Ran<'_>,
@@ -71,7 +71,7 @@ pub(crate) trait Cpu {
         is_inside: &dyn Fn(u64, u64) -> bool,
     );
 
-    /// Looks at the instruction that runs next. Returns whether it goes back to something else than
-    /// its call told.
+    /// Looks at the instruction that runs next. Returns whether it returns to another address than
+    /// that of its call.
     fn arrive(shadow: &mut Shadow, class: Class, now: &Registers, word: &mut dyn FnMut(u64) -> u64) -> bool;
 }

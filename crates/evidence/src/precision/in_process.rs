@@ -1,4 +1,4 @@
-//! The C library in its own process: code that is hard to unwind, single-stepped beside libgcc, and
+//! The C library in its own process: single-steps code that is hard to unwind beside libgcc, and
 //! static programs beside glibc.
 
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use super::programs;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// What is stepped, as the document calls it, and as the program does.
+/// The stepped parts, by their names in the document and in the program.
 const PARTS: [(&str, &str); 22] = [
     ("assembly with its CFA in rbx, r12 and rax", "registers"),
     ("assembly without call frame information", "silent"),
@@ -48,7 +48,7 @@ const LINKED: [(&str, &[&str]); 4] = [
 ];
 const MODES: [&str; 4] = ["plain", "threads", "signals", "fork"];
 
-/// The part of the document, and what is not as promised.
+/// The part of the document, and everything that breaks a promise.
 pub(super) fn run() -> Result<(String, Vec<String>), String> {
     let built = place::release("backtrail-capi", "libbacktrail.so")?;
     let folder = scratch();

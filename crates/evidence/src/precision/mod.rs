@@ -1,9 +1,8 @@
-//! `cargo evidence precision`: programs are stepped from their first instruction to their last, and
-//! at every one the unwound chain is held against a shadow stack that was kept from their calls and
-//! returns.
+//! `cargo evidence precision`: steps programs from their first instruction to their last, and
+//! compares the unwound chain at each with a shadow stack built from their calls and returns.
 //!
 //! [`shadow`] is that stack, [`cpu`] says what an instruction does to it, [`ptrace`] and [`qemu`]
-//! run programs, [`check`] walks and compares, and [`causes`] asks why a chain differs.
+//! run programs, [`check`] walks and compares, and [`causes`] determines why a chain differs.
 
 mod aarch64;
 mod causes;
@@ -31,10 +30,10 @@ use cpu::Cpu;
 use programs::{AARCH64_PROGRAMS, NATIVE, Subject};
 use space::{CodeIs, Source};
 
-/// Instructions that are promised, of this machine and of AArch64.
+/// The promised instructions, for this machine and for AArch64.
 const PROMISED: [u64; 2] = [10_000_000, 1_000_000];
 
-/// Of which the document has a part each.
+/// Machines with a part of their own in the document.
 pub(crate) const MACHINES: [&str; 2] = ["x86-64", "AArch64"];
 
 /// No program takes longer.
@@ -43,7 +42,7 @@ const BOUNDS: Bounds = Bounds {
     time: Duration::from_secs(1200),
 };
 
-/// For programs as they are.
+/// For unchanged programs.
 const CONVERTED: [Way; 3] = [
     Way {
         name: "V3",
@@ -62,7 +61,7 @@ const CONVERTED: [Way; 3] = [
     },
 ];
 
-/// For programs of which only `.sframe` is left.
+/// For programs with only `.sframe` left.
 const OWN: [Way; 2] = [
     Way {
         name: ".sframe alone",
@@ -76,12 +75,12 @@ const OWN: [Way; 2] = [
     },
 ];
 
-/// The name of what the C library does in its own process.
+/// The name of the part that the C library does in its own process.
 const IN_PROCESS: &str = "in-process";
 
-/// Steps everything, prints what was seen, and writes it down. With names only those programs, or
-/// with a limit only so many instructions of each, and nothing is written; but `in-process` alone
-/// replaces its part of the document.
+/// Steps everything, prints the results, and writes the page. With names it steps only those
+/// programs, with a limit only that many instructions of each, and writes nothing; but `in-process`
+/// alone replaces its part of the document.
 pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> Result<(), String> {
     let bounds = Bounds {
         instructions: limit.unwrap_or(BOUNDS.instructions),
@@ -139,7 +138,7 @@ pub(crate) fn run(names: &[String], limit: Option<u64>, only: Option<&str>) -> R
     }
 }
 
-/// The document; of a machine that was left out with what it said before.
+/// The document; a machine that was left out keeps its earlier part.
 fn page_of(results: [&[page::Result]; 2], in_process: &str, before: &str) -> String {
     let mut page = String::from(include_str!("page.md"));
     let old = |title: &str| {
@@ -170,7 +169,7 @@ fn page_of(results: [&[page::Result]; 2], in_process: &str, before: &str) -> Str
     page
 }
 
-/// What remembering has changed: nothing may.
+/// Differences between walks with and without memory of the last one; there must be none.
 fn disagreements<'r>(results: impl Iterator<Item = &'r page::Result>) -> Vec<String> {
     let mut all = Vec::new();
     for result in results {

@@ -1,4 +1,4 @@
-//! docs/precision.md.
+//! Writes docs/precision.md.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::causes::{Exception, Key};
 use super::check::{Counts, Way};
 
-/// What is said of one program.
+/// The results for one program.
 pub(crate) struct Result {
     pub(crate) name: &'static str,
     pub(crate) ways: Vec<(Way, Counts, BTreeMap<Key, Exception>)>,
@@ -99,7 +99,7 @@ pub(crate) fn programs(results: &[Result]) -> String {
     page
 }
 
-/// What differs, by place and cause, of all programs together.
+/// The differences, by place and cause, of all programs together.
 pub(crate) fn exceptions(results: &[Result]) -> String {
     let mut merged: BTreeMap<(&str, Key), (Exception, Vec<&str>)> = BTreeMap::new();
     for result in results {
@@ -133,7 +133,7 @@ pub(crate) fn exceptions(results: &[Result]) -> String {
     page
 }
 
-/// A few as they are; of many the first, the last, and how many.
+/// A few addresses as they are; of many the first, the last, and their number.
 fn addresses(all: &[u64]) -> String {
     let mut all = all.to_vec();
     all.sort_unstable();

@@ -1,4 +1,4 @@
-//! What is stepped.
+//! The programs that are stepped.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,10 +11,10 @@ use backtrail_testkit::{Missing, command, place};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A compiler, the flags that make it one for another purpose, and those of all.
+/// A compiler, the flags that select its target, and the common flags.
 type Compiler = &'static [&'static [&'static str]];
 
-/// Of all C compilers.
+/// The flags of all C compilers.
 const FLAGS: &[&str] = &["-O2", "-g", "-Wall", "-fomit-frame-pointer", "-pthread"];
 const SIGNED: &[&str] = &["-mbranch-protection=standard"];
 const STATIC: &[&str] = &["-static"];
@@ -34,21 +34,21 @@ const AARCH64_STATIC: Compiler = &[AARCH64_GCC, FLAGS, SIGNED, STATIC];
 pub(crate) enum From {
     /// Compiled: the compiler and its flags, and the source.
     Source(Compiler, &'static str),
-    /// Two sources, the second one a library that is called by stubs, which are bound when they are
-    /// first called or not.
+    /// Two sources, the second one a library that is called through stubs, which are bound at their
+    /// first call or at the start.
     Stubs(Compiler, &'static str),
-    /// The distribution's.
+    /// A program of the distribution.
     System(&'static str),
 }
 
-/// A program and what is done with it.
+/// A program and how it is tested.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) from: From,
     pub(crate) arguments: &'static [&'static str],
     pub(crate) environment: &'static [(&'static str, &'static str)],
-    /// `.eh_frame` is taken out, and only `.sframe` is left.
+    /// `.eh_frame` is removed, and only `.sframe` is left.
     pub(crate) only_sframe: bool,
 }
 
@@ -116,7 +116,7 @@ pub(crate) const AARCH64_PROGRAMS: [Subject; 5] = [
     ),
 ];
 
-/// A program that is there, and where the `.eh_frame` is that it lacks.
+/// An existing program, and where the `.eh_frame` is that it lacks.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) path: PathBuf,
@@ -177,8 +177,8 @@ pub(super) fn done(build: &mut Command) -> Result<(), Missing> {
     }
 }
 
-/// Adds a table as users do, and overwrites what it was made from with zeros: nobody can fall back
-/// on it.
+/// Adds a table as users do, and overwrites the `.eh_frame` with zeros, so that nobody can fall
+/// back on it.
 fn leave_only_sframe(from: &Path, to: &Path) -> Result<(), Missing> {
     let binary = place::release("backtrail", "backtrail").map_err(Missing)?;
     let mut add = Command::new(binary);

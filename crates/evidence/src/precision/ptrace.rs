@@ -16,19 +16,19 @@ use super::check::{Bounds, Checker, Thread, Trouble};
 use super::shadow::Shadow;
 use super::x86_64::X86_64;
 
-/// What a shell does, so that it can be seized before there is anything of the program.
+/// The shell command that stops itself, so that it can be seized before the program starts.
 const START: &str = "kill -STOP $$; exec \"$0\" \"$@\"";
 
 struct Tracer<'c> {
     checker: &'c mut Checker<X86_64>,
     threads: HashMap<Pid, Thread>,
-    /// Began before its parent told of it.
+    /// Started before the event of the parent was seen.
     unclaimed: Vec<Pid>,
-    /// Was told of, and has not begun.
+    /// The event of the parent was seen, but they have not started.
     expected: HashMap<Pid, Child>,
 }
 
-/// What its parent was when it made a thread or process.
+/// The state of the parent when it created a thread or process.
 struct Child {
     process: i32,
     shadow: Shadow,
@@ -71,7 +71,7 @@ fn broken(what: &str) -> impl Fn(Errno) -> Trouble {
     move |error| Trouble::Broken(format!("{what}: {error}"))
 }
 
-/// Takes hold of the shell, and lets it become the program.
+/// Seizes the shell, and lets it become the program.
 fn attach(pid: Pid) -> Result<(), Trouble> {
     waitpid(pid, Some(WaitPidFlag::WUNTRACED)).map_err(broken("waitpid"))?;
     let options = Options::PTRACE_O_EXITKILL
@@ -101,7 +101,7 @@ impl Tracer<'_> {
         self.checker.begin_process(first.as_raw(), None);
         self.begin(first, Thread::new(first.as_raw(), Shadow::default()));
         let mut rounds = 0u32;
-        // Only this thread's: others may step programs of their own.
+        // Only this thread's tracees: other threads may step programs of their own.
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         loop {
             match waitpid(Pid::from_raw(-1), Some(flags)) {
@@ -193,7 +193,7 @@ impl Tracer<'_> {
         step(tid, None)
     }
 
-    /// The first stop of what was made by another one.
+    /// The first stop of a new thread or process.
     fn on_new(&mut self, tid: Pid) -> Result<(), Trouble> {
         match self.expected.remove(&tid) {
             Some(child) => self.begin_child(tid, child),
@@ -202,8 +202,8 @@ impl Tracer<'_> {
         Ok(())
     }
 
-    /// Only who goes on with its parent's stack goes back to its parent's callers: a thread has one
-    /// of its own, and so have some children.
+    /// Only a child that continues on its parent's stack returns to its parent's callers: a thread
+    /// has a stack of its own, and so have some children.
     fn begin_child(&mut self, tid: Pid, child: Child) {
         let own = registers(tid).as_ref().and_then(sp);
         let shadow = match own == child.sp {
@@ -222,7 +222,7 @@ impl Tracer<'_> {
         let _ = step(tid, None);
     }
 
-    /// Ends what is left, and sees it end.
+    /// Kills what is left, and waits for its end.
     fn end(&mut self) {
         let left = self.threads.keys().chain(&self.unclaimed).chain(self.expected.keys());
         for tid in left {
@@ -233,7 +233,7 @@ impl Tracer<'_> {
     }
 }
 
-/// One instruction. A thread that was killed meanwhile is told of later.
+/// Steps one instruction. A thread that was killed meanwhile is reported later.
 fn step(tid: Pid, signal: impl Into<Option<Signal>>) -> Result<(), Trouble> {
     match ptrace::step(tid, signal) {
         Ok(()) | Err(Errno::ESRCH) => Ok(()),
@@ -252,7 +252,7 @@ fn sp(registers: &Registers) -> Option<u64> {
     registers.get(backtrail_arch::x86_64::RSP)
 }
 
-/// `None` where the thread has gone.
+/// `None` if the thread is gone.
 #[cfg(target_arch = "x86_64")]
 fn registers(tid: Pid) -> Option<Registers> {
     let user = ptrace::getregs(tid).ok()?;

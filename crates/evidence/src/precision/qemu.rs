@@ -1,5 +1,5 @@
-//! Steps a program for AArch64 under qemu-user, by the protocol that its gdb stub speaks (GDB's
-//! manual, "Remote Protocol"). Only the first thread can be stepped; others run beside it.
+//! Steps a program for AArch64 under qemu-user, with the protocol of its gdb stub (GDB's manual,
+//! "Remote Protocol"). Only the first thread can be stepped; others run beside it.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -26,7 +26,7 @@ struct Stub {
     buffer: Vec<u8>,
 }
 
-/// What a step ended with.
+/// Why a step ended.
 enum Stopped {
     Here,
     Signal(u8),
@@ -104,7 +104,7 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
             Stopped::Ended => return Ok(true),
             Stopped::Here => {
                 registers = stub.registers()?;
-                // The emulator does not stop behind a system call.
+                // The emulator does not stop after a system call.
                 if let Some(passed) = checker.passed(&thread, &registers) {
                     checker.arrive(&mut thread, &passed);
                 }
@@ -113,7 +113,7 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
             Stopped::Signal(number) => {
                 let before = registers.pc;
                 registers = stub.registers()?;
-                // Unlike under ptrace, an instruction may have run before the signal is told.
+                // Unlike under ptrace, an instruction may have run before the signal is reported.
                 if registers.pc != before {
                     if let Some(passed) = checker.passed(&thread, &registers) {
                         checker.arrive(&mut thread, &passed);
@@ -130,9 +130,9 @@ fn step_all(checker: &mut Checker<Aarch64>, mut stub: Stub, pid: i32, bounds: Bo
     }
 }
 
-/// Where a load-exclusive instruction's loop can be left, if there is one here: the emulator
-/// forgets at each step what was loaded, as a CPU does at each exception, and the store would never
-/// succeed (Arm's architecture manual, B2.9.5, K13.3). So those few instructions are run in one.
+/// The exits of a load-exclusive instruction's loop, if one starts here: at each step the emulator
+/// clears the exclusive monitor, as a CPU does at each exception, and the store would never succeed
+/// (Arm's architecture manual, B2.9.5, K13.3). So these few instructions are run in one go.
 fn behind_exclusive(pid: i32, pc: u64) -> Vec<u64> {
     const LONGEST: usize = 16;
     let mut code = [0; 4 * LONGEST];
@@ -172,8 +172,8 @@ fn exclusive_loop(pc: u64, words: &[u32]) -> Vec<u64> {
     branches.chain([pc + 4 * (store as u64 + 2)]).collect()
 }
 
-/// Memory is read from qemu itself, where the program has it at the same addresses; that this is so
-/// is seen once.
+/// Checks once that memory can be read from qemu itself, which has the program's memory at the same
+/// addresses.
 fn check_memory(stub: &mut Stub, pid: i32, registers: &Registers) -> Result<(), Trouble> {
     let sp = registers.get(backtrail_arch::aarch64::SP).unwrap_or(0);
     let told = stub.ask(format!("m{sp:x},40").as_bytes()).map_err(broken)?;

@@ -1,21 +1,21 @@
-//! The stack as the program itself made it: from its calls and returns, and from nothing that an
-//! unwinder reads.
+//! The stack as the program itself made it: from its calls and returns, and not from anything that
+//! an unwinder reads.
 
 use std::ops::Range;
 
 use backtrail_unwind::{AddressKind, Frame};
 
-/// Where an active call goes back to, or what a signal has interrupted.
+/// The return of an active call, or the place that a signal has interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Return address, or the program counter that was interrupted.
     pub(crate) address: u64,
-    /// [`AddressKind::Pc`] for what was interrupted.
+    /// [`AddressKind::Pc`] for an interrupted place.
     pub(crate) kind: AddressKind,
-    /// Where the return address lies (x86-64), or the stack pointer at the call (AArch64); the
-    /// interrupted stack pointer of a signal.
+    /// The address of the return address (x86-64), or the stack pointer at the call (AArch64); for
+    /// a signal, the interrupted stack pointer.
     pub(crate) slot: u64,
-    /// The alternate stack that the handler of this signal runs on, where it is another one.
+    /// The alternate stack that the handler of this signal runs on, if any.
     alternate: Option<Range<u64>>,
     /// The return address has been popped into a register, and is still that of the caller.
     pub(crate) in_register: bool,
@@ -24,12 +24,12 @@ pub(crate) struct Entry {
 /// A thread's active calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shadow {
-    /// The innermost is the last one.
+    /// Innermost last.
     entries: Vec<Entry>,
 }
 
 impl Shadow {
-    /// The frame that is so many further out than the innermost, which runs at `pc`.
+    /// The frame `number` levels outside the innermost one, which runs at `pc`.
     #[inline]
     pub(crate) fn frame(&self, pc: u64, number: usize) -> Option<Frame> {
         let Some(before) = number.checked_sub(1) else {
@@ -45,12 +45,12 @@ impl Shadow {
         })
     }
 
-    /// The call that frame comes back from.
+    /// The call that this frame returns from.
     pub(crate) fn entry(&self, number: usize) -> Option<&Entry> {
         self.entries.get(self.entries.len().checked_sub(number)?)
     }
 
-    /// Frames, the one that runs included.
+    /// The number of frames, including the running one.
     pub(crate) fn depth(&self) -> usize {
         self.entries.len() + 1
     }
@@ -67,7 +67,7 @@ impl Shadow {
         self.entries.pop();
     }
 
-    /// A call that goes back to `address`.
+    /// A call that returns to `address`.
     pub(crate) fn call(&mut self, address: u64, slot: u64) {
         self.entries.push(Entry {
             address,
@@ -78,7 +78,7 @@ impl Shadow {
         });
     }
 
-    /// A handler begins, which interrupts `pc` and `sp`; it returns to `restorer`, and has its
+    /// A handler starts, which interrupts `pc` and `sp`; it returns to `restorer`, and has its
     /// frames below `slot`.
     pub(crate) fn signal(&mut self, pc: u64, sp: u64, alternate: Option<Range<u64>>, restorer: u64, slot: u64) {
         self.entries.push(Entry {
@@ -91,7 +91,7 @@ impl Shadow {
         self.call(restorer, slot);
     }
 
-    /// The handler has given back what it interrupted.
+    /// The handler has returned to the interrupted place.
     pub(crate) fn signal_return(&mut self) {
         while let Some(entry) = self.entries.pop() {
             if entry.kind == AddressKind::Pc {
@@ -100,8 +100,8 @@ impl Shadow {
         }
     }
 
-    /// Takes away what lies below the stack pointer: it has been returned from, or jumped out of.
-    /// `is_gone` tells it of a call.
+    /// Removes the calls below the stack pointer, which have returned or were jumped out of.
+    /// `is_gone` decides this for a call.
     pub(crate) fn cut(&mut self, sp: u64, mut is_gone: impl FnMut(&mut Entry) -> bool) {
         while let Some(entry) = self.entries.last_mut() {
             let gone = match (entry.kind, &entry.alternate) {
@@ -113,8 +113,8 @@ impl Shadow {
                 self.entries.pop();
                 continue;
             }
-            // A handler on an alternate stack that was jumped out of: the stack pointer tells
-            // nothing of its calls.
+            // A handler on an alternate stack that was jumped out of: the stack pointer says
+            // nothing about its calls.
             match self.left_alternate(sp) {
                 Some(below) => self.entries.truncate(below),
                 None => return,
@@ -122,7 +122,7 @@ impl Shadow {
         }
     }
 
-    /// The alternate stack of the innermost handler, where that has one of its own.
+    /// The alternate stack of the innermost handler, if it has one.
     fn alternate(&self) -> Option<(usize, &Range<u64>)> {
         let at = self.entries.iter().rposition(|entry| entry.kind == AddressKind::Pc)?;
         Some((at, self.entries[at].alternate.as_ref()?))
@@ -137,7 +137,7 @@ impl Shadow {
         self.left_alternate(sp).is_some()
     }
 
-    /// The highest place of a return address on the stack in use.
+    /// The highest slot of a return address on the current stack.
     pub(crate) fn reach(&self) -> Option<u64> {
         let on_it = self
             .entries
@@ -185,7 +185,7 @@ mod tests {
             let mut returned = shadow.clone();
             returned.signal_return();
             assert_eq!((returned.depth(), returned.top().unwrap().address), (2, 0x100));
-            // Out of the handler by a jump.
+            // A jump out of the handler.
             shadow.cut(0xf80, below(0xf80));
             assert_eq!((shadow.depth(), shadow.top().unwrap().address), (2, 0x100));
         }

@@ -1,4 +1,4 @@
-//! What is mapped into a process, and the tables of it.
+//! The mappings of a process, and their tables.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use backtrail_sframe::write::Options;
 use backtrail_sframe::{Base, Section, Version};
 use backtrail_unwind::{Coverage, Modules, Table};
 
-/// Which table of a module is looked at.
+/// The table of a module to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Source {
-    /// What sampling uses: the module's own, or `.eh_frame` in version 3.
+    /// The table that sampling uses: the module's own, or `.eh_frame` in version 3.
     Sampling,
     /// `.eh_frame` in version 2.
     Version2,
-    /// The module's own `.sframe`, and nothing else.
+    /// Only the module's own `.sframe`.
     Own,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Module {
     pub(crate) image: Image<'static>,
     pub(crate) symbols: Symbols,
     tables: HashMap<Source, Section<'static>>,
-    /// A number for each of its tables begins here.
+    /// The first of the numbers of its tables.
     id: u32,
 }
 
@@ -75,7 +75,7 @@ impl Module {
         self.tables.get(&source)
     }
 
-    /// `function+0x12`, or what section it is.
+    /// `function+0x12`, or the section.
     pub(crate) fn describe(&self, svma: u64) -> String {
         match self.symbols.lookup(svma) {
             Some(symbol) => symbol.name.into_owned(),
@@ -91,7 +91,7 @@ impl Module {
 pub(crate) struct Library {
     modules: HashMap<(String, u64), Option<Rc<Module>>>,
     sources: Vec<Source>,
-    /// The CPU that modules must be for; an emulator's own are not.
+    /// The CPU that modules must be for; an emulator's own modules are not.
     cpu: &'static str,
 }
 
@@ -133,7 +133,7 @@ fn bytes_of(pid: i32, map: &MapsEntry) -> Option<&'static [u8]> {
     Some(Box::leak(Box::new(file)).bytes())
 }
 
-/// A part of a module that lies in memory.
+/// A part of a module that is mapped.
 #[derive(Clone)]
 pub(crate) struct Mapped {
     start: u64,
@@ -197,8 +197,7 @@ impl Space {
 
 const PAGE: u64 = 4096;
 
-/// The executable segment that is mapped there, from the beginning of its first page, or a part of
-/// it.
+/// The executable segment that is mapped there, from the start of its first page, or a part of it.
 fn place(map: &MapsEntry, module: Rc<Module>, code: CodeIs) -> Option<Mapped> {
     let end = map.file_offset + (map.end - map.start);
     let segment = module.image.segments().iter().find(|segment| {
@@ -245,8 +244,7 @@ impl View<'_> {
     }
 }
 
-/// As [`View::returns_above_frame`], by the module's own address; `None` where there is no
-/// function.
+/// As [`View::returns_above_frame`], by the module's own address; `None` if there is no function.
 pub(crate) fn returns_above_frame(section: &Section<'_>, svma: u64) -> Option<bool> {
     let found = section.lookup(svma).ok()??;
     let function = section
@@ -262,7 +260,7 @@ pub(crate) fn returns_above_frame(section: &Section<'_>, svma: u64) -> Option<bo
 
 impl Modules for View<'_> {
     fn coverage(&self, address: u64) -> Coverage<'_> {
-        // Never by frame pointers: a gap is a gap.
+        // Never by frame pointers, so that a gap remains a gap.
         let table = self.space.find(address).and_then(|mapped| {
             Some(Table {
                 section: *mapped.module.section(self.source)?,

@@ -88,8 +88,8 @@ impl Cpu for X86_64 {
             if entry.in_register {
                 return ran.now.pc == entry.address || ran.class == Class::Return || now > entry.slot + 8;
             }
-            // If it is the return address still: who has left another one there pops that, to jump
-            // to it.
+            // If the return address is unchanged: code that has put another one there pops that, to
+            // jump to it.
             let popped =
                 ran.class == Class::Pop && entry.slot == before && now == before + 8 && word(before) == entry.address;
             entry.in_register = popped;
@@ -101,7 +101,7 @@ impl Cpu for X86_64 {
         if class != Class::Return {
             return false;
         }
-        // Whatever was meant, this is where the instruction goes.
+        // This is where the instruction goes, whatever its purpose.
         let (slot, address) = (sp(now), word(sp(now)));
         match shadow.top_mut() {
             Some(top) if top.slot == slot => {
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn what_is_no_call_leaves_no_frame() {
         let mut shadow = Shadow::default();
-        // A word that is no return address to behind the call: the kernel came in between.
+        // The word is not the return address after the call: the kernel came in between.
         run(&mut shadow, Class::Call, at(0x10, 0x1000), at(0x50, 0xff8), 0x9999);
         assert_eq!(shadow.depth(), 1);
     }

@@ -1,5 +1,5 @@
-//! `cargo evidence sframe-sizes`: how large tables are beside `.eh_frame`; the table with which
-//! SFrame was introduced, GNU's tables of each version, and ours.
+//! `cargo evidence sframe-sizes`: compares the sizes of tables and `.eh_frame`: the table with
+//! which SFrame was introduced, GNU's tables of each version, and ours.
 
 mod programs;
 
@@ -21,10 +21,10 @@ const PROPOSAL: [[f64; 12]; 2] = [
 
 const MACHINES: [(Machine, &str); 2] = [(Machine::X86_64, "x86-64"), (Machine::Aarch64, "AArch64")];
 
-/// Of the twelve programs in total, by machine: version 1 and version 3, shared.
+/// The promised totals of the twelve programs, by machine: version 1 and version 3, shared.
 const PROMISED_SHARED: [[(usize, f64); 2]; 2] = [[(1, 0.91), (3, 0.95)], [(1, 0.48), (3, 0.51)]];
 
-/// The programs of which merged tables are promised, and how large these may be in total.
+/// The promised total of merged tables, and the programs that it applies to.
 const PROMISED_MERGED: f64 = 0.66;
 const INSTALLED: [(&str, bool); 7] = [
     ("/usr/bin/gdb", true),
@@ -66,7 +66,7 @@ impl Sizes {
         size as f64 / self.dwarf as f64
     }
 
-    /// Ours, of all versions.
+    /// Our sizes, for all versions.
     fn ours(&self) -> String {
         let ratios = self
             .built
@@ -128,7 +128,7 @@ fn of_programs(backtrail: &Path, folder: &Path) -> Result<Vec<Sizes>, String> {
     measure(backtrail, &paths)
 }
 
-/// What `backtrail sframe size` says of the files.
+/// The output of `backtrail sframe size` for the files.
 fn measure(backtrail: &Path, paths: &[PathBuf]) -> Result<Vec<Sizes>, String> {
     let output = Command::new(backtrail)
         .args(["sframe", "size", "--json"])

@@ -1,7 +1,7 @@
 //! The programs of binutils with tables of each release's assembler and linker.
 //!
-//! They are compiled once for a machine. The assembler's input is kept, so that for another release
-//! only assembling and linking is done again.
+//! They are compiled once per machine. The assembler's input is kept, so that another release only
+//! requires assembling and linking again.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ pub(super) const PROGRAMS: [(&str, &str); 12] = [
     ("strings", "binutils/strings"),
 ];
 
-/// Keeps the assembler's input beside its output.
+/// Stores the assembler's input beside its output.
 const AS: &str = r#"#!/bin/sh
 out=
 last=
@@ -43,7 +43,7 @@ exec "$BINUTILS/as" --gsframe "$@"
 
 const LD: &str = "#!/bin/sh\nexec \"$BINUTILS/ld\" \"$@\"\n";
 
-/// Assembles again what was kept, and lets make believe that all of it is new.
+/// Assembles the stored input again, and makes `make` believe that all of it is new.
 const REASSEMBLE: &str = r#"
 set -e
 find . -name '*.o.s' | while read -r source; do
@@ -141,7 +141,7 @@ impl Build {
             "MAKEINFO=true",
         ]);
         let mut options = "-O2".to_owned();
-        // zlib's code is not a part of the programs, as its tables would be of another making.
+        // zlib's code is not a part of the programs: its tables would have another origin.
         let (headers, library) = peers::zlib(self.machine)?;
         if self.machine != Machine::X86_64 {
             configure.arg(format!("--host={}", self.machine.triplet()));
@@ -156,7 +156,7 @@ impl Build {
         self.run(&mut configure, "configure")
     }
 
-    /// As the compiler gives them.
+    /// The options as the compiler passes them.
     fn assembler_options(&self) -> &'static [&'static str] {
         match self.machine {
             Machine::X86_64 => &["--64"],
@@ -172,7 +172,7 @@ impl Build {
         command
     }
 
-    /// What it says goes to a file.
+    /// Runs a command, with its output in a file.
     fn run(&self, command: &mut Command, step: &str) -> Result<(), String> {
         let log = self.folder.join(format!("{step}.log"));
         let file = fs::File::create(&log).map_err(text)?;

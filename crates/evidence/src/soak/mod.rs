@@ -1,5 +1,5 @@
-//! `cargo evidence soak`: millions of backtraces in signal handlers of a program that does
-//! everything at once, each held against what is known of its stack.
+//! `cargo evidence soak`: takes millions of backtraces in signal handlers of a program that does
+//! everything at once, and compares each with what is known of its stack.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,31 +10,31 @@ use backtrail_elf::{Image, MappedFile};
 use backtrail_sframe::Base;
 use backtrail_testkit::{Missing, command, place, program, scratch, skip};
 
-/// What is promised.
+/// The promised numbers.
 const SAMPLES: u64 = 10_000_000;
 const RATE: u32 = 10_000;
 
-/// Until the program has to have ended, besides the time that it is given.
+/// The time until the program must have ended, in addition to the time that it is given.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// What the program told.
+/// The program's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     /// Its last line: names and numbers.
     counts: Vec<(String, u64)>,
-    /// Stacks that ended early: where, how often, and why that is so by the table.
+    /// Stacks that ended early: where, how often, and why according to the table.
     early: Vec<(String, u64, Gap)>,
 }
 
-/// What a table says of an address at which a stack ended.
+/// What a table says about an address at which a stack ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gap {
     /// Nothing.
     NoRow,
-    /// That the frame is found by a register that SFrame does not restore, as in the dynamic
-    /// linker's `_dl_runtime_resolve`.
+    /// The frame is found by a register that SFrame does not restore, as in the dynamic linker's
+    /// `_dl_runtime_resolve`.
     RegisterNotKept,
-    /// How to go on; or nobody knows, since it cannot be read.
+    /// The table describes the frame, or is unknown because it cannot be read.
     None,
 }
 
@@ -55,7 +55,7 @@ impl Told {
     }
 }
 
-/// Runs it, and says what was seen.
+/// Runs the program, and reports the results.
 pub(crate) fn run(samples: Option<u64>, rate: Option<u32>, seconds: Option<u32>) -> Result<(), String> {
     let library = place::release("backtrail-capi", "libbacktrail.so")?;
     let samples = samples.unwrap_or(SAMPLES);
@@ -78,7 +78,7 @@ pub(crate) fn run(samples: Option<u64>, rate: Option<u32>, seconds: Option<u32>)
     }
 }
 
-/// That each stack was right, or ended where a table has a gap.
+/// Checks that each stack was right, or ended where a table has a gap.
 fn verdict(told: &Told) -> Result<(), String> {
     let unexplained: Vec<String> = told
         .early
@@ -104,8 +104,8 @@ fn built(compile: &mut Command) -> Result<(), Missing> {
     }
 }
 
-/// The program with this library, until so many samples or for so long. The inner error is a stack
-/// that was wrong, or a program that broke.
+/// Runs the program with this library for this many samples or seconds. The inner error is a wrong
+/// stack, or a program that broke.
 fn soak(library: &Path, samples: u64, rate: u32, seconds: u32) -> Result<Result<Told, String>, Missing> {
     let folder = scratch();
     let plugin = program::PLUGIN.build()?;
@@ -116,13 +116,13 @@ fn soak(library: &Path, samples: u64, rate: u32, seconds: u32) -> Result<Result<
             .arg(&guard)
             .arg(source("guard.c")),
     )?;
-    // By its own name, which the program asks for.
+    // Under the name that the program asks for.
     let own = folder.path().join("libbacktrail.so.0");
     std::fs::copy(library, &own).map_err(|error| Missing(format!("{}: {error}", library.display())))?;
     built(
         Command::new("g++")
             .args(["-std=c++17", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
-            // A marked function is to be all in its section.
+            // All of a marked function must be in its section.
             .args(["-fomit-frame-pointer", "-fno-reorder-blocks-and-partition", "-I"])
             .arg(place::workspace().join("crates/capi/include"))
             .arg(source("soak.cc"))
@@ -198,7 +198,7 @@ mod tests {
             Err(missing) => return skip(missing),
         };
         assert_eq!(verdict(&told), Ok(()));
-        // A machine that others use gives fewer.
+        // A machine that others use delivers fewer.
         assert!(told.count("samples") > 5_000, "{told:?}");
         assert!(told.count("complete") * 10 > told.count("samples") * 9, "{told:?}");
         for name in ["threads", "children", "loads", "throws"] {
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// As cargo builds it for tests.
+    /// Builds it as cargo does for tests.
     fn build_library() -> PathBuf {
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         build.args(["build", "--quiet", "--package", "backtrail-capi"]);

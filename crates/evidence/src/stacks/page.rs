@@ -1,4 +1,4 @@
-//! `docs/stacks.md`: a row for each program, kept beside its recording until the page is written.
+//! `docs/stacks.md`: one row per program, stored with its recording until the page is written.
 
 use std::fs;
 use std::path::Path;
@@ -29,7 +29,7 @@ whose outer frames were read apart from the sample, under a watch that proves th
 whose call is indirect or otherwise not proved by the code: of these the judge knows only that a call is there.
 ";
 
-/// Keeps the row of a program.
+/// Stores the row of a program.
 pub(super) fn keep(
     folder: &Path,
     name: &str,
@@ -69,7 +69,7 @@ pub(super) fn keep(
         .map_err(|error| error.to_string())
 }
 
-/// Writes the page from the rows that are kept.
+/// Writes the page from the stored rows.
 pub(super) fn write() -> Result<(), String> {
     let mut page = format!("{HEAD}\n{}\n\n", crate::machine());
     page.push_str(

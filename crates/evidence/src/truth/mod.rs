@@ -1,4 +1,4 @@
-//! `cargo evidence arguments-truth`: what is shown of arguments beside gdb.
+//! `cargo evidence arguments-truth`: compares our arguments with those of gdb.
 
 mod programs;
 
@@ -15,20 +15,20 @@ use backtrail_testkit::peers::{CProgram, Compiler};
 use backtrail_testkit::{TempDir, place};
 use programs::{SUBJECTS, Subject};
 
-/// Places that each program is stopped at for the document.
+/// Stops per program for the document.
 pub(crate) const PLACES: u32 = 500;
 
 const LIMIT: Duration = Duration::from_secs(7200);
 
-/// What was seen of a program.
+/// The results for a program.
 struct Seen {
     name: String,
     sizes: Sizes,
     outer: Tally,
     inner: Tally,
-    /// By a table that tells places everywhere.
+    /// With a table that describes every instruction.
     everywhere: Tally,
-    /// The size of that.
+    /// The size of that table.
     large: u64,
 }
 
@@ -44,8 +44,8 @@ impl Seen {
     }
 }
 
-/// How a program of the document is called: by its name, and what it was built by where that is not
-/// gcc for this CPU.
+/// The name of a program in the document: its own, and its compiler unless that is gcc for this
+/// CPU.
 fn name(subject: &Subject, compiler: Compiler) -> String {
     match compiler {
         Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
@@ -54,7 +54,7 @@ fn name(subject: &Subject, compiler: Compiler) -> String {
     }
 }
 
-/// Stops each of these programs, by their names in the document, or all, at so many places.
+/// Stops each of these programs, given by their names in the document, or all, at this many places.
 pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
     let by_gcc = SUBJECTS.iter().map(|subject| (subject, Compiler::GccOptimizing));
     let by_clang = SUBJECTS.iter().filter(|subject| subject.by_clang_too);
@@ -93,7 +93,7 @@ pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
     }
 }
 
-/// Looks at all of them at once: each waits for its process and its debugger most of the time.
+/// Runs all of them at once: each waits for its process and its debugger most of the time.
 fn at_once(wanted: &[(&Subject, Compiler)], places: u32) -> Vec<Result<Seen, String>> {
     let one = |subject: &Subject, compiler| {
         let program = CProgram::get(subject.name, compiler).ok_or("it can't be had")?;
@@ -113,21 +113,20 @@ fn at_once(wanted: &[(&Subject, Compiler)], places: u32) -> Vec<Result<Seen, Str
     })
 }
 
-/// The program with a table, and the process that it is at the moment.
+/// The program with a table, and its current process.
 struct Stage<'s> {
     subject: &'s Subject,
     folder: TempDir,
     /// With its debug information, for gdb.
     whole: PathBuf,
     calls: std::iter::Cycle<std::slice::Iter<'s, &'s [&'s str]>>,
-    /// What it is run by, for another CPU.
+    /// The emulator, for another CPU.
     runner: Option<&'static str>,
     running: Option<Running>,
 }
 
 impl Stage<'_> {
-    /// The process, stopped after it has gone on for a time; another one where it had come to its
-    /// end.
+    /// The process, stopped after it has run for a time; a new one if it had ended.
     fn stopped(&mut self, moment: Duration) -> Result<&Running, String> {
         for _ in 0..100 {
             if self.running.is_none() {
@@ -167,8 +166,8 @@ impl Stage<'_> {
         running.map_err(|missing| missing.0)
     }
 
-    /// The core that qemu leaves of its guest when the process is made to end after a time; a
-    /// longer one where the guest had yet to begin.
+    /// The core that qemu writes of its guest when the process is ended after a time; after a
+    /// longer time if the guest had not started yet.
     fn core(&mut self, moment: Duration) -> Result<PathBuf, String> {
         for times in [1, 4, 16, 64] {
             if let Some(core) = self.core_after(moment * times)? {
@@ -250,7 +249,7 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
         let after = Duration::from_micros(20_000 + (moment >> 33) % 50_000);
         let (target, core) = match runner {
             None => (stage.stopped(after)?.pid().to_string(), None),
-            // The emulator has yet to begin.
+            // The emulator has not started the guest yet.
             Some(_) => {
                 let core = stage.core(after * 10)?;
                 (core.display().to_string(), Some(core))
@@ -267,7 +266,7 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
         seen.outer.count(&document, &gdb, false);
         seen.inner.count(&document, &gdb, true);
         seen.everywhere.count(&large, &gdb, true);
-        // Of outer frames it has nothing else to tell.
+        // The larger table must report the same for outer frames.
         seen.everywhere.wrong.extend(other_than(&document, &large));
         core.map(fs::remove_file)
             .transpose()
@@ -276,7 +275,7 @@ fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Res
     Ok(seen)
 }
 
-/// What a document tells of outer frames that another one does not tell, or tells otherwise.
+/// The values of outer frames that one document has, and the other has not or differently.
 fn other_than(one: &serde_json::Value, other: &serde_json::Value) -> Vec<String> {
     let frames =
         |document: &serde_json::Value| document["threads"][0]["frames"].as_array().cloned().unwrap_or_default();
@@ -399,7 +398,7 @@ fn page(places: u32, all: &[Seen]) -> String {
     )
 }
 
-/// How many values of which programs gdb takes from another frame.
+/// The number of values that gdb takes from another frame, and of programs with such values.
 fn by_inlined(all: &[Seen]) -> String {
     let counts = all.iter().map(|seen| (seen.by_inlined().count(), &seen.name));
     let told = counts

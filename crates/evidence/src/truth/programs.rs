@@ -1,4 +1,4 @@
-//! The programs that are stopped, and what they do meanwhile.
+//! The programs that are stopped, and their tasks.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,15 +13,15 @@ type Questions = fn() -> Vec<u8>;
 /// A program, by its name.
 pub(super) struct Subject {
     pub(super) name: &'static str,
-    /// Makes what it works on in a folder. It is given the program.
+    /// Makes its input in a folder; the second argument is the program.
     pub(super) prepare: fn(&Path, &Path) -> io::Result<()>,
-    /// What it is called with, one after the other, in that folder.
+    /// Its command lines in that folder, used one after the other.
     pub(super) calls: &'static [&'static [&'static str]],
-    /// For servers, what asks it: the socket, and the questions.
+    /// For servers, the client: the socket, and the requests.
     pub(super) asked: Option<(&'static str, Questions)>,
-    /// It is compiled by clang too.
+    /// Whether it is compiled by clang too.
     pub(super) by_clang_too: bool,
-    /// It is compiled for AArch64 too.
+    /// Whether it is compiled for AArch64 too.
     pub(super) for_aarch64_too: bool,
 }
 
@@ -97,7 +97,7 @@ pub(super) const SUBJECTS: [Subject; 5] = [
     },
 ];
 
-/// A script that is in the interpreter, its library and its collector by turns.
+/// A script that alternates between the interpreter, its library and its collector.
 const LUA: &str = r#"
 local function fib(n) if n < 2 then return n end return fib(n - 1) + fib(n - 2) end
 local t = {}
@@ -117,7 +117,7 @@ while true do
 end
 "#;
 
-/// What is done once, and then again and again.
+/// Statements that run once, and statements that are repeated.
 const SQL: (&str, &str) = (
     "PRAGMA journal_mode=MEMORY;
 create table if not exists t(id integer primary key, a text, b real, c blob);
@@ -203,7 +203,7 @@ fn nginx() -> Vec<u8> {
     questions.concat().into_bytes()
 }
 
-/// Asks without end, in a thread that ends when nobody listens any more.
+/// Sends requests without end, in a thread that ends when nobody listens any more.
 pub(super) fn ask(socket: &Path, questions: Vec<u8>) -> io::Result<()> {
     let start = Instant::now();
     let mut stream = loop {

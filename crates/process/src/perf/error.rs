@@ -1,32 +1,31 @@
-//! Why sampling could not begin.
+//! Why sampling could not start.
 
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Where a function begins.
+/// The start of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The file that has it.
+    /// The file that contains it.
     pub file: PathBuf,
     /// The offset of its first instruction in the file, in bytes.
     pub offset: u64,
 }
 
-/// Why sampling could not begin.
+/// Why sampling could not start.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The kernel does not allow it; its setting of `kernel.perf_event_paranoid`, where it is
-    /// known.
+    /// The kernel does not permit it; with the value of `kernel.perf_event_paranoid`, if known.
     NotPermitted {
         /// `kernel.perf_event_paranoid`.
         paranoid: Option<i32>,
     },
-    /// The kernel does not allow to stop at functions.
+    /// The kernel does not permit stopping at functions.
     EntriesNotPermitted,
-    /// The kernel can't stop at functions.
+    /// The kernel cannot stop at functions.
     NoEntries,
-    /// The kernel can't stop at this place of a file.
+    /// The kernel cannot stop at this place of a file.
     Entry(Entry, io::Error),
     /// The kernel has no performance events at all.
     NoPerfEvents,

@@ -1,9 +1,9 @@
 //! Tracepoints at the first instructions of functions, made by writing to `uprobe_events` of
 //! tracefs (Documentation/trace/uprobetracer.rst).
 //!
-//! The kernel's `uprobe` PMU would need no file system, and leave nothing behind that is killed.
-//! But an event of it can't be inherited: for each child the kernel reads the file's path anew,
-//! from the child's memory, and forks fail (Linux 6.18).
+//! The kernel's `uprobe` PMU would need no file system, and would leave nothing behind when we are
+//! killed. But its events cannot be inherited: for each child the kernel reads the file's path
+//! again from the child's memory, and forks fail (Linux 6.18).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,22 +14,22 @@ use rustix::mount::{MountFlags, mount};
 
 use super::error::{Entry, OpenError};
 
-/// Where it is, in the order in which it is looked for.
+/// The places to look for tracefs, in this order.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 const LIST: &str = "uprobe_events";
-/// What the group of a process's tracepoints is called, with its number behind it.
+/// The name of the group of a process's tracepoints; the process number follows.
 const GROUP: &str = "backtrail_";
 
-/// Tracepoints, which are taken away again; events on them must be closed before.
+/// Tracepoints, which are removed on drop; events on them must be closed before.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     folder: PathBuf,
-    /// Their names with their group.
+    /// Their names, including the group.
     names: Vec<String>,
 }
 
 impl Probes {
-    /// A tracepoint at each of these, and its number.
+    /// Makes a tracepoint at each of these, and returns their numbers.
     pub(super) fn at(entries: &[Entry]) -> Result<(Probes, Vec<u64>), OpenError> {
         let mut probes = Probes {
             folder: tracefs()?,
@@ -57,12 +57,12 @@ impl Probes {
         number.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "its tracepoint has no number"))
     }
 
-    /// One line into the list: written at once, as the kernel wants it.
+    /// Adds a line to the list, in one write, as the kernel requires.
     fn write(&self, line: &str) -> io::Result<()> {
         open(&self.folder)?.write_all(format!("{line}\n").as_bytes())
     }
 
-    /// Takes away what a recorder has left that was killed.
+    /// Removes what a killed recorder has left.
     fn forget_those_of_the_dead(&self) {
         let list = fs::read_to_string(self.folder.join(LIST)).unwrap_or_default();
         let names = list
@@ -72,7 +72,7 @@ impl Probes {
             let process = name.strip_prefix(GROUP).and_then(|rest| rest.split_once('/'));
             let is_gone = |process: &str| !Path::new("/proc").join(process).exists();
             if process.is_some_and(|(process, _)| process.parse::<u32>().is_ok() && is_gone(process)) {
-                // Another recorder may have done so just now.
+                // Another recorder may just have done so.
                 let _ = self.write(&format!("-:{name}"));
             }
         }
@@ -82,13 +82,13 @@ impl Probes {
 impl Drop for Probes {
     fn drop(&mut self) {
         for name in &self.names {
-            // What stays is taken away by the next one.
+            // The next recorder removes what remains.
             let _ = self.write(&format!("-:{name}"));
         }
     }
 }
 
-/// The folder of tracefs, which is mounted where it belongs if it is nowhere.
+/// The folder of tracefs, which is mounted at its usual place if it is not mounted anywhere.
 fn tracefs() -> Result<PathBuf, OpenError> {
     let [usual, _] = TRACEFS;
     let found = || {
@@ -97,7 +97,7 @@ fn tracefs() -> Result<PathBuf, OpenError> {
             .map(Path::new)
             .find_map(|folder| match open(folder) {
                 Ok(_) => Some(Ok(folder.to_owned())),
-                // It is there, for others.
+                // It exists, but only for others.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     Some(Err(OpenError::EntriesNotPermitted))
                 }
@@ -120,7 +120,7 @@ fn tracefs() -> Result<PathBuf, OpenError> {
     }
 }
 
-/// The list of a folder, to add to it.
+/// Opens the list of a folder for appending.
 fn open(folder: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(folder.join(LIST))
 }

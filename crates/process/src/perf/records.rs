@@ -15,7 +15,7 @@ mod record_type {
     pub(super) const LOST_SAMPLES: u32 = 13;
 }
 
-/// `PERF_SAMPLE_*`: what every sample carries, in the order in which the kernel writes it.
+/// `PERF_SAMPLE_*`: the contents of every sample, in the order in which the kernel writes them.
 mod sample_type {
     pub(super) const IP: u64 = 1 << 0;
     pub(super) const TID: u64 = 1 << 1;
@@ -38,12 +38,12 @@ pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 const HEADER: usize = 8;
-/// `struct sample_id` as the sample type makes it: pid, tid, time, cpu, reserved.
+/// `struct sample_id` for this sample type: pid, tid, time, cpu, reserved.
 const SAMPLE_ID: usize = 24;
 const PROT_EXEC: u32 = 4;
-/// Callchain entries from here up are markers (`PERF_CONTEXT_MAX`), not addresses.
+/// Callchain entries from here on are markers (`PERF_CONTEXT_MAX`), not addresses.
 const CONTEXT_MARKERS: u64 = -4095i64 as u64;
-/// `PERF_CONTEXT_USER`: what follows are the program's frames.
+/// `PERF_CONTEXT_USER`: the program's frames follow.
 const CONTEXT_USER: u64 = -512i64 as u64;
 const REGS_ABI_64: u64 = 2;
 
@@ -63,7 +63,7 @@ pub enum Build<'a> {
     },
 }
 
-/// An executable mapping that a process has made.
+/// An executable mapping made by a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping<'a> {
     /// Process.
@@ -76,11 +76,11 @@ pub struct Mapping<'a> {
     pub file_offset: u64,
     /// The file's identity.
     pub build: Build<'a>,
-    /// Path as the kernel prints it; `//anon`, `[vdso]` and the like for what is no file.
+    /// Path as the kernel prints it; `//anon`, `[vdso]` and the like if it is not a file.
     pub path: &'a [u8],
 }
 
-/// Who a task record speaks of.
+/// The task that a task record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
     /// Process.
@@ -89,11 +89,11 @@ pub struct Task {
     pub tid: u32,
     /// Parent process.
     pub parent_pid: u32,
-    /// The thread that made it.
+    /// The thread that created it.
     pub parent_tid: u32,
 }
 
-/// The user side of a sampled thread.
+/// The user state of a sampled thread.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum UserState<'a> {
@@ -119,22 +119,22 @@ pub struct Sample<'a> {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// The user side.
+    /// The user state.
     pub user: UserState<'a>,
     /// The call chain as the kernel found it, with its markers.
     chain: &'a [u8],
 }
 
 impl Sample<'_> {
-    /// The kernel's frames, the innermost first; none where the program itself was interrupted.
+    /// The kernel's frames, innermost first; none if the program itself was interrupted.
     pub fn kernel_frames(&self) -> impl Iterator<Item = u64> {
         let words = self.chain().take_while(|&word| word != CONTEXT_USER);
         words.filter(|&address| address < CONTEXT_MARKERS)
     }
 
-    /// The program's frames by its chain of frame pointers, the innermost first, as the kernel
-    /// followed it at the moment of the sample: right as far as each function keeps a frame
-    /// pointer, and at most as long as `kernel.perf_event_max_stack` says.
+    /// The program's frames by its chain of frame pointers, innermost first, as the kernel followed
+    /// it at the moment of the sample: correct as far as each function keeps a frame pointer, and
+    /// at most as long as `kernel.perf_event_max_stack` allows.
     pub fn frame_pointer_chain(&self) -> impl Iterator<Item = u64> {
         let words = self.chain().skip_while(|&word| word != CONTEXT_USER);
         words.filter(|&address| address < CONTEXT_MARKERS)
@@ -160,12 +160,12 @@ pub enum Record<'a> {
         pid: u32,
         /// Thread.
         tid: u32,
-        /// Whether that is because the process started another program.
+        /// Whether this is because the process started another program.
         exec: bool,
         /// The name.
         name: &'a [u8],
     },
-    /// A thread or process was made.
+    /// A thread or process was created.
     Fork(Task),
     /// A thread ended.
     Exit(Task),
@@ -173,11 +173,11 @@ pub enum Record<'a> {
     Lost(u64),
     /// The kernel stops sampling for a while, because it takes too much time.
     Throttled,
-    /// Nothing that matters here.
+    /// Anything else.
     Other,
 }
 
-/// The time of a record, without decoding it whole; 0 where it is too short to have one.
+/// The time of a record, without decoding all of it; 0 if it is too short to have one.
 pub(super) fn time(record: &[u8]) -> u64 {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let offset = match bytes.u32(0) {

@@ -1,4 +1,4 @@
-//! The events and their rings, one for each CPU, read in the order of time.
+//! The events and their rings, one per CPU, read in time order.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,33 +14,33 @@ use super::records::{self, Record, SAMPLE_TYPE};
 use crate::proc;
 use crate::sys::{self, Attributes, Clock, Event, Ring};
 
-/// The largest ring for each CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples,
-/// as long as it takes to convert all but the largest tables while sampling.
+/// The largest ring per CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples,
+/// enough time to convert all but the largest tables while sampling.
 const MAX_RING_BYTES: usize = 16 << 20;
 /// The most for the rings of all CPUs together.
 const MAX_ALL_RINGS_BYTES: usize = 256 << 20;
-/// Below this a ring holds too few samples to be of use.
+/// A smaller ring holds too few samples to be useful.
 const MIN_RING_BYTES: usize = 128 << 10;
-/// Samples that must fit into a ring: where it is smaller, less stack is copied.
+/// Samples that must fit into a ring: if it is smaller, less stack is copied.
 const LEAST_SAMPLES: usize = 32;
 /// Samples that may wait in a ring before the reader is woken, as long as they fill no more than
-/// half of it. What one of them brings from memory serves the next: with 16, each took half as much
-/// time again.
+/// half of it. A batch shares the memory that it brings into the caches: with 16, each sample took
+/// half as much time again.
 const SAMPLES_A_WAKEUP: u32 = 64;
 
-/// What makes a sample.
+/// What triggers a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
-    /// A clock, so many times a second of CPU time.
+    /// A clock, at this rate per second of CPU time.
     Clock(u64),
-    /// Each call of one of these functions. There must be one.
+    /// Each call of one of these functions; there must be at least one.
     Entries(Vec<Entry>),
 }
 
 /// What to sample.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What makes a sample.
+    /// What triggers a sample.
     pub trigger: Trigger,
     /// Bytes of user stack that each sample copies, a multiple of 8 below 64 KiB.
     pub stack_bytes: u32,
@@ -52,7 +52,7 @@ struct CpuRing {
     cpu: u32,
     ring: Ring,
     scratch: Vec<u8>,
-    /// Time of the next record, if one waits.
+    /// Time of the next record, if there is one.
     next: Option<u64>,
     /// Events of other threads that write into the same ring.
     others: Vec<OwnedFd>,
@@ -61,7 +61,7 @@ struct CpuRing {
 }
 
 impl CpuRing {
-    /// The descriptor to wait for. An event whose thread has ended is always ready and tells
+    /// The descriptor to wait for. An event whose thread has ended is always ready, and reports
     /// nothing any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match self.ended {
@@ -82,18 +82,18 @@ pub struct Sampler {
     arch: &'static Arch,
     kernel: bool,
     stack_bytes: u32,
-    /// Behind the rings, whose events are on them.
+    /// Declared after the rings, whose events use them.
     _probes: Probes,
 }
 
 impl Sampler {
-    /// Prepares to sample what the calling thread starts next: sampling begins with its first exec.
+    /// Prepares to sample what the calling thread starts next: sampling starts with its first exec.
     pub fn for_next_child(options: &Options) -> Result<Sampler, OpenError> {
         Sampler::open(options, &[0], true)
     }
 
-    /// Prepares to sample processes that run, with all their threads, and what they start from now
-    /// on.
+    /// Prepares to sample running processes, with all their threads, and everything they start from
+    /// now on.
     pub fn for_processes(options: &Options, pids: &[i32]) -> Result<Sampler, OpenError> {
         let mut threads = Vec::new();
         for &pid in pids {
@@ -151,7 +151,7 @@ impl Sampler {
         self.kernel
     }
 
-    /// Bytes of stack that a sample's copy has at most.
+    /// The most bytes of stack that a sample's copy has.
     pub fn stack_bytes(&self) -> u32 {
         self.stack_bytes
     }
@@ -161,7 +161,7 @@ impl Sampler {
         self.rings.iter().map(|ring| ring.cpu)
     }
 
-    /// Starts (or stops) sampling of processes that ran already.
+    /// Starts (or stops) sampling of processes that were already running.
     pub fn set_enabled(&self, enabled: bool) -> io::Result<()> {
         for ring in &self.rings {
             sys::set_enabled(&ring.ring, enabled)?;
@@ -200,11 +200,11 @@ impl Sampler {
         }
     }
 
-    /// Gives every record that is older than the call to `visit`, over all CPUs in the order of
-    /// time: its ring's index, its time in nanoseconds of the monotonic clock, and the record.
+    /// Passes every record that is older than the call to `visit`, over all CPUs in time order: the
+    /// index of its ring, its time in nanoseconds of the monotonic clock, and the record.
     pub fn drain(&mut self, mut visit: impl FnMut(usize, u64, Record<'_>)) {
-        // Newer ones wait for the next call: a record of an earlier time may still be on its way in
-        // another ring.
+        // Newer ones wait for the next call: a record with an earlier time may still be on its way
+        // in another ring.
         let until = monotonic_ns();
         for ring in &mut self.rings {
             ring.ring.refresh();
@@ -225,7 +225,7 @@ impl Sampler {
                 break;
             };
             let size = record.len();
-            // A record that cannot be decoded is one of a kind that newer kernels send.
+            // A record that cannot be decoded is of a kind that newer kernels send.
             visit(index, time, records::decode(record, self.arch).unwrap_or(Record::Other));
             ring.consume(size);
             ring.give_back();
@@ -239,13 +239,13 @@ fn sample_bytes(stack_bytes: u32) -> u32 {
     stack_bytes + 512
 }
 
-/// The most stack that a ring has room for.
+/// The most stack that fits into a ring.
 fn stack_for(ring_bytes: usize) -> u32 {
     let room = (ring_bytes / LEAST_SAMPLES).saturating_sub(512);
     u32::try_from(room & !7).unwrap_or(u32::MAX)
 }
 
-/// What makes samples, and what has to be there for it as long as they are made.
+/// The events that trigger samples, and the tracepoints that must exist as long as they do.
 fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
     match trigger {
         &Trigger::Clock(frequency) => {
@@ -259,9 +259,9 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
     }
 }
 
-/// The events of these threads on a CPU, and the ring of all of them: for each thread the first,
-/// which reports what it does besides, and the others. `None` where no thread is there any more, or
-/// the CPU is not.
+/// The events of these threads on a CPU, and the ring of all of them: for each thread the first
+/// event, which also reports what the thread does, and the others. `None` if no thread exists any
+/// more, or the CPU does not.
 fn open_on(
     cpu: u32,
     threads: &[i32],
@@ -302,7 +302,7 @@ fn open_on(
     Ok(opened)
 }
 
-/// Finds out what the kernel grants, by opening an event: from the most to the least.
+/// Finds out what the kernel permits by opening an event, from the most to the least.
 fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd, OpenError> {
     loop {
         let error = match sys::open_event(attributes, tid, cpu as i32) {
@@ -353,7 +353,7 @@ fn gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV))
 }
 
-/// Maps the largest ring that may be locked; the size that worked is kept for the next CPU.
+/// Maps the largest ring that may be locked; the size that worked is used for the next CPU.
 fn map_ring(event: OwnedFd, ring_bytes: &mut usize) -> Result<Ring, OpenError> {
     let page = rustix::param::page_size();
     loop {
@@ -371,14 +371,14 @@ fn map_ring(event: OwnedFd, ring_bytes: &mut usize) -> Result<Ring, OpenError> {
     }
 }
 
-/// Nanoseconds of the clock that records have their time from.
+/// Nanoseconds of the clock that the times of records use.
 pub fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Raises the number of files that this process may open to what it is allowed: an event for each
-/// thread on each CPU can be many.
+/// Raises the number of files that this process may open to its limit: one event per thread and CPU
+/// can be many.
 pub fn raise_open_files() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -3,11 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-/// Bytes of `struct perf_event_attr` that are used: version 5, of Linux 4.1. Later kernels take it
-/// with zeroes behind.
+/// The bytes of `struct perf_event_attr` in use: version 5, of Linux 4.1. Later kernels accept it
+/// and take the rest as zero.
 const ATTR_SIZE: usize = 112;
 
-/// Places in `struct perf_event_attr` (`linux/perf_event.h`).
+/// Offsets in `struct perf_event_attr` (`linux/perf_event.h`).
 mod offset {
     pub(super) const TYPE: usize = 0;
     pub(super) const SIZE: usize = 4;
@@ -57,8 +57,8 @@ const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_REFRESH: libc::c_ulong = 0x2402;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 
-/// The software clock that makes the samples. No hardware counter is used: most virtual machines
-/// have none.
+/// The software clock that triggers samples. No hardware counter is used, because most virtual
+/// machines have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// `cpu-clock`: a high-resolution timer of the CPU.
@@ -67,24 +67,24 @@ pub enum Clock {
     Task,
 }
 
-/// What makes a sample.
+/// What triggers a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A clock, so many times a second of CPU time.
+    /// A clock, at this rate per second of CPU time.
     Clock {
         /// The clock.
         clock: Clock,
-        /// Samples a second.
+        /// Samples per second.
         frequency: u64,
     },
-    /// Each time that a thread passes the tracepoint with this number.
+    /// Every pass of a thread over the tracepoint with this number.
     Tracepoint(u64),
 }
 
 /// What to sample and what each sample carries.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    /// What makes a sample.
+    /// What triggers a sample.
     pub event: Event,
     /// `PERF_SAMPLE_*` bits.
     pub sample_type: u64,
@@ -100,8 +100,8 @@ pub struct Attributes {
     pub enable_on_exec: bool,
     /// Whether mappings are reported with their file's build id (Linux 5.12).
     pub build_ids: bool,
-    /// Whether mappings, names, forks and exits are reported: by one event of a thread, where it
-    /// has several.
+    /// Whether mappings, names, forks and exits are reported; only one of a thread's events does
+    /// so.
     pub reports: bool,
 }
 
@@ -158,15 +158,15 @@ fn put<const N: usize>(attr: &mut [u8; ATTR_SIZE], offset: usize, bytes: [u8; N]
     attr[offset..offset + N].copy_from_slice(&bytes);
 }
 
-/// Opens an event for thread `tid` (0: the calling thread) and its later children, while it runs on
-/// `cpu`.
+/// Opens an event for thread `tid` (0: the calling thread) and its later children, while they run
+/// on `cpu`.
 pub fn open_event(attributes: &Attributes, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
     open(attributes.encode(), tid, cpu)
 }
 
 /// Counts the writes of thread `tid` to the word at `address`, a multiple of 8, with a debug
-/// register of the CPU, once it is [enabled](enable_for). Each brings its time, the registers of
-/// the mask, and so many bytes of the stack, if any.
+/// register of the CPU, once the event is [enabled](enable_for). Each write is reported with its
+/// time, the registers of the mask, and up to `stack_bytes` of the stack, if not 0.
 pub fn open_watchpoint(tid: i32, address: u64, registers: u64, stack_bytes: u32) -> io::Result<OwnedFd> {
     /// `PERF_SAMPLE_TIME`, `PERF_SAMPLE_REGS_USER` and `PERF_SAMPLE_STACK_USER`.
     const SAMPLE_TYPE: u64 = 1 << 2 | 1 << 12 | 1 << 13;
@@ -188,8 +188,8 @@ pub fn open_watchpoint(tid: i32, address: u64, registers: u64, stack_bytes: u32)
     open(attr, tid, -1)
 }
 
-/// Enables `event` for so many times more that it counts: a thread that writes to a watched word
-/// all the time must not stop each time.
+/// Enables `event` for `times` more counts: a thread that writes to a watched word all the time
+/// must not stop each time.
 pub fn enable_for(event: impl AsFd, times: u64) -> io::Result<()> {
     ioctl(event, PERF_EVENT_IOC_REFRESH, times as libc::c_long)
 }
@@ -219,7 +219,7 @@ pub fn redirect_output(event: impl AsFd, leader: impl AsFd) -> io::Result<()> {
     ioctl(event, PERF_EVENT_IOC_SET_OUTPUT, leader.as_fd().as_raw_fd().into())
 }
 
-/// Starts or stops `event`, with all that inherited it.
+/// Starts or stops `event`, and all events that inherit from it.
 pub fn set_enabled(event: impl AsFd, enabled: bool) -> io::Result<()> {
     let request = if enabled {
         PERF_EVENT_IOC_ENABLE
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_watchpoint_is_met_once() {
         let word = AtomicU64::new(0);
-        // Some machines have no debug registers to give, and some containers no events.
+        // Some machines have no debug registers available, and some containers no events.
         let event = open_watchpoint(0, word.as_ptr().addr() as u64, 0, 0);
         let Ok(event) = event.and_then(|event| enable_for(&event, 1).map(|()| event)) else {
             println!("SKIPPED: no hardware watchpoint is to be had here");

@@ -3,21 +3,21 @@
 use std::io;
 use std::ops::Range;
 
-/// Pages in one call: what one vector of the kernel takes without allocating (`UIO_FASTIOV`).
+/// Pages per call: the most that one vector of the kernel takes without allocating (`UIO_FASTIOV`).
 const PAGES_A_CALL: usize = 8;
 
-/// Reads up to `buffer.len()` bytes at `address` of process `pid` and returns how many came: the
-/// ones before the first page that cannot be read.
+/// Reads up to `buffer.len()` bytes at `address` of process `pid`, and returns how many were read:
+/// those before the first page that cannot be read.
 ///
 /// # Errors
-/// `ESRCH` where the process is gone, `EPERM` where it may not be read, `EFAULT` where not even the
-/// first byte can be.
+/// `ESRCH` if the process is gone, `EPERM` if it may not be read, `EFAULT` if not even the first
+/// byte can be read.
 pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let page = rustix::param::page_size() as u64;
     let mut done = 0;
     while done < buffer.len() {
-        // One element a page: a partial transfer ends at an element's border (see the manual's
-        // notes).
+        // One element per page: a partial transfer ends at an element's border (see the notes in
+        // the manual page).
         let mut remote = [libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
@@ -57,8 +57,8 @@ pub fn read_process(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usi
     Ok(done)
 }
 
-/// Reads a byte of each page in `range` of process `pid`, which makes those present that never
-/// were. Ends at the first one that can't be read.
+/// Reads a byte of each page in `range` of process `pid`, so that pages never touched before become
+/// present. Ends at the first page that cannot be read.
 pub fn touch_pages(pid: i32, range: Range<u64>) {
     let page = rustix::param::page_size() as u64;
     let mut next = range.start - range.start % page;
@@ -87,8 +87,8 @@ pub fn touch_pages(pid: i32, range: Range<u64>) {
     }
 }
 
-/// Reads a byte of each of so many pages below `address` of process `pid`, from there downwards,
-/// which makes those present that never were. Ends at the first ones that can't be read.
+/// Reads a byte of each of `pages` pages below `address` of process `pid`, downwards, so that pages
+/// never touched before become present. Ends at the first ones that cannot be read.
 pub fn touch_pages_below(pid: i32, address: u64, pages: usize) {
     let page = rustix::param::page_size() as u64;
     let mut next = address - address % page;
@@ -114,8 +114,8 @@ pub fn touch_pages_below(pid: i32, address: u64, pages: usize) {
     }
 }
 
-/// Where thread `tid` keeps its list of robust mutexes (`get_robust_list(2)`): in its control
-/// block, which C libraries put on top of the stack that they make for a thread.
+/// The address of the list of robust mutexes of thread `tid` (`get_robust_list(2)`). It is in the
+/// thread's control block, which C libraries put on top of the stack that they make for a thread.
 pub fn robust_list(tid: i32) -> io::Result<u64> {
     let (mut head, mut len) = (0_u64, 0_usize);
     // SAFETY: the kernel writes a pointer and a length to these two, which outlive the call.

@@ -1,14 +1,15 @@
-//! `ptrace(2)`, as far as looking at a thread needs it.
+//! `ptrace(2)`, as far as stopping and reading a thread needs it.
 //!
-//! The kernel ties a tracee to the *thread* that seized it: all calls about it must come from that
-//! thread, and when that thread ends, whatever the reason, the kernel lets the tracee go and run.
+//! The kernel ties a tracee to the *thread* that seized it: all calls for it must come from that
+//! thread, and when that thread ends, for whatever reason, the kernel detaches the tracee and lets
+//! it run.
 
 use std::io;
 
-/// `PTRACE_EVENT_STOP` (`linux/ptrace.h`): the stop that an interrupt asked for, or a group-stop.
+/// `PTRACE_EVENT_STOP` (`linux/ptrace.h`): the stop requested by an interrupt, or a group-stop.
 const PTRACE_EVENT_STOP: i32 = 128;
 
-/// What has become of a thread that was interrupted.
+/// The state of a thread that was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// It has not stopped yet.
@@ -22,11 +23,11 @@ pub enum Progress {
     Ended,
 }
 
-/// Begins to trace a thread, which runs on.
+/// Starts to trace a thread, which keeps running.
 ///
 /// # Errors
-/// `ESRCH` where there is no such thread; `EPERM` where it may not be traced, is traced already, or
-/// has ended.
+/// `ESRCH` if there is no such thread; `EPERM` if it may not be traced, is already traced, or has
+/// ended.
 pub fn seize(tid: i32) -> io::Result<()> {
     // SAFETY: PTRACE_SEIZE takes no address, and options as a number: none.
     result(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, 0usize) })
@@ -35,16 +36,16 @@ pub fn seize(tid: i32) -> io::Result<()> {
 /// Asks a seized thread to stop. It does so at once, unless it is in uninterruptible sleep.
 ///
 /// # Errors
-/// `ESRCH` where it has ended.
+/// `ESRCH` if it has ended.
 pub fn interrupt(tid: i32) -> io::Result<()> {
     // SAFETY: PTRACE_INTERRUPT takes neither address nor data.
     result(unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, tid, 0usize, 0usize) })
 }
 
-/// What has become of a thread since [`interrupt`]; does not wait.
+/// The state of a thread since [`interrupt`]; does not wait.
 ///
 /// # Errors
-/// Those of `waitpid(2)`, `ECHILD` where the thread is not traced.
+/// Those of `waitpid(2)`; `ECHILD` if the thread is not traced.
 pub fn progress(tid: i32) -> io::Result<Progress> {
     let mut status = 0;
     // SAFETY: `status` is a valid place for the result.
@@ -54,7 +55,7 @@ pub fn progress(tid: i32) -> io::Result<Progress> {
         -1 => Err(io::Error::last_os_error()),
         _ if libc::WIFSTOPPED(status) => {
             let event = status >> 16;
-            // Without options there are no other events; a signal on its way has none.
+            // Without options there are no other events; a pending signal has no event.
             let signal = (event != PTRACE_EVENT_STOP).then(|| libc::WSTOPSIG(status));
             Ok(Progress::Stopped { signal })
         }
@@ -62,11 +63,11 @@ pub fn progress(tid: i32) -> io::Result<Progress> {
     }
 }
 
-/// Copies the general registers of a stopped thread (`NT_PRSTATUS`) into `set` and returns their
-/// length, which tells a 32-bit thread from a 64-bit one.
+/// Copies the general registers of a stopped thread (`NT_PRSTATUS`) into `set`, and returns their
+/// length, which differs between 32-bit and 64-bit threads.
 ///
 /// # Errors
-/// `ESRCH` where the thread is not stopped, or was killed.
+/// `ESRCH` if the thread is not stopped, or was killed.
 pub fn general_registers(tid: i32, set: &mut [u8]) -> io::Result<usize> {
     const NT_PRSTATUS: usize = 1;
     let mut place = libc::iovec {
@@ -79,10 +80,10 @@ pub fn general_registers(tid: i32, set: &mut [u8]) -> io::Result<usize> {
     Ok(place.iov_len)
 }
 
-/// Lets a stopped thread go, and delivers the signal that had stopped it.
+/// Detaches from a stopped thread, and delivers the signal that stopped it.
 ///
 /// # Errors
-/// `ESRCH` where the thread is not stopped, or was killed.
+/// `ESRCH` if the thread is not stopped, or was killed.
 pub fn detach(tid: i32, signal: Option<i32>) -> io::Result<()> {
     let signal = signal.unwrap_or(0) as usize;
     // SAFETY: PTRACE_DETACH takes the signal as a number.

@@ -4,15 +4,15 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Places in `struct perf_event_mmap_page`.
+/// Offsets in `struct perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
 /// Bytes of `struct perf_event_header`.
 const HEADER: usize = 8;
 
-/// A mapped ring of an event. The kernel appends records at the head; what was read is given back
-/// by moving the tail.
+/// A mapped ring of an event. The kernel appends records at the head; moving the tail gives back
+/// what was read.
 #[derive(Debug)]
 pub struct Ring {
     fd: OwnedFd,
@@ -33,7 +33,7 @@ impl Ring {
     /// Maps a ring of `pages` (a power of two) data pages over `event`.
     ///
     /// # Errors
-    /// `EPERM` where the pages are more than the process may lock (`perf_event_mlock_kb` plus
+    /// `EPERM` if the pages are more than the process may lock (`perf_event_mlock_kb` plus
     /// `RLIMIT_MEMLOCK`).
     pub fn map(event: OwnedFd, pages: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
@@ -64,7 +64,7 @@ impl Ring {
         })
     }
 
-    /// Bytes of records that the ring holds at most.
+    /// The most bytes of records that the ring can hold.
     pub fn capacity(&self) -> usize {
         self.map_len - self.page
     }
@@ -74,13 +74,13 @@ impl Ring {
         self.head = self.position(DATA_HEAD).load(Ordering::Acquire);
     }
 
-    /// The next record with its header, without consuming it. A record that wraps around the ring's
-    /// end is put together in `scratch`.
+    /// The next record with its header, without consuming it. A record that wraps around the end of
+    /// the ring is assembled in `scratch`.
     pub fn record<'r>(&'r self, scratch: &'r mut Vec<u8>) -> Option<&'r [u8]> {
         if self.head.wrapping_sub(self.tail) < HEADER as u64 {
             return None;
         }
-        // Records are multiples of 8 bytes and so is the ring: a header never wraps.
+        // Records and the ring are multiples of 8 bytes, so a header never wraps.
         let header = self.data(self.tail, HEADER);
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
         if size < HEADER || size as u64 > self.head.wrapping_sub(self.tail) {

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub struct Signal {
     /// Its number.
     pub number: i32,
-    /// Whether a process sent it, not the terminal. What the terminal sends, every process in front
-    /// of it gets.
+    /// Whether a process sent it, and not the terminal. The terminal sends its signals to every
+    /// process in the foreground.
     pub sent: bool,
 }
 
@@ -50,7 +50,7 @@ impl SignalSource {
         }
     }
 
-    /// Does something with the signal mask that the thread had before: starting a program, which
+    /// Runs `act` with the signal mask that the thread had before: a program that it starts
     /// inherits the mask.
     pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {
         set_mask(&self.before);

@@ -1,4 +1,4 @@
-//! The flame graph.
+//! Draws the flame graph.
 
 use std::io;
 
@@ -8,22 +8,22 @@ use super::Report;
 use super::folded::push_line;
 use crate::fold::{LabelId, LabelKind};
 
-/// Width of the image in pixels, where it is not scaled.
+/// Width of the unscaled image in pixels.
 const IMAGE_WIDTH: u64 = 1200;
-/// Of a frame narrower than a tenth of a pixel nothing is seen.
+/// A frame narrower than a tenth of a pixel is invisible.
 const FRAMES_PER_PIXEL: u64 = 10;
-/// With more frames browsers take minutes to open the image. Usual recordings have some thousands
-/// that can be seen; deep recursion with several call sites has millions.
+/// With more frames, browsers take minutes to open the image. Usual recordings have some thousands
+/// of visible frames; deep recursion with several call sites has millions.
 const MAX_FRAMES: usize = 50_000;
-/// So many reasons of incomplete stacks fit into the line below the title.
+/// The number of reasons for incomplete stacks that fit into the line below the title.
 const NAMED_REASONS: usize = 5;
-/// The library takes the stacks as text, which for deep recursion is far more than the tree.
+/// The library takes the stacks as text, which for deep recursion is much larger than the tree.
 const MAX_TEXT: usize = 128 << 20;
 
 impl Report {
-    /// Writes the flame graph as an SVG image, which a browser makes searchable and zoomable. The
-    /// same report always gives the same image. Colours: orange is the kernel, yellow is C++
-    /// and Rust, red is all else.
+    /// Writes the flame graph as an SVG image that can be searched and zoomed in a browser. The
+    /// same report always gives the same image. Colours: orange is the kernel, yellow is C++ and
+    /// Rust, red is everything else.
     pub fn write_flame_graph(&self, out: &mut dyn io::Write, title: &str) -> io::Result<()> {
         let (lines, narrowest) = self.visible_lines();
         let mut options = flamegraph::Options::default();
@@ -35,7 +35,7 @@ impl Report {
         options.min_width = 100.0 / (IMAGE_WIDTH * FRAMES_PER_PIXEL) as f64;
 
         match flamegraph::from_lines(&mut options, lines.iter().map(String::as_str), out) {
-            // The image is whole, and says that there is nothing to see.
+            // The image is complete, and says that there is nothing to see.
             Err(error) if lines.is_empty() && error.kind() == io::ErrorKind::InvalidData => Ok(()),
             result => result,
         }
@@ -55,11 +55,11 @@ impl Report {
         }
     }
 
-    /// The folded stacks as the library reads them; `None` where they are too long.
+    /// The folded stacks as the library reads them; `None` if they are too long.
     fn lines_of(&self, narrowest: u64) -> Option<Vec<String>> {
         let mark_kernel = |line: &mut String, label: LabelId| {
             if self.tree.label_of(label).kind == LabelKind::Kernel {
-                // What the palette knows the kernel by; it is not drawn.
+                // The suffix by which the palette recognises the kernel; it is not drawn.
                 line.push_str("_[k]");
             }
         };
@@ -75,7 +75,7 @@ impl Report {
             if length <= MAX_TEXT { Ok(()) } else { Err(()) }
         });
         whole.ok()?;
-        // Outermost calls have no caller to count for, and shares are of all samples.
+        // Outermost calls have no caller to count for, but fractions are of all samples.
         if drawn < self.summary.samples {
             lines.push(format!("[not drawn] {}", self.summary.samples - drawn));
         }
@@ -114,7 +114,7 @@ impl Report {
     }
 }
 
-/// Without the characters that XML can't hold.
+/// Removes the characters that XML cannot contain.
 fn printable(text: &str) -> String {
     text.chars()
         .map(|c| {

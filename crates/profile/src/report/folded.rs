@@ -1,4 +1,4 @@
-//! Folded stacks: one line a distinct stack, `main;work;hash 12`, as flame graph tools read them.
+//! Folded stacks: one line per distinct stack, `main;work;hash 12`, as flame graph tools read them.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use super::Report;
 use crate::fold::{LabelId, Tree};
 
 impl Report {
-    /// Writes the folded stacks, the outermost frame first, sorted by name. Semicolons in names are
+    /// Writes the folded stacks, outermost frame first, sorted by name. Semicolons in names are
     /// written as colons.
     pub fn write_folded(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let mut line = String::new();
@@ -19,7 +19,7 @@ impl Report {
     }
 }
 
-/// Adds a line, without its end. `annotate` may add to each frame.
+/// Adds a line, without its line feed. `annotate` may add text to each frame.
 pub(super) fn push_line(
     line: &mut String,
     tree: &Tree,

@@ -1,4 +1,4 @@
-//! The report as JSON.
+//! Writes the report as JSON.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Report;
 use crate::calls::CallCount;
 
-/// The document; what scripts rely on are the names here.
+/// The document; scripts rely on the names here.
 #[derive(Serialize)]
 struct Document<'a> {
     samples: u64,
@@ -72,12 +72,12 @@ impl<'a> Calls<'a> {
 }
 
 impl Report {
-    /// Writes one JSON document and a line's end: `samples`, `lost`, `complete` (fraction of
-    /// samples with whole stacks), `stops`, `frames`, `trace_bytes`, `live`, `processes`,
-    /// `functions` (all of them, in the order of the table, `self` and `total` in samples;
-    /// `file` and `line` where most of its own samples are, if that is known) and `notes`; of a
-    /// recording of calls also `calls` (`function`, `module`, `count`, and `args` with `name`,
-    /// `type` and `value`).
+    /// Writes one JSON document and a line feed: `samples`, `lost`, `complete` (fraction of samples
+    /// with complete stacks), `stops`, `frames`, `trace_bytes`, `live`, `processes`, `functions`
+    /// (all of them, in the order of the table, with `self` and `total` in samples; `file` and
+    /// `line` are where most of its own samples are, if known) and `notes`; for a recording of
+    /// calls also `calls` (`function`, `module`, `count`, and `args` with `name`, `type` and
+    /// `value`).
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let summary = &self.summary;
         let document = Document {

@@ -1,4 +1,4 @@
-//! What a recording shows, and the forms in which it is written.
+//! The report of a recording, and its output formats.
 
 mod flame;
 mod folded;
@@ -18,17 +18,16 @@ use crate::modules::File;
 /// A function with its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionCount {
-    /// Name, or `module+0xoffset` where there is none.
+    /// Name, or `module+0xoffset` if it has none.
     pub name: String,
     /// Short name of the module.
     pub module: String,
-    /// Samples that ended in it: it ran itself. Where only the leaf of a stack is known, that
-    /// counts too.
+    /// Samples that ended in it, because it was running itself. Stacks of which only the leaf is
+    /// known count too.
     pub samples: u64,
-    /// Samples on whose stack it is, once each however often it is there.
+    /// Samples with it on their stack, each counted once, however often it is there.
     pub total: u64,
-    /// Where most of its own samples are; `None` without debugging information or without samples
-    /// of its own.
+    /// The line with most of its own samples; `None` without debugging information or own samples.
     pub hottest_line: Option<SourceLine>,
 }
 
@@ -43,25 +42,25 @@ pub struct SourceLine {
     pub samples: u64,
 }
 
-/// What a recording is as a whole.
+/// A summary of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Samples.
     pub samples: u64,
     /// Samples that the kernel could not deliver.
     pub lost: u64,
-    /// Samples whose stack reaches to its outermost frame.
+    /// Samples with a complete stack.
     pub complete: u64,
-    /// Samples of which some frames were read from the running process after the sample was taken.
+    /// Samples with frames that were read from the running process after the sample was taken.
     pub live: u64,
-    /// Why stacks end, by name, and how many do; `stack_lost` where only the leaf is known. They
-    /// add up to `samples`.
+    /// The reasons why stacks end, by name, with their counts; `stack_lost` if only the leaf is
+    /// known. The counts add up to `samples`.
     pub stops: Vec<(&'static str, u64)>,
-    /// Frames of all samples, without inlined calls and without those that the recorder left out.
+    /// Frames of all samples, without inlined calls and frames left out by the recorder.
     pub frames: u64,
     /// Bytes of the recording on disk.
     pub trace_bytes: u64,
-    /// Names of processes, the most sampled first.
+    /// Names of processes, most sampled first.
     pub processes: Vec<(String, u64)>,
     /// Times of the first and the last sample, in nanoseconds of the trace's clock.
     pub times: Option<(u64, u64)>,
@@ -81,7 +80,7 @@ impl Summary {
         self.times = Some((first.min(sample.time), last.max(sample.time)));
     }
 
-    /// Why stacks are not complete, by name, and how many, the most frequent first.
+    /// The reasons why stacks are incomplete, by name, with their counts, most frequent first.
     pub fn incomplete(&self) -> Vec<(&'static str, u64)> {
         let mut reasons = self.stops.clone();
         reasons.retain(|&(name, samples)| name != Stop::EndOfStack.name() && samples > 0);
@@ -89,7 +88,7 @@ impl Summary {
         reasons
     }
 
-    /// The fraction of samples with complete stacks, 0 to 1; 0 where there are no samples.
+    /// The fraction of samples with complete stacks, from 0 to 1; 0 if there are no samples.
     pub fn complete_fraction(&self) -> f64 {
         if self.samples == 0 {
             return 0.0;
@@ -98,7 +97,7 @@ impl Summary {
     }
 }
 
-/// What a recording shows.
+/// The results of a recording.
 #[derive(Debug)]
 pub struct Report {
     summary: Summary,
@@ -130,25 +129,24 @@ impl Report {
         }
     }
 
-    /// The recording as a whole.
+    /// The summary of the recording.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// All functions, those with the most samples of their own first, then those with the most in
-    /// total.
+    /// All functions, sorted by their own samples, then by their total samples.
     pub fn functions(&self) -> &[FunctionCount] {
         &self.functions
     }
 
-    /// The calls of a recording of calls; once they are [explained](Self::explain_calls), those
-    /// with the same arguments together and the most frequent first.
+    /// The calls in a recording of calls; once they are [explained](Self::explain_calls), those
+    /// with the same arguments are merged, most frequent first.
     pub fn calls(&self) -> &[CallCount] {
         &self.calls
     }
 
-    /// Finds the arguments of calls, of those in a file that was mapped at an address: the
-    /// arguments of each, in their order; empty where they are not known.
+    /// Sets the arguments of calls: `explain` gets the calls in a file that was mapped at an
+    /// address, and returns the arguments of each, in order; empty if unknown.
     pub fn explain_calls(&mut self, mut explain: impl FnMut(&File, u64, &[&Recorded]) -> Vec<Vec<CallArgument>>) {
         calls::explain(&mut self.calls, &mut explain);
     }
@@ -158,7 +156,7 @@ impl Report {
         &self.tree
     }
 
-    /// What should be known about the report, one sentence each.
+    /// Notes for the reader of the report, one sentence each.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }

@@ -1,4 +1,4 @@
-//! The report as text for a terminal.
+//! Writes the report as text for a terminal.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,10 +8,10 @@ use super::{FunctionCount, Report, Summary};
 /// How the table is laid out.
 #[derive(Clone, Debug)]
 pub struct TableOptions {
-    /// At most so many columns, by shortening names in their middle; never below 60. `None`: names
-    /// stay whole.
+    /// The most columns, never below 60; longer names are shortened in their middle. `None`: names
+    /// stay complete.
     pub width: Option<usize>,
-    /// At most so many functions; what is left out is counted. `None`: all.
+    /// The most functions; the others are counted. `None`: all.
     pub limit: Option<usize>,
 }
 
@@ -26,17 +26,17 @@ impl Default for TableOptions {
 
 /// Columns before the function's name: `  12.34   100.00  `.
 const NUMBERS_WIDTH: usize = 18;
-/// Columns before what was called: `  12.34  123456789  `.
+/// Columns before the called function: `  12.34  123456789  `.
 const CALLS_WIDTH: usize = 20;
 const MIN_WIDTH: usize = 60;
-/// A module's name gets no more than this part of the width, so that functions keep their room.
+/// The fraction of the width that a module's name may take, so that functions keep their room.
 const MODULE_PART: usize = 4;
-/// Without a limit of columns, names longer than this stand out instead of pushing the modules away
-/// from all others.
+/// Without a limit of columns, longer names extend their own line instead of moving the modules of
+/// all lines.
 const MAX_ALIGNED_NAME: usize = 80;
 
 impl Report {
-    /// Writes what the recording is, then the functions with their shares of the samples.
+    /// Writes the summary of the recording, then the functions with their shares of the samples.
     pub fn write_table(&self, out: &mut dyn io::Write, options: &TableOptions) -> io::Result<()> {
         let width = options.width.map(|width| width.max(MIN_WIDTH));
         let mut text = String::new();
@@ -66,7 +66,7 @@ impl Report {
         self.write_calls(out, options.limit, width)
     }
 
-    /// What functions were called with, where that was recorded and is known.
+    /// Writes the arguments of calls, if they were recorded and are known.
     fn write_calls(&self, out: &mut dyn io::Write, limit: Option<usize>, width: Option<usize>) -> io::Result<()> {
         if self.calls.iter().all(|call| call.arguments.is_empty()) {
             return Ok(());
@@ -151,7 +151,7 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     push_wrapped(text, "processes: ", processes.iter().map(String::as_str), ", ", width);
 }
 
-/// Adds a paragraph of parts that stay whole; further lines are indented. Without parts it adds
+/// Adds a paragraph of unbreakable parts; continuation lines are indented. Without parts it adds
 /// nothing.
 fn push_wrapped<'a>(
     text: &mut String,
@@ -197,14 +197,15 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// Control characters would move a terminal's cursor or worse.
+/// Replaces control characters, which could move a terminal's cursor or worse.
 fn printable(name: &str) -> String {
     name.chars()
         .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
         .collect()
 }
 
-/// At most `width` characters: a long name loses its middle, as both its ends tell functions apart.
+/// At most `width` characters: a long name loses its middle, because both its ends identify the
+/// function.
 fn shorten(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width || width == 0 {

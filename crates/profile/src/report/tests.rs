@@ -286,7 +286,8 @@ fn each_stop_has_its_frame() {
     }
 }
 
-/// An address of the kernel further out than a user's is none: the kernel does not return there.
+/// A kernel address further out than a user frame is not kernel code: the kernel does not return
+/// there.
 #[test]
 fn only_the_innermost_frames_are_the_kernels() {
     let mut recording = Recording::new(Options::default());

@@ -1,4 +1,4 @@
-//! Symbols that tests make up.
+//! Made-up symbols for tests.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::modules::File;
 
-/// The name of a function that has none, but a start.
+/// The name of a function that has only a start.
 pub(crate) const STRIPPED: &str = "?";
 
-/// Files with functions of the tests' making; all other files are missing.
+/// Files with made-up functions; all other files are missing.
 #[derive(Default)]
 pub(crate) struct Invented {
     files: HashMap<String, InventedFile>,
@@ -20,15 +20,16 @@ pub(crate) struct Invented {
 #[derive(Clone, Default)]
 struct InventedFile {
     base_vaddr: u64,
-    /// First address, and the calls there, the innermost first; no calls end the function before.
+    /// First address, and the calls there, innermost first; an empty list ends the previous
+    /// function.
     functions: Vec<(u64, Vec<&'static str>)>,
     lookups: Arc<AtomicUsize>,
 }
 
 impl Invented {
     /// Adds a file with functions, ascending by address. A function's name is followed by those
-    /// that it was inlined into, separated by ` < `; an empty name ends the function before. A
-    /// name may have an `@` and its source file.
+    /// that it was inlined into, separated by ` < `; an empty name ends the previous function. A
+    /// name may be followed by `@` and its source file.
     pub(crate) fn with_file(mut self, path: &str, base_vaddr: u64, functions: &[(u64, &'static str)]) -> Invented {
         let functions = functions
             .iter()
@@ -43,7 +44,7 @@ impl Invented {
         self
     }
 
-    /// Counts how often addresses are looked up.
+    /// Counts look-ups of addresses.
     pub(crate) fn counting(mut self, lookups: &Arc<AtomicUsize>) -> Invented {
         self.lookups = Arc::clone(lookups);
         self
@@ -72,7 +73,7 @@ impl ModuleSymbols for InventedFile {
         let calls = names.iter().enumerate().map(|(depth, name)| Call {
             function: name.split('@').next().unwrap_or(name).to_string(),
             offset: Some(svma - start),
-            // A line for every 4 bytes.
+            // One line per 4 bytes.
             file: name.split_once('@').map(|(_, file)| file.to_string()),
             line: name.contains('@').then_some((svma - start) as u32 / 4 + 1),
             inlined: depth + 1 < names.len(),

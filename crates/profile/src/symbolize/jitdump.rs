@@ -1,8 +1,8 @@
 //! Names and lines of code that a program made while it ran, from its `jit-PID.dump`.
 //!
-//! Unlike a perf map the file has times, so that an address has the name of what was there when it
-//! was sampled (Linux, `tools/perf/Documentation/jitdump-specification.txt`). All numbers are in
-//! the byte order of the magic number.
+//! Unlike a perf map the file has times, so that an address gets the name of the code that was
+//! there when it was sampled (Linux, `tools/perf/Documentation/jitdump-specification.txt`). All
+//! numbers are in the byte order of the magic number.
 //!
 //! Header: magic `JiTD` (0x4A695444), version, size of the header, machine, padding, process (4
 //! bytes each); time, flags (8 bytes each). Flag 1: times are those of a counter of the CPU, not of
@@ -18,10 +18,10 @@
 //! | 3, close | nothing: the end |
 //! | 4, unwinding info | not read |
 //!
-//! Debug info is of the next load at its address. For code of its baseline compiler V8 (node 20)
-//! writes other bytes than it says; so lines are taken only if all of them are in their function. A
-//! file `\xff` is that of the entry before. V8 counts its lines' addresses from an ELF header of 64
-//! bytes that perf puts before the code when it makes files of it.
+//! Debug info belongs to the next load at its address. For code of its baseline compiler, V8 (node
+//! 20) writes other bytes than it declares; so lines are used only if all of them are in their
+//! function. A file `\xff` is that of the previous entry. V8 counts its lines' addresses from an
+//! ELF header of 64 bytes that perf puts before the code when it makes files of it.
 
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ use rustc_hash::FxHashMap;
 use crate::ranges::RangeMap;
 
 const MAGIC: u32 = 0x4a69_5444;
-/// Times of a counter of the CPU.
+/// Times are those of a counter of the CPU.
 const ARCH_TIMESTAMP: u64 = 1;
 
 const LOAD: u32 = 0;
@@ -43,14 +43,14 @@ const CLOSE: u32 = 3;
 const RECORD: u32 = 16;
 /// Bytes that V8 adds to the addresses of lines.
 const ELF_HEADER: u64 = 64;
-/// Functions with lines from which on it is believed that none of them begins by accident so late.
+/// The number of functions from which on it is no coincidence that the lines of all start so late.
 const ENOUGH: usize = 4;
 
-/// What a dump says, in the order of time.
+/// The contents of a dump, in time order.
 #[derive(Debug, Default)]
 pub(crate) struct JitDump {
     process: u32,
-    /// Whether times are those of the monotonic clock, which recordings have.
+    /// Whether times are those of the monotonic clock, which recordings use.
     has_times: bool,
     functions: Vec<Function>,
     changes: Vec<Change>,
@@ -62,13 +62,13 @@ pub(crate) struct JitDump {
 
 #[derive(Clone, Copy, Debug)]
 struct Function {
-    /// Where its name ends in `names`, and its lines in `lines`: they begin where those of the
-    /// function before end.
+    /// The ends of its name in `names` and of its lines in `lines`; both begin at the ends of the
+    /// previous function's.
     name_end: usize,
     lines_end: usize,
 }
 
-/// From a time on a function is at an address, or nothing is any more.
+/// From a time on, an address has a function, or none any more.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     time: u64,
@@ -95,8 +95,8 @@ pub(crate) struct JitFunction<'a> {
 }
 
 impl JitDump {
-    /// Reads a dump, up to where it makes no sense any more or ends: programs write it while they
-    /// run. `None` if it does not begin as one.
+    /// Reads a dump up to its end or to the first invalid record: programs write it while they run.
+    /// `None` if its beginning is not that of a dump.
     pub(crate) fn parse(data: &[u8]) -> Option<JitDump> {
         let endian = [Endian::Little, Endian::Big]
             .into_iter()
@@ -121,12 +121,12 @@ impl JitDump {
         Some(dump)
     }
 
-    /// The process that wrote it, as it called itself.
+    /// The process that wrote it, according to its header.
     pub(crate) fn process(&self) -> u32 {
         self.process
     }
 
-    /// How many functions it has.
+    /// The number of its functions.
     pub(crate) fn len(&self) -> usize {
         self.functions.len()
     }
@@ -146,7 +146,7 @@ impl JitDump {
         }
     }
 
-    /// Sorts lines, and takes V8's header off.
+    /// Sorts lines, and removes V8's header.
     fn settle_lines(&mut self) {
         let mut start = 0;
         let (mut with_lines, mut first) = (0, u64::MAX);
@@ -175,13 +175,13 @@ struct Reading {
     by_index: FxHashMap<u64, u32>,
     /// Numbers of files by name.
     files: FxHashMap<String, u32>,
-    /// Debug info that waits for its function: the address that it is for, and where its entries
-    /// are.
+    /// Debug info that waits for its function: the address that it is for, and the range of its
+    /// entries.
     debug: Option<(u64, usize, usize)>,
 }
 
 impl Reading {
-    /// Takes the record at an offset and returns that of the next one; `None` at the end.
+    /// Reads the record at an offset, and returns the offset of the next one; `None` at the end.
     fn record(&mut self, bytes: Bytes<'_>, at: usize) -> Option<usize> {
         let mut cursor = bytes.cursor(at);
         let (kind, size, time) = (cursor.u32().ok()?, cursor.u32().ok()?, cursor.u64().ok()?);
@@ -239,7 +239,7 @@ impl Reading {
         });
     }
 
-    /// Gives the function that was loaded last the lines that came before it, if they make sense.
+    /// Gives the last loaded function the lines that came before it, if they make sense.
     fn take_lines(&mut self, bytes: Bytes<'_>, loaded: Bytes<'_>) -> Option<()> {
         let (start, size) = (loaded.u64(16).ok()?, loaded.u64(24).ok()?);
         let (_, begin, len) = self.debug.take().filter(|(address, ..)| *address == start)?;
@@ -262,8 +262,7 @@ impl Reading {
         Some(())
     }
 
-    /// An entry of debug info; `None` if the record ends, or it is of what lies before the
-    /// function.
+    /// An entry of debug info; `None` if the record ends, or if the entry lies before the function.
     fn line(&mut self, cursor: &mut Cursor<'_>, start: u64, file: &mut Option<u32>) -> Option<Line> {
         let (address, line, _) = (cursor.u64().ok()?, cursor.u32().ok()?, cursor.u32().ok()?);
         let name = cursor.c_str().ok()?;
@@ -288,17 +287,17 @@ impl Reading {
     }
 }
 
-/// What a dump says of one moment.
+/// The code at one moment of a dump.
 #[derive(Clone, Debug)]
 pub(crate) struct JitCode {
     dump: Rc<JitDump>,
-    /// Changes that have happened.
+    /// The number of changes so far.
     happened: usize,
     now: RangeMap<u32>,
 }
 
 impl JitCode {
-    /// Before anything has happened.
+    /// The state before the first change.
     pub(crate) fn new(dump: Rc<JitDump>) -> JitCode {
         JitCode {
             dump,
@@ -307,7 +306,7 @@ impl JitCode {
         }
     }
 
-    /// Goes on to a time. Returns whether anything is different from then on.
+    /// Advances to a time. Returns whether anything changes.
     pub(crate) fn advance(&mut self, time: u64) -> bool {
         let before = self.happened;
         while let Some(change) = self
@@ -322,7 +321,7 @@ impl JitCode {
         self.happened != before
     }
 
-    /// The number of the change that put a function to this address, and the distance from the
+    /// The number of the change that put a function at this address, and the distance from the
     /// function's start.
     pub(crate) fn find(&self, address: u64) -> Option<(u32, u64)> {
         let (_, change) = self.now.get(address)?;
@@ -341,7 +340,7 @@ impl JitCode {
 pub(crate) mod tests {
     use super::*;
 
-    /// A dump that is made up, record by record.
+    /// A made-up dump, record by record.
     pub(crate) struct MadeUp(pub(crate) Vec<u8>);
 
     impl MadeUp {

@@ -1,14 +1,15 @@
 //! Names of the kernel's functions, from `/proc/kallsyms`.
 //!
-//! A line is `ADDRESS TYPE NAME`, and for what a kernel module brought, a tab and `[module]`.
-//! Readers who may not see addresses get zeros (sysctl `kernel.kptr_restrict`).
+//! A line is `ADDRESS TYPE NAME`, followed in kernel modules by a tab and `[module]`. Readers who
+//! may not see addresses get zeros (sysctl `kernel.kptr_restrict`).
 
 /// The kernel's functions in the order of their addresses.
 #[derive(Debug, Default)]
 pub struct Kallsyms {
     text: String,
     functions: Vec<Function>,
-    /// The addresses of `_text` and `_stext`, either of which recorders take for the kernel's base.
+    /// The addresses of `_text` and `_stext`, either of which recorders may use as the kernel's
+    /// base.
     starts: Vec<u64>,
 }
 
@@ -20,7 +21,7 @@ struct Function {
     module: Name,
 }
 
-/// Where a name lies in the text.
+/// The position of a name in the text.
 #[derive(Clone, Copy, Debug, Default)]
 struct Name {
     start: usize,
@@ -38,13 +39,13 @@ pub struct KernelFunction<'a> {
     pub offset: u64,
 }
 
-/// Kallsyms tells no sizes, so a function reaches to the next symbol; the last one before a hole
-/// would reach over it. No kernel function comes near this many bytes.
+/// Kallsyms contains no sizes, so a function extends to the next symbol; the last one before a gap
+/// would extend over it. No kernel function is nearly this large.
 const MAX_FUNCTION_SIZE: u64 = 1 << 20;
 
 impl Kallsyms {
-    /// Reads the text of `/proc/kallsyms`. Lines that are none, symbols of data and symbols without
-    /// an address are left out.
+    /// Reads the text of `/proc/kallsyms`. Malformed lines, data symbols and symbols without an
+    /// address are left out.
     pub fn parse(data: &[u8]) -> Kallsyms {
         let text = String::from_utf8_lossy(data).into_owned();
         let mut functions = Vec::new();
@@ -69,7 +70,7 @@ impl Kallsyms {
         }
     }
 
-    /// Whether it tells no address at all: there was nothing to read, or the reader may not see
+    /// Whether it contains no addresses at all: it could not be read, or the reader may not see
     /// addresses.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
@@ -91,8 +92,8 @@ impl Kallsyms {
         })
     }
 
-    /// Whether this kernel was loaded at `base`. Each boot puts it elsewhere, so the table of
-    /// another boot has false addresses.
+    /// Whether this kernel was loaded at `base`. Each boot loads it elsewhere, so the table of
+    /// another boot has wrong addresses.
     pub fn is_loaded_at(&self, base: u64) -> bool {
         const IN_PAGE: u64 = 0xfff;
         self.starts.iter().any(|start| start & !IN_PAGE == base & !IN_PAGE)
@@ -121,8 +122,8 @@ fn parse_line(line: &str, line_start: usize) -> Option<Function> {
     })
 }
 
-/// Of several names at one address the least by this order is shown: no section marker, few leading
-/// underscores, then by the alphabet so that reports do not change from run to run.
+/// Among several names at one address, the smallest in this order is shown: no section marker, few
+/// leading underscores, then alphabetical so that reports do not change from run to run.
 fn preference(name: &str) -> (bool, usize, &str) {
     let is_marker = matches!(name, "_text" | "_stext" | "_etext" | "_sinittext" | "_einittext");
     let underscores = name.len() - name.trim_start_matches('_').len();

@@ -1,8 +1,8 @@
-//! Names for addresses: modules and what their files tell, code that programs made at run time, the
-//! kernel.
+//! Names for addresses: from modules and their files, from code that programs made at run time, and
+//! from the kernel.
 //!
-//! Every address gets a name, if only `module+0xoffset`. Each distinct place of a file is resolved
-//! once, however many processes map the file.
+//! Every address gets a name, even if only `module+0xoffset`. Each distinct place of a file is
+//! resolved once, however many processes map the file.
 
 mod jitdump;
 mod kallsyms;
@@ -32,7 +32,7 @@ use notes::{Notes, Trouble};
 use run_time::RunTimeCode;
 use source::{ModuleSymbols, SymbolSource, Unavailable};
 
-/// Where code comes from.
+/// The source of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
     /// A mapped file, or the vdso.
@@ -43,14 +43,14 @@ pub enum Origin {
     Kernel,
 }
 
-/// What is known of an address.
+/// The names of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// Short name of the module: `libc.so.6`, `[vdso]`, `[kernel]`, `[ext4]`, `[jit]`, `[anon]`.
     pub module: String,
-    /// Where the code comes from.
+    /// The source of the code.
     pub origin: Origin,
-    /// The calls, the innermost first; the last is the one that was not inlined. Never empty.
+    /// The calls, innermost first; the last one was not inlined. Never empty.
     pub calls: Vec<Call>,
 }
 
@@ -59,19 +59,19 @@ pub struct Location {
 pub struct LocationId(u32);
 
 impl LocationId {
-    /// Locations are numbered from 0 without holes.
+    /// Locations are numbered from 0 without gaps.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where the machine keeps names that are in no module's file.
+/// Where the machine keeps names that are not in any module's file.
 #[derive(Clone, Debug)]
 pub struct SystemFiles {
-    /// The folder with the `perf-PID.map` files, and `jit-PID.dump` files of which no mapping is
-    /// known.
+    /// The folder with the `perf-PID.map` files, and with `jit-PID.dump` files without a known
+    /// mapping.
     pub perf_maps: PathBuf,
-    /// The kernel's table of its symbols.
+    /// The kernel's symbol table.
     pub kallsyms: PathBuf,
 }
 
@@ -84,13 +84,13 @@ impl Default for SystemFiles {
     }
 }
 
-/// Gives addresses names. It is told in the order of time what is mapped where, and asked in
+/// Gives addresses names. Mappings are reported to it in time order, and look-ups may come in
 /// between.
 pub struct Symbolizer {
     modules: Modules,
     source: Box<dyn SymbolSource>,
     system: SystemFiles,
-    /// By [`FileId`]; `None` where nobody has asked yet.
+    /// By [`FileId`]; `None` if not used yet.
     files: Vec<Option<Result<Box<dyn ModuleSymbols>, Unavailable>>>,
     run_time: RunTimeCode,
     kallsyms: Option<Kallsyms>,
@@ -99,12 +99,12 @@ pub struct Symbolizer {
     notes: Notes,
 }
 
-/// What a location is the same for.
+/// The part of an address that determines its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     /// In a file: bytes from its base.
     File(FileId, u64),
-    /// In a file: the address that it was linked to have.
+    /// In a file: the address that it was linked for.
     Fixed(FileId, u64),
     /// In a function of a jitdump: the dump, the number of the change that put it there, bytes from
     /// its start.
@@ -114,7 +114,7 @@ enum Place {
     Kernel(u64),
 }
 
-/// Below lie, of what is negative, addresses that no CPU has, and the kernel's data: its code is at
+/// Negative addresses below this are ones that no CPU has, and the kernel's data: its code is at
 /// the top of the address space, of 52 bits (AArch64) or less.
 const LOWEST_KERNEL_CODE: u64 = 0xfff0 << 48;
 
@@ -130,33 +130,33 @@ impl Symbolizer {
         Self::with_debug_dirs(system, &[])
     }
 
-    /// The same; separate debug files are also looked for in these folders, and first, as in
+    /// The same, but searches these folders for separate debug files first, as if each were
     /// `/usr/lib/debug`.
     pub fn with_debug_dirs(system: SystemFiles, debug_dirs: &[PathBuf]) -> Symbolizer {
         Self::with_source(Box::new(object::ObjectFiles::new(debug_dirs)), system)
     }
 
-    /// The file of modules told with this path is at another place: the process sees other file
-    /// systems, or its name has gone. Its build id is checked there too.
+    /// The file of modules recorded with this path is at another place: the process sees other file
+    /// systems, or the file's name is gone. Its build id is checked there too.
     pub fn found_at(&mut self, path: &str, place: PathBuf) {
         self.source.found_at(path, place);
     }
 
-    /// There is no file for modules told with this path; their lowest address and symbols were
+    /// There is no file for modules recorded with this path; their lowest address and symbols were
     /// found in memory.
     pub fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
         self.source.found_in_memory(path, base_vaddr, symbols);
     }
 
-    /// Names that are looked up are kept below this folder by [`Symbolizer::keep`], and taken from
-    /// there.
+    /// [`Symbolizer::keep`] stores looked-up names below this folder, and later look-ups take them
+    /// from there.
     #[must_use]
     pub fn remembering(mut self, folder: PathBuf) -> Symbolizer {
         self.source.remember_in(folder);
         self
     }
 
-    /// Writes down for later what was looked up. Where that can't be done, it is looked up again.
+    /// Stores the looked-up names for later. If that fails, they are looked up again.
     pub fn keep(&self) {
         for symbols in self.files.iter().flatten().flatten() {
             symbols.keep();
@@ -192,15 +192,15 @@ impl Symbolizer {
         self.run_time.clear(pid);
     }
 
-    /// What is asked of this process next is of this time, in nanoseconds of the monotonic clock.
-    /// Returns whether addresses of its may have other names from now on. Nobody who has but
-    /// one time needs to call it.
+    /// Sets the time of the next look-ups in this process, in nanoseconds of the monotonic clock.
+    /// Returns whether its addresses may have other names from now on. A caller with only one time
+    /// need not call it.
     pub fn advance(&mut self, pid: u32, time: u64) -> bool {
         self.run_time.advance(pid, time)
     }
 
-    /// These frames will be asked for: what the files of their modules know of them is read now,
-    /// side by side, and no more of it than they need.
+    /// Announces frames that will be looked up: the files of their modules are read now, in
+    /// parallel, and no more of each than needed.
     pub fn expect(&mut self, pid: u32, frames: impl Iterator<Item = (FrameKind, u64)>) {
         let mut expected: FxHashMap<FileId, Vec<u64>> = FxHashMap::default();
         for (kind, address) in frames {
@@ -218,9 +218,9 @@ impl Symbolizer {
         threads::scoped(|| symbols.par_iter().for_each(|(symbols, svmas)| symbols.expect(svmas)));
     }
 
-    /// What a frame's address means in the process now. A return address is looked up one byte
-    /// before, where the call is; an [`FrameKind::Omitted`] frame has no address and must not
-    /// be asked for.
+    /// The location of a frame's address in the process now. A return address is looked up one byte
+    /// before, where the call is; an [`FrameKind::Omitted`] frame has no address and must not be
+    /// looked up.
     pub fn resolve(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         debug_assert_ne!(kind, FrameKind::Omitted);
         let address = looked_up(kind, address);
@@ -235,8 +235,8 @@ impl Symbolizer {
         self.locate(place, mapping, pid, address)
     }
 
-    /// The same for a frame that is further out than a user's: the kernel has none there, so an
-    /// address of its is no code.
+    /// The same for a frame further out than a user frame: the kernel has no frames there, so a
+    /// kernel address is not code.
     pub fn resolve_outside_kernel(&mut self, pid: u32, kind: FrameKind, address: u64) -> LocationId {
         let address = looked_up(kind, address);
         match is_kernel_address(address) {
@@ -261,7 +261,7 @@ impl Symbolizer {
         id
     }
 
-    /// The file at an address of a process now, and where its first byte is.
+    /// The file at an address of a process now, and the address of its first byte.
     pub(crate) fn file_at(&self, pid: u32, address: u64) -> Option<(&File, u64)> {
         let mapping = self.modules.find(pid, address)?;
         Some((self.modules.file(mapping.file), mapping.base))
@@ -272,8 +272,8 @@ impl Symbolizer {
         &self.locations[id.index()]
     }
 
-    /// What should be known about the names, one sentence each: files that are gone or have changed
-    /// since, kernel names that may not be read.
+    /// Notes about the names, one sentence each: files that are gone or have changed since, kernel
+    /// names that may not be read.
     pub fn notes(&self) -> Vec<String> {
         self.notes.sentences()
     }
@@ -305,7 +305,7 @@ impl Symbolizer {
         }
     }
 
-    /// Opens the module's file where this has not been tried.
+    /// Opens the module's file if this has not been tried.
     fn open(&mut self, id: FileId) {
         let index = id.0 as usize;
         if self.files.len() <= index {
@@ -326,7 +326,7 @@ impl Symbolizer {
         self.files.get(id.0 as usize)?.as_ref()?.as_deref().ok()
     }
 
-    /// What the module's file calls an address.
+    /// The file's own address for a place.
     fn svma(&self, place: Place) -> u64 {
         match place {
             Place::File(file, offset) => match self.symbols(file) {
@@ -410,11 +410,11 @@ impl Symbolizer {
     }
 }
 
-/// The address by which a frame is named.
+/// The address under which a frame is looked up.
 fn looked_up(kind: FrameKind, address: u64) -> u64 {
     match kind {
-        // A return address of 0 is no call before the first byte, it is the end of a chain that
-        // nobody stopped.
+        // A return address of 0 is not a call before the first byte, but the end of a chain that
+        // nothing stopped.
         FrameKind::Ra => address.saturating_sub(1),
         FrameKind::Pc | FrameKind::Omitted => address,
     }
@@ -428,7 +428,7 @@ fn named(function: &str, offset: u64) -> Call {
     }
 }
 
-/// A call of a function without a name, which is called after where it begins, if that is known.
+/// A call of a function without a name, which is named after its start if that is known.
 fn in_function(module: &str, address: u64, start: Option<u64>) -> Call {
     Call {
         offset: start.map(|start| address - start),

@@ -1,4 +1,4 @@
-//! What a report says once about its names.
+//! Notes that a report prints once about its names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,29 +7,29 @@ use super::source::Unavailable;
 /// Why names are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Trouble {
-    /// A module's file can't be used.
+    /// A module's file cannot be used.
     File(Unavailable),
-    /// A perf map or a jitdump belongs to somebody else, or is no file.
+    /// A perf map or a jitdump belongs to another user, or is not a file.
     Foreign,
-    /// A jitdump that a recorded program mapped is not there any more, or is none.
+    /// A jitdump that a recorded program mapped is gone, or is not a jitdump.
     NoJitDump,
-    /// The kernel tells no addresses.
+    /// The kernel does not reveal addresses.
     NoKallsyms,
     /// The kernel was loaded elsewhere when the recording was made.
     OtherBoot,
 }
 
-/// Troubles with what they concern.
+/// Problems with the names of what they concern.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     concerned: BTreeMap<Trouble, BTreeSet<String>>,
 }
 
-/// So many paths are named in a sentence; the rest is counted.
+/// The most paths named in a sentence; the others are counted.
 const NAMED_PATHS: usize = 5;
 
 impl Notes {
-    /// Notes it once.
+    /// Adds a note, once.
     pub(super) fn add(&mut self, trouble: Trouble, concerned: &str) {
         self.concerned.entry(trouble).or_default().insert(concerned.to_string());
     }
@@ -49,7 +49,7 @@ impl Notes {
                     Trouble::File(Unavailable::Malformed) => {
                         format!("not readable as ELF files, so shown as module+offset: {paths}")
                     }
-                    // There is nothing that a user could bring back.
+                    // There is nothing that a user could restore.
                     Trouble::File(Unavailable::NoFile) => return None,
                     Trouble::Foreign => format!("not used, owned by another user or not a file: {paths}"),
                     Trouble::NoJitDump => {

@@ -21,23 +21,23 @@ use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
 
-/// The folder of answers, below that of what is kept.
+/// The folder of answers, below the cache folder.
 const FOLDER: &str = "names-v1";
 
 /// The files of this machine.
 pub(super) struct ObjectFiles {
     search: Search,
-    /// By the path that modules are told with: where their file is.
+    /// By the path in the recording: the actual path of the file.
     found: HashMap<String, PathBuf>,
-    /// By the path that modules are told with: the lowest address and the symbols of those that
-    /// were found in memory.
+    /// By the path in the recording: the lowest address and the symbols of modules that were found
+    /// in memory.
     in_memory: HashMap<String, (u64, Symbols)>,
-    /// Where answers are kept.
+    /// The folder of answers.
     folder: Option<PathBuf>,
 }
 
 impl ObjectFiles {
-    /// Searches these folders too for debug files, and first.
+    /// Searches these folders for debug files too, before others.
     pub(super) fn new(debug_dirs: &[PathBuf]) -> ObjectFiles {
         let search = debug_dirs
             .iter()
@@ -82,7 +82,7 @@ impl SymbolSource for ObjectFiles {
             .map_or(Path::new(&file.path), PathBuf::as_path);
         let found = match open_module(file, place, search) {
             Ok(found) => found,
-            // What was split off may still be there.
+            // The separate debug file may still exist.
             Err(reason) => {
                 let path = search.by_build_id(&file.build_id).ok_or(reason)?;
                 Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, &path, search)
@@ -92,18 +92,18 @@ impl SymbolSource for ObjectFiles {
     }
 }
 
-/// A module's file, and the ones with what was split off from it.
+/// A module's file, and its separate debug files.
 struct Files {
     module: MappedFile,
     debug: Option<MappedFile>,
-    /// What several debug files have in common (dwz).
+    /// The common part of several debug files (dwz).
     supplementary: Option<MappedFile>,
-    /// Stands for these files as they are now.
+    /// Identifies these files in their current state.
     stamp: u64,
 }
 
-/// The recorded file, if it is still the one at its path. One that was recorded without a build id
-/// can't be told from its successors and is taken as it is.
+/// The recorded file, if it is still the one at its path. A file recorded without a build id cannot
+/// be distinguished from its successors and is used as it is.
 fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
     let module = MappedFile::open(place).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Unavailable::Malformed,
@@ -125,7 +125,7 @@ fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
 }
 
 impl Files {
-    /// The file, which was opened at `place` and is known by `path`, and what belongs to it.
+    /// The file, which was opened at `place` and is known by `path`, with its debug files.
     fn of(module: MappedFile, place: &Path, path: &Path, search: &Search) -> Files {
         let debug = Image::parse(module.bytes())
             .ok()
@@ -145,9 +145,9 @@ impl Files {
     }
 
     fn read(self, folder: Option<&Path>) -> Result<ObjectSymbols, Unavailable> {
-        // Lines borrow from the files. Both are asked for until the report is done, and a process
-        // makes one report: so they are never given back, which spares a lifetime in everything
-        // that holds names.
+        // Lines borrow from the files. Both are needed until the report is done, and a process
+        // makes one report: so they are leaked, which avoids a lifetime in everything that contains
+        // names.
         let files: &'static Files = Box::leak(Box::new(self));
         let image = Image::parse(files.module.bytes()).map_err(|_| Unavailable::Malformed)?;
         let entry = folder.and_then(|folder| cache::entry(folder, image.build_id()?, "names"));
@@ -160,7 +160,7 @@ impl Files {
         })
     }
 
-    /// Reads names and lines, which takes long; of compressed ones as much as these addresses need.
+    /// Reads names and lines, which takes long; of compressed ones only what these addresses need.
     fn names(&'static self, asked: &[u64]) -> Names {
         let parse = |file: &'static MappedFile| Image::parse(file.bytes()).ok();
         let Some(image) = parse(&self.module) else {
@@ -189,8 +189,8 @@ impl Files {
     }
 }
 
-/// Another number for other files, for files that have changed, and for another build of this
-/// program, which may find other names in them.
+/// A number that differs for other files, for changed files, and for another build of this program,
+/// which may find other names in them.
 fn stamp(files: &[Option<&Path>]) -> u64 {
     let program = std::env::current_exe().ok();
     let mut hasher = rustc_hash::FxHasher::default();
@@ -202,8 +202,8 @@ fn stamp(files: &[Option<&Path>]) -> u64 {
     hasher.finish()
 }
 
-/// The vdso of this process: the kernel gives the same one to all, so it has the symbols of a
-/// recorded one with the same build id.
+/// The vdso of this process: the kernel gives the same one to all processes, so it has the symbols
+/// of a recorded one with the same build id.
 fn own_vdso(file: &File) -> Result<ObjectSymbols, Unavailable> {
     let (start, bytes) = read_own_vdso().ok_or(Unavailable::NoFile)?;
     let image = Image::parse_memory(&bytes, start).map_err(|_| Unavailable::NoFile)?;
@@ -224,13 +224,13 @@ fn read_own_vdso() -> Option<(u64, Vec<u8>)> {
     Some((start, bytes))
 }
 
-/// What one module's files know.
+/// The symbols of one module's files.
 struct ObjectSymbols {
     base_vaddr: u64,
     remembered: Mutex<Remembered>,
-    /// Read when something is asked that is not remembered.
+    /// Read for the first address without a remembered answer.
     names: OnceLock<Names>,
-    /// Read when something without a name is asked.
+    /// Read for the first address without a name.
     starts: OnceLock<Option<FunctionStarts<'static>>>,
     files: Option<&'static Files>,
 }
@@ -239,7 +239,7 @@ struct ObjectSymbols {
 struct Names {
     symbols: Symbols,
     lines: Option<Lines<'static>>,
-    /// What stripped programs of Go keep.
+    /// The names that stripped Go programs keep.
     go: Option<GoNames<'static>>,
 }
 
@@ -327,7 +327,7 @@ impl Names {
         for call in &mut calls {
             call.offset = None;
         }
-        // The symbol knows more than the debugging information: which clone it is (`.cold`,
+        // The symbol is more precise than the debugging information: it names the clone (`.cold`,
         // `.constprop.0`).
         if let Some(symbol) = symbol {
             outermost.function = demangle(&symbol.name).into_owned();
@@ -336,7 +336,7 @@ impl Names {
         if outermost.function.is_empty() {
             return None;
         }
-        // An inlined call without a name says nothing that its caller does not.
+        // An inlined call without a name adds nothing to its caller.
         calls.retain(|call| !call.function.is_empty());
         calls.push(outermost);
         Some(calls)

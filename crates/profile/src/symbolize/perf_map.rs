@@ -1,9 +1,9 @@
 //! Names of code that a program made while it ran, from its `/tmp/perf-PID.map`.
 //!
-//! A line is `START SIZE NAME`, both numbers hexadecimal; the name goes to the end of the line and
-//! may hold spaces (Linux, `tools/perf/Documentation/jit-interface.txt`). Programs append to the
-//! file while they compile, so a later line replaces what it overlaps, and the last line may be cut
-//! off.
+//! A line is `START SIZE NAME`, both numbers hexadecimal; the name extends to the end of the line
+//! and may contain spaces (Linux, `tools/perf/Documentation/jit-interface.txt`). Programs append to
+//! the file while they compile, so a later line replaces what it overlaps, and the last line may be
+//! cut off.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ pub struct PerfMap {
     skipped: usize,
 }
 
-/// Where a name lies in the text.
+/// The position of a name in the text.
 #[derive(Clone, Copy, Debug)]
 struct Name {
     start: usize,
@@ -25,8 +25,8 @@ struct Name {
 }
 
 impl PerfMap {
-    /// Reads a perf map. Lines that are none are skipped and counted; bytes that are no UTF-8
-    /// become U+FFFD.
+    /// Reads a perf map. Malformed lines are skipped and counted; bytes that are not UTF-8 become
+    /// U+FFFD.
     pub fn parse(data: &[u8]) -> PerfMap {
         let text = String::from_utf8_lossy(data).into_owned();
         let mut functions = RangeMap::default();
@@ -59,13 +59,13 @@ impl PerfMap {
         Some((&self.text[name.start..name.end], address - start))
     }
 
-    /// How many lines were not understood.
+    /// The number of lines that were not understood.
     pub fn skipped_lines(&self) -> usize {
         self.skipped
     }
 }
 
-/// Start, size and where in the line the name is.
+/// Start, size and the range of the name in the line.
 fn parse_line(line: &str) -> Option<(u64, u64, Range<usize>)> {
     let content = line.trim();
     let (start, rest) = content.split_once(char::is_whitespace)?;
@@ -78,7 +78,7 @@ fn parse_line(line: &str) -> Option<(u64, u64, Range<usize>)> {
     Some((parse_hex(start)?, parse_hex(size)?, name_end - name.len()..name_end))
 }
 
-/// A hexadecimal number; some programs write `0x` before it, which perf does not.
+/// A hexadecimal number; some programs write the prefix `0x`, which perf does not.
 fn parse_hex(digits: &str) -> Option<u64> {
     let digits = digits.strip_prefix("0x").unwrap_or(digits);
     // from_str_radix would take a sign.

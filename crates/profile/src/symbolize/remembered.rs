@@ -1,12 +1,13 @@
-//! Names that were looked up before, kept in a file for each module.
+//! Names that were looked up before, stored in a file per module.
 //!
-//! To look up the first name of a module with debugging information takes longer than everything
-//! else about a look at a process, and the next look asks for much the same addresses.
+//! Looking up the first name of a module with debugging information takes longer than everything
+//! else in a snapshot of a process, and the next snapshot needs much the same addresses.
 //!
-//! A file begins with [`MAGIC`] and a stamp of what the names were made from; then come, one behind
-//! the other and in little-endian, the answers: address (8), number of calls (2), and of each call
-//! flags (1), offset (8), line (4), and the lengths (4 each) of function and file before their
-//! bytes. The last four bytes are the CRC-32 of all before. What does not fit is forgotten.
+//! A file begins with [`MAGIC`] and a stamp of the files that the names were made from; then come
+//! the answers, concatenated and in little-endian: address (8), number of calls (2), and for each
+//! call flags (1), offset (8), line (4), and the lengths (4 each) of function and file before their
+//! bytes. The last four bytes are the CRC-32 of everything before. Files that do not match are
+//! ignored.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,9 @@ use super::source::Call;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"btnames1");
 
-/// More answers of one module than this are not kept: a file should be read in no time.
+/// The most answers stored per module: reading the file should take no time.
 const MOST_ANSWERS: usize = 1 << 14;
-/// Neither are files that are longer than this.
+/// Longer files are not stored.
 const MOST_BYTES: usize = 4 << 20;
 
 const INLINED: u8 = 1;
@@ -28,19 +29,19 @@ const HAS_OFFSET: u8 = 2;
 const HAS_LINE: u8 = 4;
 const HAS_FILE: u8 = 8;
 
-/// What is remembered of a module.
+/// The remembered names of a module.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    /// Where it is kept; `None` where it is not.
+    /// The path of its file; `None` if it is not stored.
     path: Option<PathBuf>,
     stamp: u64,
-    /// By address; no calls where nothing was known.
+    /// By address; without calls if nothing was known.
     answers: BTreeMap<u64, Vec<Call>>,
     has_new: bool,
 }
 
 impl Remembered {
-    /// What the file at `path` remembers, if it was made from what has this stamp.
+    /// Reads the file at `path`, if it was made from files with this stamp.
     pub(super) fn read(path: Option<PathBuf>, stamp: u64) -> Remembered {
         let content = path.as_ref().and_then(|path| std::fs::read(path).ok());
         Remembered {
@@ -64,8 +65,7 @@ impl Remembered {
         }
     }
 
-    /// Writes down what is new. Where that can't be done the next look takes as long as this one
-    /// did.
+    /// Stores new answers. If that fails, the next look takes as long as this one did.
     pub(super) fn keep(&mut self) {
         if let Some(path) = self.path.as_deref().filter(|_| self.has_new) {
             write(path, self.stamp, &self.answers);
@@ -186,7 +186,7 @@ mod tests {
             damaged[at] ^= 0x40;
             assert_eq!(parse(&damaged, 12), None, "byte {at}");
             assert_eq!(parse(&whole[..at], 12), None, "{at} bytes");
-            // One with the right checksum is believed as far as it makes sense.
+            // An entry with the right checksum is trusted as far as it makes sense.
             let end = damaged.len() - 4;
             let crc = crc32fast::hash(&damaged[..end]).to_le_bytes();
             damaged[end..].copy_from_slice(&crc);

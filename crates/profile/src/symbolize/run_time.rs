@@ -15,16 +15,15 @@ use super::source::Call;
 use super::{Location, Origin};
 use crate::demangle::demangle;
 
-/// Perf maps are texts of some MB, jitdumps have the code too. Beyond this they are not read any
-/// further, so that a file that somebody left in a folder where everybody may write can't take all
-/// memory.
+/// Perf maps are texts of some MB; jitdumps also contain the code. Larger files are not read any
+/// further, so that a file left in a world-writable folder cannot take all memory.
 const LONGEST: u64 = 1 << 30;
 
-/// What is known of all processes.
+/// The run-time code of all processes.
 #[derive(Default)]
 pub(super) struct RunTimeCode {
     perf_maps: FxHashMap<u32, Option<PerfMap>>,
-    /// By path; `None` for those that can't be used.
+    /// By path; `None` for those that cannot be used.
     read: FxHashMap<String, Option<Rc<JitDump>>>,
     /// All dumps, by number.
     dumps: Vec<Dump>,
@@ -40,9 +39,9 @@ struct Dump {
 struct Process {
     /// Numbers of its dumps.
     dumps: Vec<u32>,
-    /// When it is, once somebody has said so.
+    /// The current time, once it has been set.
     time: Option<u64>,
-    /// Whether it was looked for a dump that no mapping is known of.
+    /// Whether a dump without a known mapping was searched for.
     searched: bool,
 }
 
@@ -62,9 +61,9 @@ impl RunTimeCode {
         }
     }
 
-    /// Takes the dump of a process from the folder of perf maps, if none is known from its
-    /// mappings. Its number may have been another process's before, so that the dump has to say
-    /// that it is its.
+    /// Finds the dump of a process in the folder of perf maps, if none is known from its mappings.
+    /// The process number may have been another process's before, so the dump must name this
+    /// process.
     pub(super) fn find_dump(&mut self, folder: &Path, pid: u32, notes: &mut Notes) {
         let process = self.processes.entry(pid).or_default();
         if process.searched || !process.dumps.is_empty() {
@@ -98,12 +97,12 @@ impl RunTimeCode {
         self.processes.remove(&pid);
     }
 
-    /// Goes on to a time, and returns whether anything is different from then on.
+    /// Advances to a time, and returns whether anything changes.
     pub(super) fn advance(&mut self, pid: u32, time: u64) -> bool {
         let process = self.processes.entry(pid).or_default();
         process.time = Some(time);
         let dumps = &mut self.dumps;
-        // Each has to go on, whatever the others say.
+        // Advance each, whatever the others return.
         process.dumps.iter().fold(false, |changed, &number| {
             dumps[number as usize].code.advance(time) | changed
         })
@@ -118,7 +117,7 @@ impl RunTimeCode {
         })
     }
 
-    /// What is known of a place that was [found](Self::find).
+    /// The location of a place that was [found](Self::find).
     pub(super) fn location(&self, dump: u32, change: u32, offset: u64) -> Location {
         let function = self
             .dumps
@@ -151,8 +150,8 @@ impl RunTimeCode {
     }
 }
 
-/// The content of a file with names, if it can be believed. Everybody may write to the folders that
-/// they are in, and one of another user could give a process false names.
+/// The contents of a file with names, if it can be trusted. These folders are world-writable, and
+/// another user's file could give a process false names.
 fn read_trusted(path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
     let metadata = fs::metadata(path).ok()?;
     let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());

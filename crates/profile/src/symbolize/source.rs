@@ -1,4 +1,4 @@
-//! Where the names in files come from, and what they are.
+//! The names in files, and their sources.
 
 use std::path::PathBuf;
 
@@ -6,14 +6,14 @@ use backtrail_elf::Symbols;
 
 use crate::modules::File;
 
-/// A call that was going on at an address.
+/// A call that was active at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// The function's name, demangled; never empty.
     pub function: String,
-    /// Bytes from the function's start, where it is known and the function is not inlined.
+    /// Bytes from the function's start, if it is known and the function is not inlined.
     pub offset: Option<u64>,
-    /// Source file, where there is debugging information.
+    /// Source file, if there is debugging information.
     pub file: Option<String>,
     /// Line in the source file, from 1.
     pub line: Option<u32>,
@@ -21,52 +21,51 @@ pub struct Call {
     pub inlined: bool,
 }
 
-/// What the files of one module know.
+/// The symbols of one module's files.
 pub(crate) trait ModuleSymbols: Sync {
-    /// The lowest address that its segments ask for, rounded down to a page: what lies at the
-    /// module's base.
+    /// The lowest address of its segments, rounded down to a page, which is loaded at the module's
+    /// base.
     fn base_vaddr(&self) -> u64;
 
-    /// The calls at a stated virtual memory address, the innermost first; `None` where nothing is
-    /// known.
+    /// The calls at a stated virtual memory address, innermost first; `None` if nothing is known.
     fn lookup(&self, svma: u64) -> Option<Vec<Call>>;
 
-    /// Where the function begins that has a stated virtual memory address without a name.
+    /// The start of the function that contains a stated virtual memory address without a name.
     fn start(&self, _svma: u64) -> Option<u64> {
         None
     }
 
-    /// These addresses will be looked up: what they need may be read now.
+    /// Announces addresses that will be looked up, so that their data can be read now.
     fn expect(&self, _svmas: &[u64]) {}
 
-    /// Writes down for later what was looked up.
+    /// Stores the looked-up names for later.
     fn keep(&self) {}
 }
 
-/// Where modules' symbols come from.
+/// A source of modules' symbols.
 pub(crate) trait SymbolSource {
     /// The symbols of the file, if it is the one that was recorded.
     fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable>;
 
-    /// Files told with this path are at another place.
+    /// Files recorded with this path are at another place.
     fn found_at(&mut self, _path: &str, _place: PathBuf) {}
 
     /// There is no file for this path, but a module in memory with this lowest address and these
     /// symbols.
     fn found_in_memory(&mut self, _path: &str, _base_vaddr: u64, _symbols: Symbols) {}
 
-    /// Answers are kept in this folder, and taken from there.
+    /// Answers are stored in this folder, and taken from there.
     fn remember_in(&mut self, _folder: PathBuf) {}
 }
 
-/// Why a module's symbols can't be used.
+/// Why a module's symbols cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Unavailable {
     /// There is no file at the path, or it may not be read.
     Missing,
     /// The file at the path has another build id than the recorded one.
     OtherBuild,
-    /// The file at the path is no ELF file, or a broken one.
+    /// The file at the path is not an ELF file, or is damaged.
     Malformed,
     /// There never was a file.
     NoFile,

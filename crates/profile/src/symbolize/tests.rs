@@ -128,7 +128,7 @@ fn what_has_no_name_is_an_offset() {
     setting.symbolizer.map(&module(1, 0x70_0000, "/good", true));
     setting.symbolizer.map(&module(1, 0x80_0000, "/lib/gone.so", true));
     setting.symbolizer.map(&module(1, 0x90_0000, "[heap]", true));
-    // With the file at hand the offset is what addr2line takes.
+    // If the file is available, the offset is the one that addr2line takes.
     assert_eq!(setting.name(1, FrameKind::Pc, 0x70_2345), pair("good", "good+0x3345"));
     assert_eq!(
         setting.name(1, FrameKind::Pc, 0x80_0042),

@@ -1,4 +1,4 @@
-//! The stream that is about all CPUs: stacks, modules, names.
+//! The stream that is common to all CPUs: stacks, modules, names.
 
 use backtrail_cbf::{Encoder, End, WordSize};
 use backtrail_trace::{EventWriter, PacketFile};
@@ -12,11 +12,11 @@ use crate::places::Places;
 use crate::tree::StackTree;
 use crate::{Frame, FrameKind, Module};
 
-/// Bytes of the stream after which stacks, modules and names are told again, so that a reader who
-/// begins in the middle has to skip no more than that.
+/// Bytes of the stream after which stacks, modules and names are written again, so that a reader
+/// who starts in the middle has to skip no more than that.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
-/// Numbers of frames after which a checkpoint is due although few bytes defined them: the rest is
-/// for the longest stack.
+/// Frame numbers after which a checkpoint is due even if few bytes defined them: the rest is
+/// reserved for the longest stack.
 const MOST_NODES: u32 = (1 << STACK_BITS) - (1 << 16);
 
 #[derive(Debug)]
@@ -26,34 +26,33 @@ pub(super) struct Common {
     definitions: Definitions,
     places: Places,
     last: LastStack,
-    /// Mappings that were told, by process.
+    /// Mappings already written, by process.
     pub(super) modules: FxHashMap<u32, FxHashSet<u32>>,
-    /// Threads whose names were told.
+    /// Threads whose names are already written.
     pub(super) names: FxHashSet<u32>,
-    /// Bytes of the stream's file where it began anew.
+    /// The size of the stream's file at the last checkpoint.
     checkpoint: u64,
 }
 
-/// The callers of the last sample, to which the next one's are mostly the same from the outermost
-/// on.
+/// The callers of the last sample; the next sample mostly has the same ones, from the outermost on.
 #[derive(Debug, Default)]
 struct LastStack {
     pid: u32,
     root: u32,
-    /// The outermost first, each with its number.
+    /// Outermost first, each with its number.
     frames: Vec<(Frame, u32)>,
 }
 
-/// Definitions for the packet at hand.
+/// Definitions for the current packet.
 #[derive(Debug)]
 struct Definitions {
     /// Number of the first new frame.
     first: u32,
-    /// What each definition's frames stand on.
+    /// The parent of each definition's frames.
     parents: Vec<u32>,
-    /// Compact backtraces, back to back.
+    /// Compact backtraces, concatenated.
     bytes: Vec<u8>,
-    /// New frames of the definition at hand, as they are kept.
+    /// New frames of the current definition, in stored form.
     frames: Vec<Frame>,
     compress: Compress,
     deflated: Vec<u8>,
@@ -130,8 +129,7 @@ impl Common {
         self.flush_full(time)
     }
 
-    /// The number of a stack, given from the innermost frame outwards, which is defined where it is
-    /// new.
+    /// The number of a stack, given from the innermost frame outwards; a new stack is defined.
     pub(super) fn define(&mut self, time: u64, pid: u32, root: u32, frames: &[Frame]) -> Result<u32, WriteError> {
         let shared = self.last.keep_shared(pid, root, frames);
         let in_place = self.places.of(pid);
@@ -201,8 +199,8 @@ impl Common {
         self.tree.next_node() >= MOST_NODES || self.file.bytes_written() - self.checkpoint >= CHECKPOINT_BYTES
     }
 
-    /// Forgets what was told, so that all of it is told again from here on. The packet must have
-    /// been written.
+    /// Forgets what was written, so that all of it is written again from here on. The packet must
+    /// have been written.
     pub(super) fn begin_anew(&mut self) {
         self.checkpoint = self.file.bytes_written();
         self.tree.clear();
@@ -215,7 +213,7 @@ impl Common {
 }
 
 impl LastStack {
-    /// Keeps the outer frames that the stack shares with the last one, and tells how many they are.
+    /// Keeps the outer frames that the stack shares with the last one, and returns their number.
     fn keep_shared(&mut self, pid: u32, root: u32, frames: &[Frame]) -> usize {
         if (self.pid, self.root) != (pid, root) {
             self.frames.clear();
@@ -235,7 +233,7 @@ impl LastStack {
         self.frames.last().map_or(self.root, |&(_, node)| node)
     }
 
-    /// The process's addresses mean something else from now on.
+    /// The process's addresses have a new meaning from now on.
     fn forget_process(&mut self, pid: u32) {
         if self.pid == pid {
             self.frames.clear();
@@ -260,7 +258,7 @@ impl Definitions {
         debug_assert!(self.bytes.len() <= MAX_CBF_BYTES, "packets are far smaller");
         self.compress.reset();
         self.deflated.clear();
-        // What cannot be compressed is stored, in blocks with headers of 5 bytes.
+        // Incompressible data is stored, in blocks with headers of 5 bytes.
         self.deflated.reserve(self.bytes.len() + self.bytes.len() / 1024 + 64);
         let done = self
             .compress
@@ -272,7 +270,7 @@ impl Definitions {
         }
     }
 
-    /// Adds the frames at hand, which are there from the outermost inwards, on a known stack.
+    /// Adds the current frames, ordered from the outermost inwards, on a known stack.
     fn add(&mut self, parent: u32) -> Result<(), WriteError> {
         let begin = self.bytes.len();
         self.bytes

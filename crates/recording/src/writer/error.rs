@@ -5,7 +5,7 @@ use std::io;
 
 use backtrail_trace::{CreateError, CreateErrorKind, EncodeError};
 
-/// What could not be written. The trace is readable up to there.
+/// A failed write. The trace is readable up to there.
 #[derive(Debug)]
 pub struct WriteError(Cause);
 
@@ -46,7 +46,7 @@ impl From<EncodeError> for WriteError {
     }
 }
 
-/// Whether the trace could not be created because there is something already.
+/// Whether the trace could not be created because its path is occupied.
 pub fn is_occupied(error: &CreateError) -> bool {
     match &error.kind {
         CreateErrorKind::NotEmpty => true,

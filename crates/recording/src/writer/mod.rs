@@ -1,4 +1,4 @@
-//! The recorder's side: items into a trace.
+//! The recorder's side: writes items to a trace.
 
 mod common;
 mod error;
@@ -17,31 +17,31 @@ use common::Common;
 pub use error::{WriteError, is_occupied};
 use event::{PACKET_BYTES, put_context, until_zero};
 
-/// The most bytes of a packet: a definition of the longest stack has some 150 KiB.
+/// The most bytes of a packet: a definition of the longest stack takes some 150 KiB.
 const MAX_PACKET_BYTES: usize = 1 << 20;
 
-/// Writes a recording. Everything is kept in memory until a packet is full or [`Writer::flush`] is
-/// called. Items are to come in the order of time.
+/// Writes a recording. Everything stays in memory until a packet is full or [`Writer::flush`] is
+/// called. Items must come in time order.
 #[derive(Debug)]
 pub struct Writer {
     directory: PathBuf,
-    /// Whether the directory is ours, to be removed by [`Writer::discard`].
+    /// Whether we created the directory, so that [`Writer::discard`] removes it.
     made_directory: bool,
     cpus: Vec<PacketFile>,
     common: Common,
-    /// Time of the last event; a checkpoint moves it on, so that nothing after it can be taken for
+    /// Time of the last event; a checkpoint advances it, so that nothing after it can be taken for
     /// older.
     last: u64,
 }
 
 impl Writer {
-    /// Makes the trace's directory (an empty one is taken as it is) and writes its metadata.
+    /// Creates the trace's directory (an existing empty one is used) and writes its metadata.
     pub fn create(directory: &Path, options: &WriterOptions<'_>) -> Result<Writer, CreateError> {
         let made_directory = !directory.exists();
         let description = events::description(&options.environment, options.command, options.frequency);
         let trace = TraceWriter::create(directory, description, options.dialect)?;
-        // Unlike a tracer's, our packets are not parts of mapped memory. With pages of padding, a
-        // fifth of a small one was padding.
+        // Unlike a tracer's, our packets are not parts of mapped memory. Padding to pages would be
+        // a fifth of a small trace.
         let unpadded = |options| StreamOptions {
             align_packet_bytes: 1,
             max_packet_bytes: MAX_PACKET_BYTES,
@@ -55,15 +55,15 @@ impl Writer {
             directory: directory.to_owned(),
             made_directory,
             cpus: options.cpus.iter().map(cpu_stream).collect::<Result<_, _>>()?,
-            // Of events of the same time, readers take those of the first file first.
+            // Among events of the same time, readers take those of the first file first.
             common: Common::new(trace.stream("all_cpus", unpadded(StreamOptions::for_cpu(stream::ALL, 0)))?),
             last: 0,
         })
     }
 
-    /// Removes the trace again, as long as nothing was recorded.
+    /// Removes the trace again, if nothing was recorded.
     pub fn discard(self) {
-        // What cannot be removed stays; the reason why nothing was recorded matters more.
+        // Anything that cannot be removed stays; the reason why nothing was recorded matters more.
         let _ = fs::remove_file(self.directory.join("metadata"));
         if self.made_directory {
             let _ = fs::remove_dir(&self.directory);
@@ -77,33 +77,33 @@ impl Writer {
         metadata + streams + self.common.bytes_written()
     }
 
-    /// Whether a mapping of a process has yet to be told; it counts as told from now on.
+    /// Whether a mapping of a process must still be written; marks it as written.
     pub fn announce_module(&mut self, pid: u32, mapping: u32) -> bool {
         self.common.modules.entry(pid).or_default().insert(mapping)
     }
 
-    /// Whether the name of a thread has yet to be told; it counts as told from now on.
+    /// Whether the name of a thread must still be written; marks it as written.
     pub fn announce_name(&mut self, tid: u32) -> bool {
         self.common.names.insert(tid)
     }
 
-    /// A thread has a new name, which is to be told again.
+    /// A thread has a new name, which must be written again.
     pub fn forget_name(&mut self, tid: u32) {
         self.common.names.remove(&tid);
     }
 
-    /// A process is gone, or has other modules than before; they are to be told again.
+    /// A process is gone, or its modules have changed; they must be written again.
     pub fn forget_process(&mut self, pid: u32) {
         self.common.forget_process(pid);
     }
 
-    /// Tells of a module.
+    /// Writes a module.
     pub fn module(&mut self, tid: u32, module: &Module) -> Result<(), WriteError> {
         let time = self.time(module.time);
         self.common.module(time, tid, module)
     }
 
-    /// Tells a thread's name.
+    /// Writes a thread's name.
     pub fn thread_name(&mut self, time: u64, pid: u32, tid: u32, name: &str) -> Result<(), WriteError> {
         let time = self.time(time);
         self.common.event(class::THREAD_NAME, time, pid, tid, |event| {
@@ -111,27 +111,27 @@ impl Writer {
         })
     }
 
-    /// Tells that a process runs another program.
+    /// Writes that a process runs another program.
     pub fn exec(&mut self, time: u64, pid: u32) -> Result<(), WriteError> {
         self.forget_process(pid);
         let time = self.time(time);
         self.common.event(class::START, time, pid, pid, |_| ())
     }
 
-    /// Tells of a new thread or process.
+    /// Writes a new thread or process.
     pub fn fork(&mut self, time: u64, pid: u32, tid: u32, parent: u32) -> Result<(), WriteError> {
         let time = self.time(time);
         self.common
             .event(class::FORK, time, pid, tid, |event| event.i32(parent as i32))
     }
 
-    /// Tells of a thread's end.
+    /// Writes the end of a thread.
     pub fn exit(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
         let time = self.time(time);
         self.common.event(class::EXIT, time, pid, tid, |_| ())
     }
 
-    /// Tells of samples of a CPU that were lost.
+    /// Writes how many samples of a CPU were lost.
     pub fn lost(&mut self, stream: usize, time: u64, count: u64) -> Result<(), WriteError> {
         let time = self.time(time);
         let writer = self.cpus[stream].writer();
@@ -143,7 +143,7 @@ impl Writer {
         Ok(event.finish()?)
     }
 
-    /// Writes a sample. Its `stop` must be known.
+    /// Writes a sample, whose `stop` must be known.
     pub fn sample(&mut self, stream: usize, sample: &Sample<'_>) -> Result<(), WriteError> {
         let time = self.time(sample.time);
         let (leaf, callers) = match sample.frames.split_first() {
@@ -169,7 +169,7 @@ impl Writer {
         if self.common.is_due_for_checkpoint() {
             self.flush()?;
             self.common.begin_anew();
-            // Numbers mean something else from here on, also in a stream whose next sample has the
+            // Numbers have a new meaning from here on, also in a stream whose next sample has the
             // same time as this one.
             self.last += 1;
         } else if self.cpus[stream].writer().content_bytes() >= PACKET_BYTES {

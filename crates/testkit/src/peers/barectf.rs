@@ -1,4 +1,4 @@
-//! barectf: a tracer in plain C that it makes of a description, and the program that writes events
+//! barectf: a tracer in plain C, generated from a description, and the program that writes events
 //! with it.
 
 use super::{locked_directory, run};
@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// barectf and what it needs, from PyPI. It wants a `jsonschema` before 4.
+/// barectf and its dependencies, from PyPI. It requires a `jsonschema` before 4.
 const PACKAGES: [&str; 9] = [
     "barectf==3.1.2",
     "pyyaml",
@@ -20,7 +20,7 @@ const PACKAGES: [&str; 9] = [
     "six",
 ];
 
-/// A tracer that barectf has made, compiled into `barectf_events.c`.
+/// A tracer that barectf has generated, compiled into `barectf_events.c`.
 #[derive(Debug)]
 pub struct Barectf {
     description: PathBuf,
@@ -30,7 +30,8 @@ pub struct Barectf {
 }
 
 impl Barectf {
-    /// The tracer of `programs/NAME.yaml`; `None` where barectf cannot be had, which is told.
+    /// The tracer of `programs/NAME.yaml`; `None`, with a `SKIPPED:` line, if barectf is not
+    /// available.
     pub fn tracer(name: &str) -> Option<Barectf> {
         let made = Barectf::try_tracer(name);
         if let Err(why) = &made {
@@ -45,7 +46,7 @@ impl Barectf {
         let python = directory.join("python");
         if !python.exists() {
             let partial = directory.join("python.partial");
-            // From a run that was broken off.
+            // From an interrupted run.
             let _ = fs::remove_dir_all(&partial);
             let mut install = Command::new("python3");
             install.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
@@ -84,7 +85,7 @@ impl Barectf {
         command
     }
 
-    /// Writes a trace of so many streams with so many events each.
+    /// Writes a trace of this many streams with this many events each.
     ///
     /// # Panics
     /// If it fails.
@@ -99,7 +100,7 @@ impl Barectf {
         }
     }
 
-    /// The description with all that it includes and leaves to barectf, as YAML.
+    /// The effective configuration with all includes and defaults, as YAML.
     ///
     /// # Panics
     /// If it fails.

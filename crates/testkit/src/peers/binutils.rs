@@ -50,7 +50,7 @@ impl Release {
     }
 }
 
-/// What the assembler and the linker work for.
+/// The target of the assembler and the linker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     /// x86-64.
@@ -62,7 +62,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// What the names of its tools begin with.
+    /// The prefix of the names of its tools.
     pub fn triplet(self) -> &'static str {
         match self {
             Machine::X86_64 => "x86_64-linux-gnu",
@@ -79,7 +79,8 @@ pub struct Binutils {
 }
 
 impl Binutils {
-    /// The release, installed when it is first asked for; a `SKIPPED:` line where that can't be.
+    /// The release, installed on first use; `None`, with a `SKIPPED:` line, if that is not
+    /// possible.
     pub fn get(release: Release) -> Option<Binutils> {
         let found = Self::find(release);
         if let Err(why) = &found {
@@ -106,7 +107,7 @@ impl Binutils {
         }
     }
 
-    /// Which one it is.
+    /// The release of these tools.
     pub fn release(&self) -> Release {
         self.release
     }

@@ -1,5 +1,5 @@
-//! Programs in C from Debian's sources: the objects of each, in the order in which they are linked,
-//! and what GNU ld makes of them.
+//! Programs in C from Debian's sources: the objects of each, in link order, and the output of GNU
+//! ld for them.
 
 use super::binutils::{Binutils, Machine, Release};
 use super::{debian, gcc, locked_directory, run, source};
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who compiles, and what it tells types in.
+/// The compiler, and the format in which it describes types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compiler {
     /// gcc with `-g -gctf`.
@@ -53,7 +53,7 @@ impl Compiler {
         })
     }
 
-    /// How far files are optimized that take minutes.
+    /// The optimization of files that take minutes.
     fn large(self) -> &'static str {
         match self {
             Compiler::Gcc | Compiler::Gcc16 | Compiler::Clang => "-O1",
@@ -62,14 +62,14 @@ impl Compiler {
     }
 }
 
-/// A program that was compiled.
+/// A compiled program.
 #[derive(Clone, Debug)]
 pub struct CProgram {
     /// Its name.
     pub name: &'static str,
     /// Its objects.
     pub objects: Vec<PathBuf>,
-    /// As it was linked of them by GNU ld 2.40.
+    /// The program as linked by GNU ld 2.40.
     pub linked: PathBuf,
 }
 
@@ -128,7 +128,7 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
 const BINUTILS: &str = "binutils-source";
 
 impl CProgram {
-    /// The names of those whose types are compared.
+    /// The names of the programs whose types are compared.
     pub const NAMES: [&str; 5] = [
         PROGRAMS[0].0,
         PROGRAMS[1].0,
@@ -137,8 +137,8 @@ impl CProgram {
         PROGRAMS[5].0,
     ];
 
-    /// A program by its name, compiled unless an earlier call has; git takes minutes. `None` where
-    /// it can't be had, which is told.
+    /// A program by its name, compiled unless an earlier call has done so; git takes minutes.
+    /// `None`, with a `SKIPPED:` line, if it is not available.
     pub fn get(name: &str, compiler: Compiler) -> Option<CProgram> {
         let binutils = Binutils::get(Release::V2_40)?;
         let made = CProgram::make(name, compiler, &binutils);
@@ -198,7 +198,8 @@ impl CProgram {
     }
 }
 
-/// The objects that the linker has named, as `archive(member)`, `(archive)member` or by themselves.
+/// The objects that the linker has listed, as `archive(member)`, `(archive)member` or by
+/// themselves.
 fn collect(told: &str, build: &Path, objects: &Path) -> Result<(), String> {
     let mut seen = Vec::new();
     for line in told
@@ -234,7 +235,7 @@ fn collect(told: &str, build: &Path, objects: &Path) -> Result<(), String> {
     }
 }
 
-/// A file that is named as seen from the folder in which the linker ran.
+/// The path of a file that is relative to the folder in which the linker ran.
 fn find(build: &Path, name: &str) -> Result<PathBuf, String> {
     let folders = [build.to_owned(), build.join("src"), build.join("ld")];
     let found = folders

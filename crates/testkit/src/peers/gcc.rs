@@ -1,4 +1,4 @@
-//! The compiler proper of gcc 16, which the system's gcc can be told to run instead of its own.
+//! The compiler proper of gcc 16, which the system's gcc can run instead of its own.
 
 use std::path::PathBuf;
 use std::process::Command;

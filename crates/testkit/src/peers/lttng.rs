@@ -1,4 +1,4 @@
-//! LTTng-UST in two releases: a session daemon of its own that records the events of a program.
+//! LTTng-UST in two releases: runs its own session daemon, which records the events of a program.
 
 use super::debian::Unpacked;
 use super::run;
@@ -10,7 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Who runs it where the tests are root's: root's daemon would be that of the whole system.
+/// The user that runs the daemon if the tests run as root: root's daemon would be that of the whole
+/// system.
 const NOBODY: &str = "65534";
 
 /// A running session daemon, which ends with the value.
@@ -23,8 +24,8 @@ pub struct Lttng {
 }
 
 impl Lttng {
-    /// Starts a daemon of LTTng 2.13, which Debian bookworm has and which writes CTF 1.8; `None`
-    /// where it cannot be had, which is told.
+    /// Starts a daemon of LTTng 2.13, which Debian bookworm has and which writes CTF 1.8; `None`,
+    /// with a `SKIPPED:` line, if it is not available.
     pub fn start() -> Option<Lttng> {
         let started = Lttng::installed().and_then(|()| Lttng::try_start(None));
         if let Err(why) = &started {
@@ -33,8 +34,8 @@ impl Lttng {
         started.ok()
     }
 
-    /// The same of LTTng 2.16, which writes CTF 2: of a later Debian, unpacked beside the system
-    /// and run by its own loader.
+    /// The same with LTTng 2.16, which writes CTF 2: from a later Debian, unpacked beside the
+    /// system and run by its own loader.
     pub fn start_2_16() -> Option<Lttng> {
         let packages = ["lttng-tools", "liblttng-ust-dev"];
         let unpacked = Unpacked::get("lttng-2.16", "sid", &packages);
@@ -136,7 +137,7 @@ impl Lttng {
         }
     }
 
-    /// Runs the program with the tracepoints `kit:*`; what it prints.
+    /// Runs the program with the tracepoints `kit:*`, and returns its output.
     ///
     /// # Panics
     /// If it fails.
@@ -151,7 +152,7 @@ impl Lttng {
     }
 
     /// Records a session: `channel` are further arguments of `lttng enable-channel`, `contexts`
-    /// those to add, `record` makes the events. The directory of what was recorded.
+    /// those to add, `record` makes the events. Returns the directory of the recording.
     ///
     /// # Panics
     /// If `lttng` fails.
@@ -167,8 +168,8 @@ impl Lttng {
         output
     }
 
-    /// Lets the program write so many events and gets them out of the buffers as they are then, as
-    /// after a crash. The directory of what was extracted.
+    /// Lets the program write this many events and extracts them from the buffers in their current
+    /// state, as after a crash. Returns the directory of the extracted trace.
     ///
     /// # Panics
     /// If LTTng fails.

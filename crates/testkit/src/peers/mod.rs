@@ -1,7 +1,7 @@
-//! Other implementations of the formats, installed when a test first asks for them.
+//! Other implementations of the formats, installed when a test first needs them.
 //!
-//! Installing needs root and a network. Where that, or the peer, is missing, a `SKIPPED:` line says
-//! so and the function gives `None`.
+//! Installing needs root and a network. Without these, or without the peer, a `SKIPPED:` line says
+//! so and the function returns `None`.
 
 mod babeltrace;
 mod barectf;
@@ -35,7 +35,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A command that has yet to get the arguments of its own.
+    /// A command to which its own arguments must still be added.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
@@ -43,7 +43,7 @@ impl Peer {
     }
 }
 
-/// GNU libunwind with its headers, installed on the system; whether it is there.
+/// Installs GNU libunwind with its headers on the system; returns whether it is there.
 pub fn libunwind() -> bool {
     let installed = || run(Command::new("pkg-config").args(["--exists", "libunwind"]));
     let found = installed().or_else(|_| {

@@ -1,4 +1,4 @@
-//! What programs are built from that tables are measured on.
+//! Sources of the programs on which tables are measured.
 
 use super::binutils::{Machine, Release};
 use super::{debian, run};
@@ -10,7 +10,7 @@ use std::process::Command;
 /// The source of a release of binutils as Debian has it, unpacked.
 ///
 /// # Errors
-/// Where it can't be got or unpacked.
+/// If it cannot be fetched or unpacked.
 pub fn binutils_source(release: Release) -> Result<PathBuf, String> {
     let name = match release {
         Release::V2_44 => "binutils-source".to_owned(),
@@ -30,10 +30,10 @@ pub fn binutils_source(release: Release) -> Result<PathBuf, String> {
     Ok(unpacked)
 }
 
-/// Where zlib's headers are for programs of another machine, and the folder with the library.
+/// The folders of zlib's headers for programs of another machine, and the folder with the library.
 ///
 /// # Errors
-/// Where it can't be got.
+/// If it cannot be fetched.
 pub fn zlib(machine: Machine) -> Result<([PathBuf; 2], PathBuf), String> {
     let architecture = match machine {
         Machine::X86_64 => "amd64",

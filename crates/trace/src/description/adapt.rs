@@ -1,4 +1,4 @@
-//! A description for another dialect.
+//! Adapts a description to another dialect.
 
 use super::class::{Enumeration, FieldClass, Struct};
 use super::trace::Description;
@@ -6,15 +6,15 @@ use crate::dialect::Dialect;
 use backtrail_wire::Endian;
 
 impl Description {
-    /// The same description, without what has no meaning in the dialect.
+    /// The same description, without parts that have no meaning in the dialect.
     #[must_use]
     pub fn adapted_to(mut self, dialect: Dialect) -> Description {
         match dialect {
             Dialect::V2 => {
                 self.byte_order = None;
-                // Options that no value of the tag chooses: 1.8 may have labels missing.
+                // Options that no value of the tag selects: 1.8 may have labels missing.
                 self.for_each_struct(&mut without_idle_options);
-                // What 1.8 leaves open is a clock that counts from the Unix epoch for every reader.
+                // A clock whose origin 1.8 leaves open counts from the Unix epoch for every reader.
                 for clock in &mut self.clocks {
                     clock.offset_seconds = clock
                         .offset_seconds
@@ -45,7 +45,7 @@ impl Description {
         roots.into_iter().for_each(change);
     }
 
-    /// Byte order of the first number, for dialects that need one for the trace.
+    /// Byte order of the first number, for dialects that need one for the whole trace.
     pub fn first_byte_order(&self) -> Option<Endian> {
         let mut order = None;
         self.clone().for_each_struct(&mut |class| {

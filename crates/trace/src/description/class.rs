@@ -3,7 +3,7 @@
 use crate::constants::PAYLOAD_SIZE;
 use backtrail_wire::Endian;
 
-/// What a field is (CTF 1.8.3, section 4; CTF 2, section 5.3).
+/// The class of a field (CTF 1.8.3, section 4; CTF 2, section 5.3).
 #[derive(Clone, Debug, PartialEq)]
 pub enum FieldClass {
     /// A number.
@@ -24,7 +24,7 @@ pub enum FieldClass {
     Optional(Optional),
     /// Bits, some of which have names (CTF 2's bit maps and bit arrays).
     BitMap(BitMap),
-    /// A number of which only matters whether it is zero (CTF 2).
+    /// A number of which only zero and non-zero are distinguished (CTF 2).
     Boolean(Integer),
 }
 
@@ -37,17 +37,17 @@ pub struct Integer {
     pub align: u32,
     /// Whether it is in two's complement.
     pub signed: bool,
-    /// How people read it.
+    /// The base in which it is printed.
     pub base: Base,
     /// Order of its bytes.
     pub byte_order: Endian,
     /// Whether it is a character; arrays of such 8-bit integers are text.
     pub encoding: Encoding,
-    /// What it means for the trace's structure.
+    /// Its meaning for the trace's structure.
     pub role: Option<Role>,
     /// Index of the clock whose cycles it counts.
     pub clock: Option<usize>,
-    /// How its bits lie in the packet.
+    /// How its bits are stored in the packet.
     pub storage: Storage,
 }
 
@@ -118,24 +118,24 @@ impl Integer {
     }
 }
 
-/// How the bits of an integer lie in the packet.
+/// How the bits of an integer are stored in the packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Storage {
     /// [`Integer::size`] bits, one after the other.
     #[default]
     Bits,
-    /// Likewise, but within one of the units of this many bits that make up the packet: where it
-    /// would cross the end of a unit, it begins with the next one (RFC 4.1.6). Structs around it
-    /// are aligned as the unit.
+    /// Likewise, but within one of the units of this many bits that form the packet: an integer
+    /// that would cross the end of a unit begins with the next one (RFC 4.1.6). Structs around it
+    /// are aligned like the unit.
     Unit(u32),
-    /// Likewise, but the first bit counts as much as the last would (CTF 2, the bit order that does
-    /// not go with the byte order).
+    /// Likewise, but the first bit has the significance of the last one (CTF 2, the bit order that
+    /// does not match the byte order).
     Reversed,
     /// LEB128: as many bytes as the value needs (CTF 2, section 5.3.10).
     Leb128,
 }
 
-/// In which base a number is printed.
+/// The base in which a number is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Base {
     /// 2.
@@ -203,7 +203,7 @@ impl Encoding {
     }
 }
 
-/// What a field means for the structure of the trace: 1.8's reserved names, CTF 2's roles.
+/// The meaning of a field for the structure of the trace: 1.8's reserved names, CTF 2's roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Role {
@@ -211,15 +211,15 @@ pub enum Role {
     Magic,
     /// Packet header: id of the stream class.
     StreamClassId,
-    /// Packet header: which stream of its class.
+    /// Packet header: number of the stream within its class.
     StreamInstanceId,
-    /// Packet context: the clock at the packet's begin. Event header: at the event.
+    /// Packet context: the clock at the packet's start. Event header: at the event.
     Timestamp,
     /// Packet context: the clock at the packet's end.
     TimestampEnd,
-    /// Packet context: bits with the header, without the padding.
+    /// Packet context: bits including the header, without the padding.
     ContentSize,
-    /// Packet context: bits with the padding.
+    /// Packet context: bits including the padding.
     PacketSize,
     /// Packet context: number of the packet in its stream.
     SequenceNumber,
@@ -231,17 +231,17 @@ pub enum Role {
     ContentBytes,
     /// [`Role::PacketSize`] in bytes (RFC 5).
     PacketBytes,
-    /// How many bits of [`Role::SequenceNumber`] count (RFC 5).
+    /// The number of significant bits of [`Role::SequenceNumber`] (RFC 5).
     SequenceNumberBits,
-    /// Which metadata the packet belongs to (RFC 5).
+    /// The metadata that the packet belongs to (RFC 5).
     SessionId,
-    /// Checksum of the content as it is stored (RFC 5).
+    /// Checksum of the stored content (RFC 5).
     Checksum,
-    /// How the checksum is made (RFC 5).
+    /// The checksum algorithm (RFC 5).
     ChecksumScheme,
-    /// How the content is compressed (RFC 5).
+    /// The compression of the content (RFC 5).
     CompressionScheme,
-    /// How the content is encrypted (RFC 5).
+    /// The encryption of the content (RFC 5).
     EncryptionScheme,
 }
 
@@ -258,13 +258,12 @@ pub struct Enumeration {
     pub mappings: Vec<Mapping>,
 }
 
-/// Bits of which some have names.
+/// Bits, some of which have names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BitMap {
     /// How the bits are stored; unsigned.
     pub integer: Integer,
-    /// Names of ranges of bits, which are counted from the least significant one. There are none in
-    /// a bit array.
+    /// Names of ranges of bits, counted from the least significant one. A bit array has no names.
     pub flags: Vec<Mapping>,
 }
 
@@ -281,9 +280,9 @@ pub struct Mapping {
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Range {
-    /// The least.
+    /// The smallest.
     pub first: i128,
-    /// The greatest.
+    /// The largest.
     pub last: i128,
 }
 
@@ -296,12 +295,12 @@ impl Range {
         }
     }
 
-    /// Whether a number is in both.
+    /// Whether both have a number in common.
     pub(crate) fn meets(&self, other: &Range) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// All numbers but zero: what a boolean tag means by true.
+    /// All numbers but zero: the values of a boolean tag that mean true.
     pub const TRUE: [Range; 2] = [
         Range {
             first: i128::MIN,
@@ -387,9 +386,9 @@ impl Struct {
 /// Elements of one class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
-    /// How many.
+    /// The number of elements.
     pub length: Length,
-    /// Of what.
+    /// The class of the elements.
     pub element: Box<FieldClass>,
     /// Least alignment in bits, a power of two; 0 and 1: only what the elements need (CTF 2).
     pub min_align: u32,
@@ -411,7 +410,7 @@ impl Array {
         }
     }
 
-    /// As many elements as an earlier integer says (1.8's sequence).
+    /// As many elements as the value of an earlier integer (1.8's sequence).
     pub fn sequence(length: Reference, element: impl Into<FieldClass>) -> Array {
         Array {
             length: Length::Field(length),
@@ -423,18 +422,18 @@ impl Array {
     }
 }
 
-/// How many elements an array has.
+/// The number of elements of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// Always as many.
+    /// A constant.
     Fixed(u64),
-    /// As many as an earlier unsigned integer says.
+    /// The value of an earlier unsigned integer.
     Field(Reference),
-    /// As many as an unsigned integer says that lies right before the first (RFC 4.2.3).
+    /// The value of an unsigned integer directly before the first element (RFC 4.2.3).
     Prefixed {
         /// The integer.
         length: Integer,
-        /// Its name in a trace of another dialect, in which it is a field of its own.
+        /// Its name in a trace of another dialect, where it is a separate field.
         name: Option<String>,
     },
 }
@@ -444,42 +443,42 @@ pub enum Length {
 pub struct Variant {
     /// The integer.
     pub tag: Reference,
-    /// The classes. The first whose ranges hold the tag's value counts.
+    /// The classes. The first one whose ranges contain the tag's value is selected.
     pub options: Vec<VariantOption>,
 }
 
 /// A class of a variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariantOption {
-    /// Name; in 1.8 the label of the tag that chooses it.
+    /// Name; in 1.8 the label of the tag that selects it.
     pub name: String,
-    /// Values of the tag that choose it.
+    /// Values of the tag that select it.
     pub ranges: Vec<Range>,
     /// The class.
     pub class: FieldClass,
 }
 
-/// A field that is there or not, as an earlier integer says.
+/// A field whose presence depends on an earlier integer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optional {
     /// The integer.
     pub tag: Reference,
-    /// Its values with which the field is there.
+    /// The values for which the field is present.
     pub ranges: Vec<Range>,
     /// The field.
     pub class: Box<FieldClass>,
 }
 
 /// An earlier field: the names of members, and of options of variants, from the root of a scope.
-/// Arrays have no name: the path goes into the element that is being read.
+/// Arrays have no name: the path leads into the element that is being read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     /// The path's first struct.
     pub scope: Scope,
     /// Names, at least one.
     pub path: Vec<String>,
-    /// Names of options are left out, and the field is meant that is there in whichever option was
-    /// taken (CTF 2, section 5.3.2).
+    /// Whether names of options are left out, so that the field of the selected option is meant
+    /// (CTF 2, section 5.3.2).
     pub any_option: bool,
 }
 
@@ -499,7 +498,7 @@ impl Reference {
     }
 }
 
-/// The structs of which packets and events consist, in the order in which they lie in a stream.
+/// The structs that form packets and events, in stream order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// `trace.packet.header`.
@@ -517,7 +516,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them, in the order of the stream.
+    /// All scopes, in stream order.
     pub const ALL: [Scope; 6] = [
         Scope::PacketHeader,
         Scope::PacketContext,

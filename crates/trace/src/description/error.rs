@@ -1,4 +1,4 @@
-//! What is wrong with a description.
+//! Errors in descriptions.
 
 use super::class::Scope;
 
@@ -7,13 +7,13 @@ use super::class::Scope;
 pub struct DescriptionError {
     /// What is wrong.
     pub kind: DescriptionErrorKind,
-    /// In which struct.
+    /// The struct that contains the error.
     pub scope: Option<Scope>,
     /// Id of the stream class.
     pub stream: Option<u64>,
     /// Id of the event class.
     pub event: Option<u64>,
-    /// How many fields of that struct, nested ones included, come before the one at fault.
+    /// The number of fields of that struct, including nested ones, before the faulty one.
     pub field: u32,
 }
 
@@ -29,13 +29,13 @@ pub enum DescriptionErrorKind {
     Alignment(u32),
     /// Two members of a struct have one name.
     DuplicateName,
-    /// A length or tag refers to nothing that comes before it.
+    /// A length or tag refers to a field that does not come before it.
     UnknownReference,
     /// A length is signed.
     SignedLength,
     /// A variant without options.
     NoOptions,
-    /// A range whose end is before its begin.
+    /// A range whose end is before its start.
     Range,
     /// Field classes nest deeper than [`crate::constants::MAX_NESTING`].
     TooDeep,
@@ -43,9 +43,9 @@ pub enum DescriptionErrorKind {
     DuplicateStream(u64),
     /// Two event classes of a stream class have this id.
     DuplicateEvent(u64),
-    /// There are several stream classes, but no field of the packet header says which.
+    /// There are several stream classes, but the packet header has no field for their ids.
     NoStreamId,
-    /// There are several event classes, but no field of the event header says which.
+    /// There are several event classes, but the event header has no field for their ids.
     NoEventId,
     /// There is no clock with this index.
     UnknownClock(usize),
@@ -88,12 +88,12 @@ impl std::fmt::Display for DescriptionError {
 
 impl std::error::Error for DescriptionError {}
 
-/// A description that a dialect cannot express, and where in it that is.
+/// A description that a dialect cannot express, and the place of the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inexpressible<K> {
-    /// What it cannot express.
+    /// The inexpressible part.
     pub kind: K,
-    /// In which struct.
+    /// The struct that contains it.
     pub scope: Option<Scope>,
     /// Id of the stream class.
     pub stream: Option<u64>,

@@ -1,4 +1,4 @@
-//! What a trace looks like, in no dialect's own terms.
+//! The structure of a trace, independent of dialects.
 
 mod adapt;
 mod class;

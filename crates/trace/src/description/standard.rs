@@ -1,4 +1,4 @@
-//! The packet and event headers of LTTng, which tools know best.
+//! LTTng's packet and event headers, which tools support best.
 
 use super::class::{
     Array, Enumeration, FieldClass, Integer, Mapping, Range, Reference, Role, Scope, Struct, Variant, VariantOption,
@@ -7,8 +7,8 @@ use super::trace::{Clock, Description, EventClass, StreamClass};
 use backtrail_wire::Endian;
 
 impl Description {
-    /// What an application needs for its own classes of events: streams of one class, with id 0,
-    /// and with LTTng's headers, in the byte order of this machine. The trace has no UUID and no
+    /// A description for an application's own event classes: one stream class, with id 0 and
+    /// LTTng's headers, in the byte order of this machine. The trace has no UUID and no
     /// environment; both can be added.
     pub fn of_events(clock: Clock, events: Vec<EventClass>) -> Description {
         let order = Endian::NATIVE;
@@ -71,8 +71,8 @@ pub fn packet_context(order: Endian, clock: usize) -> Struct {
         .with("cpu_id", Integer::unsigned(32, order))
 }
 
-/// LTTng's header for fewer than 31 classes of events: a 5-bit id and 27 bits of the clock in 4
-/// bytes; id 31: both in full, 13 bytes.
+/// LTTng's header for fewer than 31 event classes: a 5-bit id and 27 bits of the clock in 4 bytes;
+/// with id 31 both in full, 13 bytes.
 pub fn compact_event_header(order: Endian, clock: usize) -> Struct {
     event_header(
         Integer::unsigned(5, order).align(1),
@@ -81,7 +81,7 @@ pub fn compact_event_header(order: Endian, clock: usize) -> Struct {
     )
 }
 
-/// LTTng's header for more classes of events: a 16-bit id and 32 bits of the clock; id 65535: both
+/// LTTng's header for more event classes: a 16-bit id and 32 bits of the clock; with id 65535 both
 /// in full, 14 bytes.
 pub fn large_event_header(order: Endian, clock: usize) -> Struct {
     event_header(Integer::unsigned(16, order), Integer::unsigned(32, order), clock)

@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// A trace's metadata (CTF 1.8.3, section 7; CTF 2, section 5).
 ///
-/// A plain value: make one by hand, or have [`crate::tsdl::parse`] or [`crate::json2::parse`] make
-/// it. What it must fulfil is checked when it is compiled into a [`crate::Plan`].
+/// A plain value: construct it directly, or parse it with [`crate::tsdl::parse`] or
+/// [`crate::json2::parse`]. It is checked when it is compiled into a [`crate::Plan`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Description {
     /// The trace's UUID, in the order in which it is printed.
     pub uuid: Option<[u8; 16]>,
-    /// Byte order of integers that don't say otherwise (1.8 only; CTF 2 has none).
+    /// Byte order of integers without an explicit one (1.8 only; CTF 2 has none).
     pub byte_order: Option<Endian>,
     /// Namespace, name and unique id (CTF 2 only).
     pub identity: Identity,
@@ -20,22 +20,22 @@ pub struct Description {
     pub environment: Vec<(String, EnvironmentValue)>,
     /// Clocks; integers refer to them by index.
     pub clocks: Vec<Clock>,
-    /// The beginning of every packet.
+    /// The struct at the start of every packet.
     pub packet_header: Option<Struct>,
-    /// Number of the session, which all packets carry (RFC 5).
+    /// Session number, contained in all packets (RFC 5).
     pub session: Option<u32>,
     /// Classes of data streams.
     pub streams: Vec<StreamClass>,
 }
 
-/// What CTF 2 calls a trace (section 5.5): each part may be absent.
+/// The identity of a trace in CTF 2 (section 5.5): each part may be absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Who names.
+    /// The namespace of the name.
     pub namespace: Option<String>,
     /// The name.
     pub name: Option<String>,
-    /// What is unique within namespace and name.
+    /// The unique id within namespace and name.
     pub uid: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub enum EnvironmentValue {
 pub struct Clock {
     /// Name; the id in CTF 2.
     pub name: String,
-    /// Which clock it is: traces with the same one can be compared.
+    /// Identity of the clock: times of traces with the same one can be compared.
     pub uuid: Option<[u8; 16]>,
     /// For people.
     pub description: Option<String>,
@@ -63,7 +63,7 @@ pub struct Clock {
     pub precision: Option<u64>,
     /// Seconds from the origin to cycle 0, plus [`Clock::offset_cycles`].
     pub offset_seconds: i64,
-    /// Cycles to add to [`Clock::offset_seconds`]. From CTF 2 it is less than the frequency.
+    /// Cycles to add to [`Clock::offset_seconds`]. In CTF 2 they are less than the frequency.
     pub offset_cycles: u64,
     /// Whether the origin is known to be 1970-01-01T00:00:00Z.
     pub unix_epoch: bool,
@@ -84,7 +84,7 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds from the origin at this many cycles; `None` if signed 64 bits don't hold them.
+    /// Nanoseconds from the origin at this many cycles; `None` if they exceed signed 64 bits.
     pub fn nanoseconds_at(&self, cycles: u64) -> Option<i64> {
         const PER_SECOND: i128 = 1_000_000_000;
         let cycles = i128::from(self.offset_cycles) + i128::from(cycles);
@@ -102,15 +102,15 @@ impl Clock {
 pub struct StreamClass {
     /// Number in the packet header.
     pub id: u64,
-    /// Name; the RFC's sections have one, and it is their files' name.
+    /// Name; sections of the RFC have one, which is also their files' name.
     pub name: Option<String>,
-    /// Index of the clock that timestamps count in.
+    /// Index of the clock that timestamps use.
     pub clock: Option<usize>,
-    /// After the packet header.
+    /// The struct after the packet header.
     pub packet_context: Option<Struct>,
-    /// The beginning of every event.
+    /// The struct at the start of every event.
     pub event_header: Option<Struct>,
-    /// After the event header, for events of any class.
+    /// The struct after the event header, for events of all classes.
     pub event_context: Option<Struct>,
     /// Classes of events.
     pub events: Vec<EventClass>,
@@ -123,9 +123,9 @@ pub struct EventClass {
     pub id: u64,
     /// Name, by custom `provider:event`.
     pub name: String,
-    /// Log level, LTTng's numbers.
+    /// Log level, as LTTng numbers it.
     pub log_level: Option<i64>,
-    /// After the stream's event context.
+    /// The struct after the stream's event context.
     pub context: Option<Struct>,
     /// The event's own fields.
     pub payload: Option<Struct>,
@@ -153,8 +153,8 @@ impl Description {
         self.streams.iter().find(|class| class.id == id)
     }
 
-    /// Index of the stream class that a file's name says (RFC 2): the class's name, or that, `_`
-    /// and a CPU's number.
+    /// Index of the stream class that a file's name identifies (RFC 2): the class's name, or that,
+    /// `_` and a CPU's number.
     pub fn class_of_file(&self, path: &Path) -> Option<usize> {
         let file = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_of = |name: &str| match file.strip_prefix(name) {

@@ -1,4 +1,4 @@
-//! UUIDs as text.
+//! Converts UUIDs to and from text.
 
 /// A UUID from its usual text, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {

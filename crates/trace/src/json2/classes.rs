@@ -20,7 +20,7 @@ impl Reader {
         if let Value::String(alias) = value {
             let class = self.aliases.get(alias).cloned().ok_or(ErrorKind::UnknownAlias)?;
             return match self.way.of_alias {
-                // What it stands for was looked at when it was given its name.
+                // The class of an alias was checked when the alias was defined.
                 true => Ok(FieldClass::String(Encoding::Utf8)),
                 false => self.class(&class, depth + 1),
             };
@@ -83,7 +83,7 @@ impl Reader {
         self.number(object, storage)
     }
 
-    /// What integers of every storage have in common.
+    /// The common part of integers of every storage.
     fn number(&mut self, object: &mut Object<'_>, storage: Integer) -> Result<FieldClass> {
         let mut integer = storage;
         if let Some(base) = object.u64("preferred-display-base")? {
@@ -313,8 +313,7 @@ impl Reader {
         Ok((reference, Found::Classes(classes)))
     }
 
-    /// Names that lead along the way to the current field stay on it, through the arrays and
-    /// options that lie there.
+    /// Names along the path to the current field stay on it, through the arrays and options there.
     fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, Found<'_>)> {
         let mut names = names;
         let mut index = first;
@@ -338,15 +337,15 @@ impl Reader {
     }
 }
 
-/// Where a location leads.
+/// The target of a location.
 enum Found<'c> {
-    /// To one, or through variants to one in each option.
+    /// One class, or through variants one in each option.
     Classes(Vec<&'c FieldClass>),
-    /// That of an alias is followed when the alias is used.
+    /// The location of an alias is resolved when the alias is used.
     Later,
 }
 
-/// What decides whether an optional field is there.
+/// The field that decides whether an optional field is present.
 enum Selector {
     Boolean,
     /// Whether it is signed.
@@ -360,7 +359,7 @@ fn names(path: &[Value]) -> Result<Vec<&str>> {
         .collect()
 }
 
-/// The fields that names lead to, and whether that is through variants: then one in each option.
+/// The fields that names lead to, and whether through variants: then there is one in each option.
 fn descend<'m>(members: &'m [Member], names: &[&str]) -> Option<(Vec<&'m FieldClass>, bool)> {
     let (first, rest) = names.split_first()?;
     below(&members.iter().find(|member| member.name == *first)?.class, rest)
@@ -377,7 +376,7 @@ fn below<'m>(class: &'m FieldClass, names: &[&str]) -> Option<(Vec<&'m FieldClas
     }
 }
 
-/// Whether integers are signed, where that is all that they are.
+/// Whether integers are signed, if all classes are integers.
 fn signedness(classes: &[&FieldClass]) -> Option<bool> {
     let mut all = classes
         .iter()
@@ -403,7 +402,7 @@ fn bytes(length: Length, element: Integer) -> FieldClass {
     })
 }
 
-/// Byte order, and whether the bits are in the order that goes with it (section 5.3.3).
+/// Byte order, and whether the bit order matches it (section 5.3.3).
 fn bit_order(object: &mut Object<'_>) -> Result<(Endian, Storage)> {
     let order = match object.required("byte-order")?.as_str() {
         Some("little-endian") => Endian::Little,
@@ -422,7 +421,7 @@ fn bit_order(object: &mut Object<'_>) -> Result<(Endian, Storage)> {
     }
 }
 
-/// The storage of everything of fixed length, unsigned.
+/// The storage of every fixed-length class, unsigned.
 fn fixed_bits(object: &mut Object<'_>) -> Result<Integer> {
     let size = object.required("length")?.as_u64();
     let size = size.filter(|size| (1..=64).contains(size));

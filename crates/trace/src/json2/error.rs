@@ -1,20 +1,19 @@
-//! What is wrong with metadata.
+//! Errors in CTF 2 metadata.
 
-/// Metadata that cannot be read: what is wrong, and in which fragment.
+/// Metadata that cannot be read: the error, and its fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// What is wrong.
     pub kind: ErrorKind,
     /// Number of the fragment, from 1.
     pub fragment: u32,
-    /// Line and column of the metadata, from 1: the place of a syntax error, else where the
-    /// fragment begins.
+    /// Line of the metadata, from 1: the place of a syntax error, else the start of the fragment.
     pub line: u32,
-    /// Column.
+    /// Column, from 1.
     pub column: u32,
 }
 
-/// What is wrong with a fragment.
+/// Errors in a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -28,31 +27,31 @@ pub enum ErrorKind {
     Missing(&'static str),
     /// A property has a value of the wrong type or out of range.
     Value(&'static str),
-    /// An object has a property that the specification does not know, next to this one.
+    /// An object has an unknown property, next to this one.
     UnknownProperty(&'static str),
-    /// The first fragment must be the preamble, and no other may be.
+    /// The first fragment is not the preamble, or another one is.
     Preamble,
-    /// A fragment that may be there once is there again, or an id or name is used twice.
+    /// A fragment that may occur once is repeated, or an id or name is used twice.
     Duplicate(&'static str),
     /// A fragment or field class of unknown type.
     UnknownType,
-    /// Part of the specification that this reader does not know.
+    /// A part of the specification that this reader does not support.
     Unsupported(&'static str),
-    /// An extension that must be understood.
+    /// An extension that readers must understand.
     Extension,
-    /// An alias of this name was not defined before.
+    /// There is no earlier alias with this name.
     UnknownAlias,
     /// There is no clock class with this id.
     UnknownClock,
     /// There is no data stream class with this id.
     UnknownStream(u64),
-    /// A field location leads to no field before.
+    /// A field location does not lead to an earlier field.
     Location,
     /// There is no data stream class.
     NoStream,
     /// Field classes nest too deeply.
     TooDeep,
-    /// Aliases that use each other describe more fields than a text of this length should.
+    /// Aliases that use each other describe too many fields for the length of the text.
     TooLarge,
 }
 

@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Aliases that use others can describe exponentially many fields. Real metadata has less than one
-/// for fifty bytes.
+/// per fifty bytes.
 const MAX_FIELDS_PER_BYTE: u64 = 2;
 
 /// Parses the text of a trace's metadata.
 ///
 /// # Errors
 ///
-/// The first fault of the text, and its place.
+/// The first error in the text, and its place.
 pub fn parse(text: &str) -> std::result::Result<Description, Error> {
     let mut reader = Reader {
         description: Description::default(),
@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> std::result::Result<Description, Error> {
     }
     for piece in pieces {
         let lines = piece.bytes().filter(|&byte| byte == b'\n').count() as u32;
-        // RFC 7464, section 2.1: nothing between two separators is no element.
+        // RFC 7464, section 2.1: empty text between two separators is not an element.
         if !piece.trim().is_empty() {
             fragments += 1;
             let value: Value = serde_json::from_str(piece).map_err(|error| {
@@ -70,7 +70,7 @@ fn at(kind: ErrorKind, fragment: u32, line: u32, column: u32) -> Error {
     }
 }
 
-/// An object whose properties are taken one after the other; what is left at the end is unknown.
+/// An object whose properties are taken one after the other; those left at the end are unknown.
 pub(super) struct Object<'v> {
     map: &'v Map<String, Value>,
     taken: usize,
@@ -150,30 +150,30 @@ pub(super) struct Reader {
     pub(super) description: Description,
     pub(super) aliases: HashMap<String, Rc<Value>>,
     seen_trace_class: bool,
-    /// The scopes before the one that is read.
+    /// The scopes before the current one.
     pub(super) roots: HashMap<Scope, Struct>,
     pub(super) way: Way,
     pub(super) fields_left: u64,
 }
 
-/// Where the reader is in a root.
+/// The position of the reader in a root.
 #[derive(Default)]
 pub(super) struct Way {
     pub(super) scope: Option<Scope>,
     pub(super) clock: Option<usize>,
-    /// It is the class of an alias, whose place is not known yet: its roles and locations are
-    /// examined when it is used.
+    /// Whether this is the class of an alias, whose position is unknown: its roles and locations
+    /// are checked when it is used.
     pub(super) of_alias: bool,
-    /// Structs around the field, the innermost last.
+    /// Structs around the field, innermost last.
     pub(super) frames: Vec<Frame>,
     /// Names of members and options from the root.
     pub(super) path: Vec<String>,
-    /// Places of options in that.
+    /// The positions of options in the path.
     pub(super) options: Vec<usize>,
 }
 
 pub(super) struct Frame {
-    /// Members before the one that is read.
+    /// Members before the current one.
     pub(super) members: Vec<Member>,
     pub(super) current: String,
     /// Names in [`Way::path`] that lead to the struct.
@@ -246,7 +246,7 @@ impl Reader {
             for (name, value) in entries.as_object().ok_or(ErrorKind::Value("environment"))? {
                 let value = match value {
                     Value::String(text) => EnvironmentValue::String(text.clone()),
-                    // One that is too large for our type wraps around, as in 1.8.
+                    // A number that is too large for the type wraps around, as in 1.8.
                     other => {
                         let signed = other.as_i64().or(other.as_u64().map(|value| value as i64));
                         EnvironmentValue::Integer(signed.ok_or(ErrorKind::Value("environment"))?)

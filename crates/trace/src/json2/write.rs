@@ -8,8 +8,8 @@ use crate::description::{
 use backtrail_wire::Endian;
 use serde_json::{Map, Value, json};
 
-/// A description has what only the RFC can say: its packets' sizes in bytes, sequences with their
-/// own lengths, units of bits.
+/// The description contains something that only the RFC can express: packet sizes in bytes,
+/// sequences with their own lengths, units of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteError;
 
@@ -21,7 +21,7 @@ impl std::fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// The metadata: fragments, each between a record separator and a newline.
+/// Writes the metadata: fragments, each between a record separator and a newline.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ fn is_expressible(class: &FieldClass) -> bool {
     }
 }
 
-/// Which stream and event class a reference is within.
+/// The stream and event class that contain a reference.
 struct Context<'d> {
     description: &'d Description,
     stream: usize,
@@ -166,7 +166,7 @@ fn clock_class(clock: &Clock) -> Map<String, Value> {
     if clock.unix_epoch {
         class.insert("origin".into(), "unix-epoch".into());
     }
-    // The property must be less than one second, 1.8's need not be.
+    // CTF 2 requires less than one second here, unlike 1.8.
     let frequency = clock.frequency.max(1);
     let seconds = clock
         .offset_seconds
@@ -279,7 +279,7 @@ fn fixed_bits(kind: &str, class: &Integer) -> Map<String, Value> {
     object
 }
 
-/// None for the roles that only the RFC has.
+/// `None` for the roles that only the RFC has.
 pub(super) const fn role_name(role: Role) -> Option<&'static str> {
     Some(match role {
         Role::Magic => "packet-magic-number",
@@ -386,7 +386,7 @@ fn array(class: &Array, context: &Context<'_>) -> Value {
             object.insert("length-field-location".into(), location(reference, context));
             object
         }
-        // Refused before: [`check`].
+        // Rejected earlier by [`check`].
         Length::Prefixed { .. } => Map::new(),
     };
     if class.trace_uuid && context.description.uuid.is_some() {
@@ -420,7 +420,7 @@ fn variant(class: &Variant, context: &Context<'_>) -> Value {
 fn optional(class: &Optional, context: &Context<'_>) -> Value {
     let mut object = object("optional");
     object.insert("selector-field-location".into(), location(&class.tag, context));
-    // As the only one, a boolean needs no ranges.
+    // Booleans are the only selectors without ranges.
     if class.ranges != Range::TRUE {
         object.insert("selector-field-ranges".into(), ranges(&class.ranges));
     }
@@ -428,7 +428,7 @@ fn optional(class: &Optional, context: &Context<'_>) -> Value {
     Value::Object(object)
 }
 
-/// The path without the names of options: there the option that is read is meant.
+/// The path without the names of options: it means the option that is being read.
 fn location(reference: &Reference, context: &Context<'_>) -> Value {
     if reference.any_option {
         return json!({ "origin": reference.scope.json_name(), "path": reference.path });
@@ -458,7 +458,7 @@ fn location(reference: &Reference, context: &Context<'_>) -> Value {
     json!({ "origin": reference.scope.json_name(), "path": path })
 }
 
-/// A class at a place without a name: the elements of arrays, and optional fields.
+/// The class inside classes without names: elements of arrays, and optional fields.
 fn through(class: Option<&FieldClass>) -> Option<&FieldClass> {
     let mut class = class?;
     loop {

@@ -1,5 +1,5 @@
-//! From a description to a plan: checks every class, gives registers to the fields that others
-//! refer to.
+//! Compiles a description into a plan: checks every class, and assigns registers to the fields that
+//! others refer to.
 
 use super::compiled::{ClockPlan, EventIds, EventPlan, Plan, StreamPlan};
 use super::field::Field;
@@ -20,7 +20,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// The description contradicts itself; the error has the place.
+    /// The description contradicts itself; the error contains the place.
     pub fn new(description: Description) -> Result<Plan> {
         compile(description)
     }
@@ -61,13 +61,13 @@ struct Compiler {
     clocks: usize,
     fields: Vec<Field>,
     slots: u32,
-    /// What some length or tag of the description refers to.
+    /// The fields that lengths and tags of the description refer to.
     wanted: HashSet<Reference>,
     /// The wanted integers that come before the current field in every packet, innermost last.
     defined: Vec<Defined>,
     /// Places of options' names in the current path.
     options: Vec<usize>,
-    /// Registers of integers that are meant in whichever option they are.
+    /// Registers of integers that are referred to in any of several options.
     any_slots: HashMap<Reference, u32>,
     place: Place,
 }
@@ -103,7 +103,7 @@ impl Compiler {
         }
         self.collect_references(description);
         let packet_header = self.root(Scope::PacketHeader, description.packet_header.as_ref())?;
-        // The RFC's files say it by their names.
+        // The names of the RFC's files identify the class.
         let by_file = description.session.is_some();
         if description.streams.len() > 1 && !by_file && !self.has_role(packet_header, Role::StreamClassId) {
             return Err(self.error(DescriptionErrorKind::NoStreamId));
@@ -250,7 +250,7 @@ impl Compiler {
             Storage::Bits | Storage::Reversed => align,
             Storage::Unit(unit) if integer.size <= unit => align.max(self.alignment(unit)?),
             Storage::Unit(_) => return Err(self.error(DescriptionErrorKind::IntegerSize(integer.size))),
-            // Whole bytes, whatever else was said.
+            // Whole bytes, whatever the alignment.
             Storage::Leb128 if align >= 8 => align,
             Storage::Leb128 => return Err(self.error(DescriptionErrorKind::Alignment(integer.align))),
         };
@@ -267,7 +267,7 @@ impl Compiler {
         let any = in_options.filter(|any| self.wanted.contains(any));
         let own = self.wanted.contains(path).then(|| path.clone());
         let new = match any.as_ref().map(|any| self.any_slots.get(any)) {
-            // The same one in all options.
+            // The same register in all options.
             Some(Some(&slot)) => slot,
             None if own.is_none() => return None,
             _ => {
@@ -355,7 +355,7 @@ impl Compiler {
         };
         let outside = self.defined.len();
         let element = self.class(&class.element, path, "", depth + 1)?;
-        // From outside an array nobody can say which element is meant.
+        // From outside an array, a reference cannot select an element.
         self.defined.truncate(outside);
         let field = &self.fields[element as usize];
         let stride = match (&field.shape, field.slot) {
@@ -402,8 +402,8 @@ impl Compiler {
             let field = self.class(&option.class, path, "", depth + 1)?;
             path.path.pop();
             self.options.pop();
-            // Which option was taken is not known outside: what is meant there has to be in all of
-            // them.
+            // Outside, the selected option is unknown: a field that is referred to there must exist
+            // in all options.
             let mut inside = self.defined.split_off(outside);
             inside.retain(|defined| defined.reference.any_option);
             match &mut in_all {
@@ -416,7 +416,7 @@ impl Compiler {
             });
         }
         self.defined.extend(in_all.into_iter().flatten());
-        // A variant is aligned as the option that is taken.
+        // A variant is aligned like the selected option.
         Ok(self.push(
             name,
             1,
@@ -434,7 +434,7 @@ impl Compiler {
         self.check_ranges(&class.ranges)?;
         let outside = self.defined.len();
         let field = self.class(&class.class, path, "", depth + 1)?;
-        // Whether it was there is not known outside.
+        // Outside, the presence of the field is unknown.
         self.defined.truncate(outside);
         let ranges = class.ranges.clone().into_boxed_slice();
         let shape = Shape::Optional {
@@ -488,7 +488,7 @@ fn collect_struct(class: &Struct, depth: usize, wanted: &mut HashSet<Reference>)
     }
 }
 
-/// Deeper classes than allowed are refused later, so they need no look.
+/// Deeper classes than allowed are rejected later, so they are skipped.
 fn collect(class: &FieldClass, depth: usize, wanted: &mut HashSet<Reference>) {
     if depth > MAX_NESTING {
         return;

@@ -1,4 +1,4 @@
-//! A description in the form in which it decodes and encodes.
+//! A compiled description, for decoding and encoding.
 
 use super::field::Field;
 use super::shape::FieldId;
@@ -8,7 +8,7 @@ use crate::description::{Clock, Description};
 use crate::slot::SharedSlot;
 use std::collections::HashMap;
 
-/// A [`Description`] that was checked and compiled. Shared by all readers and writers of a trace.
+/// A checked and compiled [`Description`], shared by all readers and writers of a trace.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) description: Description,
@@ -18,7 +18,7 @@ pub struct Plan {
     pub(crate) streams: Vec<StreamPlan>,
     /// Registers for the values of integers that later fields refer to.
     pub(crate) slots: usize,
-    /// Room for what is derived from it.
+    /// A slot for data derived from the plan.
     #[cfg(feature = "render")]
     pub(crate) pieces: SharedSlot,
 }
@@ -48,7 +48,7 @@ impl EventIds {
     /// Ids below this are looked up in a table.
     const DENSE: u64 = 4096;
 
-    /// Whether there was one with this id already.
+    /// Adds a class; returns whether there already was one with this id.
     pub(crate) fn insert(&mut self, id: u64, index: usize) -> bool {
         if id >= EventIds::DENSE {
             return self.others.insert(id, index).is_some();
@@ -86,7 +86,7 @@ impl ClockPlan {
         ClockPlan { clock, zero }
     }
 
-    /// [`Clock::nanoseconds_at`], without wide numbers where that is possible.
+    /// [`Clock::nanoseconds_at`], without wide integers if possible.
     #[inline]
     pub(crate) fn nanoseconds_at(&self, cycles: u64) -> Option<i64> {
         match self.zero {
@@ -103,7 +103,7 @@ pub(crate) struct EventPlan {
 }
 
 impl Plan {
-    /// What it was compiled from.
+    /// The description that it was compiled from.
     pub fn description(&self) -> &Description {
         &self.description
     }

@@ -8,7 +8,7 @@ use crate::description::{Integer, Role, Storage};
 use crate::error::{DecodeError, DecodeErrorKind};
 use backtrail_wire::{Bytes, Endian, ErrorKind, read_bits, sign_extend};
 
-/// One field on the tape. Members and elements follow the field that holds them.
+/// One field on the tape. Members and elements follow the field that contains them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     pub(crate) field: FieldId,
@@ -17,7 +17,7 @@ pub(crate) struct Node {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Raw {
-    /// Integers, sign-extended where signed; floating point numbers as their bits.
+    /// Integers, sign-extended if signed; floating point numbers as their bits.
     Bits(u64),
     /// Text: bytes of the packet.
     Bytes { start: usize, end: usize },
@@ -27,10 +27,10 @@ pub(crate) enum Raw {
     Group { end: u32, count: u32 },
 }
 
-/// The values of the integers with roles, as far as they were met.
+/// The values of the integers with roles, as far as they occurred.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Roles {
-    /// A bit for each role that was met: cheaper to clear than the values.
+    /// One bit per role that occurred: cheaper to clear than the values.
     met: u32,
     values: [u64; Role::COUNT],
 }
@@ -52,12 +52,12 @@ impl Roles {
     }
 }
 
-/// A place in a packet, and what was decoded so far.
+/// A position in a packet, and everything decoded so far.
 pub(crate) struct Decoder<'a> {
     pub(crate) plan: &'a Plan,
-    /// The packet, or its beginning.
+    /// The packet, or its start.
     pub(crate) data: &'a [u8],
-    /// Bits of `data` that count.
+    /// Valid bits of `data`.
     pub(crate) limit: u64,
     /// Next bit.
     pub(crate) position: u64,
@@ -66,14 +66,14 @@ pub(crate) struct Decoder<'a> {
     pub(crate) roles: &'a mut Roles,
     /// Cycles of the stream's clock at the last timestamp.
     pub(crate) clock: &'a mut u64,
-    /// Byte order of the field before.
+    /// Byte order of the previous field.
     pub(crate) order: &'a mut Option<Endian>,
 }
 
 type Result<T> = std::result::Result<T, DecodeError>;
 
 impl Decoder<'_> {
-    /// Decodes a field and what it holds; its node's place on the tape.
+    /// Decodes a field and its contents, and returns its node's index on the tape.
     pub(crate) fn field(&mut self, id: FieldId) -> Result<usize> {
         let plan = self.plan;
         let field = plan.field(id);
@@ -93,14 +93,14 @@ impl Decoder<'_> {
                 self.group(members.len() as u64)
             }
             Shape::Array(array) => self.array(array)?,
-            // A group of one: the option that is taken.
+            // A group of one: the selected option.
             Shape::Variant { slot, signed, options } => {
                 let tag = self.registers[*slot as usize];
                 let option = select(options, tag, *signed).ok_or(self.error(DecodeErrorKind::NoOption(tag)))?;
                 self.field(option)?;
                 self.group(1)
             }
-            // A group of one or none.
+            // A group of one or zero.
             Shape::Optional {
                 slot,
                 signed,
@@ -119,8 +119,8 @@ impl Decoder<'_> {
         Ok(place)
     }
 
-    /// The header of an event of the stream class. Nobody asks for its fields, so that nodes for
-    /// them are made only where the form is not the usual one.
+    /// Decodes the header of an event of the stream class. Its fields are never requested, so nodes
+    /// for them are only made if the form is not the usual one.
     #[inline]
     pub(crate) fn event_header(&mut self, class: &StreamPlan) -> Result<()> {
         if let Some(usual) = &class.usual_header
@@ -143,7 +143,7 @@ impl Decoder<'_> {
         }
     }
 
-    /// A member of a struct: mostly a number, which needs no second look.
+    /// Decodes a member of a struct: mostly a number, for which this is all.
     #[inline]
     fn member(&mut self, id: FieldId) -> Result<()> {
         let field = self.plan.field(id);
@@ -258,7 +258,7 @@ impl Decoder<'_> {
             }
         };
         let Some(stride) = array.stride else {
-            // Every element makes a node, and the tape is bounded by the packet's bits.
+            // Every element makes a node, and the packet's bits bound the tape.
             for _ in 0..count {
                 self.field(array.element)?;
             }
@@ -350,7 +350,7 @@ pub(crate) fn advance(clock: u64, low: u64, size: u32) -> u64 {
     }
 }
 
-/// The number that a register has.
+/// The number in a register.
 fn number(register: u64, signed: bool) -> i128 {
     match signed {
         true => i128::from(register as i64),
@@ -358,7 +358,7 @@ fn number(register: u64, signed: bool) -> i128 {
     }
 }
 
-/// The first option whose ranges hold the tag.
+/// The first option whose ranges contain the tag.
 pub(crate) fn select(options: &[OptionPlan], tag: u64, signed: bool) -> Option<FieldId> {
     let value = number(tag, signed);
     options

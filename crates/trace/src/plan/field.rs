@@ -6,16 +6,16 @@ use crate::description::{Integer, Role};
 
 #[derive(Debug)]
 pub(crate) struct Field {
-    /// As a member of a struct; otherwise empty.
+    /// The name of a member of a struct; otherwise empty.
     pub(crate) name: Box<str>,
     /// Bits, a power of two.
     pub(crate) align: u64,
-    /// What it asks of the structs around it. More than its own alignment if a part of it has a
-    /// greater one.
+    /// The alignment that it requires of the structs around it: more than its own if a part of it
+    /// has a greater one.
     pub(crate) outer_align: u64,
-    /// Register that keeps the value.
+    /// The register for its value.
     pub(crate) slot: Option<u32>,
-    /// The short way to decode it, if there is one.
+    /// The fast way to decode it, if there is one.
     pub(super) whole: Option<Whole>,
     pub(crate) shape: Shape,
 }

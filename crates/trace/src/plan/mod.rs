@@ -1,5 +1,4 @@
-//! A description, compiled once into what decoding and encoding need: flat fields with resolved
-//! references.
+//! A description, compiled once for decoding and encoding: flat fields with resolved references.
 
 mod compile;
 mod compiled;

@@ -1,4 +1,4 @@
-//! What a compiled field is.
+//! The kinds of compiled fields.
 
 use crate::description::{Encoding, Float, Integer, Mapping, Range};
 
@@ -34,10 +34,10 @@ pub(crate) enum Shape {
 pub(crate) struct ArrayPlan {
     pub(crate) count: Count,
     pub(crate) element: FieldId,
-    /// Bits from one element to the next where elements are plain integers or floats: they need not
-    /// be decoded one by one.
+    /// Bits from one element to the next if elements are plain integers or floats, which need not
+    /// be decoded individually.
     pub(crate) stride: Option<u64>,
-    /// Elements are characters.
+    /// Whether elements are characters.
     pub(crate) text: bool,
     pub(crate) trace_uuid: bool,
     pub(crate) blob: bool,
@@ -47,7 +47,7 @@ pub(crate) struct ArrayPlan {
 pub(crate) enum Count {
     Fixed(u64),
     Slot(u32),
-    /// Lies before the elements.
+    /// The length is stored before the elements.
     Prefix {
         integer: Integer,
         field: FieldId,

@@ -1,13 +1,13 @@
-//! The form of most event headers, in a form that takes few steps to decode. Other headers, those
-//! at the end of a packet and damaged ones go the general way.
+//! A fast path for the form of most event headers. Other headers, those at the end of a packet and
+//! damaged ones take the general path.
 
 use super::field::Field;
 use super::shape::{FieldId, Shape};
 use crate::description::{Integer, Role, Storage};
 use backtrail_wire::{Endian, read_bits};
 
-/// An id and then a timestamp, and nothing else: the only form, or the first one where the id
-/// chooses one of several (LTTng's short headers, the RFC's of type 1).
+/// An id followed by a timestamp: the only form, or the first one if the id selects one of several
+/// (LTTng's short headers, the RFC's of type 1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UsualHeader {
     /// The header's alignment in bits, less one.
@@ -30,7 +30,7 @@ pub(super) struct Number {
     pub(super) role: Role,
 }
 
-/// What a header says, and where it ends.
+/// The values of a header, and its end.
 pub(super) struct Found {
     pub(super) id: u64,
     pub(super) timestamp: u64,
@@ -68,7 +68,7 @@ impl UsualHeader {
         };
         let mut timestamp = Number::of(timestamp, Role::Timestamp)?;
         timestamp.align |= outer_align - 1;
-        // Neighbours in a byte are in one order; the general way reports it if not.
+        // Neighbours in a byte must have one byte order; the general path reports it if not.
         (timestamp.order == id.order).then_some(UsualHeader {
             align: align - 1,
             id,

@@ -1,16 +1,16 @@
-//! The form of most fields, in a form that takes few steps to decode. Other fields, those at the
-//! end of a packet and damaged ones go the general way.
+//! A fast path for the form of most fields. Other fields, those at the end of a packet and damaged
+//! ones take the general path.
 
 use super::shape::Shape;
 use crate::description::Storage;
 use backtrail_wire::Endian;
 
-/// A number of whole bytes on whole bytes that says nothing of the packet's structure.
+/// A byte-aligned number of whole bytes without a meaning for the packet's structure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Whole {
-    /// Bits of a word of 64 that are not the number's.
+    /// Bits of a 64-bit word that do not belong to the number.
     unused: u8,
-    /// Bytes of it.
+    /// The number's bytes.
     bytes: u8,
     signed: bool,
     order: Endian,
@@ -40,7 +40,7 @@ impl Whole {
         })
     }
 
-    /// Its bits, a signed number's sign-extended, and where it ends.
+    /// Its bits, sign-extended for a signed number, and its end.
     #[inline]
     pub(super) fn read(self, data: &[u8], position: u64, limit: u64) -> Option<(u64, u64)> {
         let start = position.checked_add(self.align)? & !self.align;
@@ -49,7 +49,7 @@ impl Whole {
         if end > limit {
             return None;
         }
-        // The number at the top of the word.
+        // Moves the number to the top of the word.
         let top = match self.order {
             Endian::Little => u64::from_le_bytes(*window) << self.unused,
             Endian::Big => u64::from_be_bytes(*window),

@@ -8,7 +8,7 @@ use crate::plan::{Node, Plan, Shape};
 use crate::slot::Slot;
 use std::path::Path;
 
-/// An event. Valid until the reader goes on.
+/// An event. Valid until the reader advances.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     plan: &'a Plan,
@@ -63,7 +63,7 @@ impl<'a> Event<'a> {
         class.clock.as_ref().map(|plan| &plan.clock)
     }
 
-    /// Cycles of the stream's clock, with the high bits that short timestamps leave out.
+    /// Cycles of the stream's clock, including the high bits that short timestamps leave out.
     pub fn cycles(&self) -> Option<u64> {
         self.state.timestamp
     }
@@ -81,7 +81,7 @@ impl<'a> Event<'a> {
             .flatten()
     }
 
-    /// The context that the stream gives to all its events.
+    /// The stream's context of all its events.
     pub fn stream_context(&self) -> Option<Fields<'a>> {
         self.fields(&self.state.tape, self.state.event_context?)
     }
@@ -96,7 +96,7 @@ impl<'a> Event<'a> {
         self.fields(&self.state.tape, self.state.payload?)
     }
 
-    /// The field of this name in the payload, the contexts or the packet context, in this order.
+    /// The field with this name in the payload, the contexts or the packet context, in this order.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         [
             self.payload(),
@@ -116,10 +116,10 @@ impl<'a> Event<'a> {
     }
 }
 
-/// What the renderer needs.
+/// Access for the renderer.
 #[cfg(feature = "render")]
 impl<'a> Event<'a> {
-    /// What it is read by.
+    /// The plan that it is decoded by.
     pub(crate) fn plan(&self) -> &'a Plan {
         self.plan
     }
@@ -130,7 +130,7 @@ impl<'a> Event<'a> {
         (self.state.packet.stream_class, self.state.event)
     }
 
-    /// Room for what is derived from its packet, empty with each new one.
+    /// A slot for data derived from its packet, empty with each new one.
     #[inline]
     pub(crate) fn packet_slot(&self) -> &'a Slot {
         &self.state.slot

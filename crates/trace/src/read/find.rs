@@ -1,4 +1,4 @@
-//! Traces below a directory.
+//! Finds traces below a directory.
 
 use crate::constants::{MAX_DIRECTORY_DEPTH, METADATA_FILE};
 use crate::error::{TraceError, TraceErrorKind};

@@ -1,4 +1,4 @@
-//! Events of several streams in the order of time.
+//! Merges the events of several streams in time order.
 
 use super::event::Event;
 use super::stream::{Statistics, StreamReader};
@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Events of several streams, the earliest first; of equal times those of the first stream first.
+/// Events of several streams, earliest first; among equal times, those of the first stream first.
 /// Events without a time come before all others. A stream whose packet claims to begin later than
 /// its first event waits for that time, as in babeltrace2.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Events {
         Ok(self.next_due()?.map(|(_, event)| event))
     }
 
-    /// The next event, and when it is due.
+    /// The next event, and the time at which it is due.
     pub(super) fn next_due(&mut self) -> Result<Option<(Option<i64>, Event<'_>)>, TraceError> {
         while let Some(index) = self.pending.pop() {
             if self.streams[index].advance()? {
@@ -54,7 +54,7 @@ impl Events {
         {
             let index = first.0.1;
             let advanced = self.streams[index].advance();
-            // Mostly it stays the first one, which costs next to nothing.
+            // It mostly remains the first one, which costs next to nothing.
             match advanced {
                 Ok(true) => first.0.0 = self.streams[index].merge_time(),
                 _ => {
@@ -70,7 +70,7 @@ impl Events {
         Ok(Some((due, self.streams[index].event())))
     }
 
-    /// The streams as they are now.
+    /// The streams in their current state.
     pub fn into_streams(self) -> Vec<StreamReader> {
         self.streams
     }

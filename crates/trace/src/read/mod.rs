@@ -1,4 +1,4 @@
-//! Whole traces, packets and events, in.
+//! Reads whole traces, packets and events.
 
 mod event;
 mod find;

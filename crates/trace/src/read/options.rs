@@ -1,6 +1,6 @@
 //! How traces are read.
 
-/// How to read.
+/// Options for reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// What to do if a packet cannot be read, as after a crash.
@@ -16,7 +16,7 @@ pub enum Recover {
     Never,
     /// End that stream there, and count it.
     EndStream,
-    /// Go on with the next packet, if its begin is known, and count the damaged one. A packet that
-    /// the file's end has cut is read as far as it goes.
+    /// Continue with the next packet, if its start is known, and count the damaged one. A packet
+    /// that is cut off by the end of the file is read as far as possible.
     NextPacket,
 }

@@ -1,11 +1,11 @@
-//! Events of several streams in the order of time, decoded and rendered on several threads.
+//! Decodes and renders the events of several streams in time order on several threads.
 //!
-//! Each stream is a row of parts, runs of packets that can be decoded without those before; a part
-//! is decoded by one thread at a time, in batches. The calling thread merges what the batches of
-//! the first parts hold, and decodes too while the one that it needs is not there.
+//! Each stream is a sequence of parts, runs of packets that can be decoded without the previous
+//! ones; a part is decoded by one thread at a time, in batches. The calling thread merges the
+//! batches of the first parts, and also decodes while the batch that it needs is missing.
 //!
-//! Many streams are made few: neighbours are a group that one thread at a time merges as it
-//! decodes, and the group takes a stream's place, with one part. Batches for each of them would be
+//! Many streams are combined: neighbours form a group that one thread at a time merges as it
+//! decodes, and the group replaces its streams, with one part. Batches for each of them would be
 //! small, and all of them together too large for the processor's caches.
 
 use super::event::Event;
@@ -20,44 +20,43 @@ use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Events of a batch: enough that handing it over costs nothing.
+/// Events of a batch: enough to make the cost of passing it on negligible.
 const BATCH_EVENTS: usize = 4096;
 
 /// A batch ends with the event that makes it longer than this, or than its share of
 /// [`ALL_BATCHES`].
 const BATCH_BYTES: usize = 256 << 10;
 
-/// What all batches of first parts may have: what was made should still be in a cache when it is
-/// merged.
+/// The size of all batches of first parts: their data should still be in a cache when it is merged.
 const ALL_BATCHES: usize = 2 << 20;
 
-/// Batches of a stream's first part: two wait, one is merged, one is made.
+/// Batches of a stream's first part: two wait, one is merged, one is filled.
 const BATCHES: usize = 4;
 
-/// More streams than this for each thread are put into groups.
+/// With more streams than this per thread, streams are grouped.
 const STREAMS_PER_THREAD: usize = 4;
 
-/// How many of these.
+/// The number of groups per thread.
 const GROUPS_PER_THREAD: usize = 2;
 
-/// Bytes that may wait of all parts after the first ones.
+/// Bytes of all parts after the first ones that may wait.
 const AHEAD_BYTES: usize = 16 << 20;
 
-/// A part has the packet that makes it longer than this.
+/// A part ends with the packet that makes it longer than this.
 const PART_BYTES: u64 = 256 << 10;
 
-/// How [`render`] has ended.
+/// The result of [`render`].
 #[derive(Debug)]
 pub struct Rendered {
-    /// The streams, for their statistics. If not all events were taken, they may be further than
-    /// the last that was.
+    /// The streams, for their statistics. If not all events were taken, the streams may be ahead of
+    /// the last one taken.
     pub streams: Vec<StreamReader>,
     /// Why reading ended before the last event; `None` if it did not, or if `take` ended it.
     pub error: Option<TraceError>,
 }
 
-/// Reads all events of the streams with up to this many threads, the calling one included. On any
-/// thread, `make` turns each event into bytes; `take` gets its time and its bytes in the order of
+/// Reads all events of the streams with up to this many threads, including the calling one. `make`
+/// turns each event into bytes, on any thread; `take` gets its time and its bytes in the order of
 /// [`Events`].
 pub fn render(
     streams: Vec<StreamReader>,
@@ -116,13 +115,13 @@ struct Shared {
     done: Condvar,
     /// A batch ends with the event that makes it longer than this.
     batch_bytes: usize,
-    /// How many parts after the first ones there may be.
+    /// The most parts after the first ones.
     most_ahead: usize,
 }
 
 struct State {
     slots: Vec<Slot>,
-    /// Batches that were merged and readers of parts that were read, for their memory.
+    /// Merged batches and readers of finished parts, for reuse of their memory.
     batches: Vec<Batch>,
     readers: Vec<StreamReader>,
     /// Nobody wants more.
@@ -131,20 +130,20 @@ struct State {
 
 /// A stream or a group of them.
 struct Slot {
-    /// What parts are split off from; `None` while that is done, and while it is itself the last
-    /// part.
+    /// The reader that parts are split off from; `None` during a split, and when it has become the
+    /// last part.
     whole: Option<Box<StreamReader>>,
     /// Whether there may be more parts.
     splits: bool,
     parts: VecDeque<Part>,
-    /// Parts before these.
+    /// The number of earlier parts.
     merged: usize,
     totals: Totals,
-    /// Those of a group of which everything was merged.
+    /// The streams of a group that is completely merged.
     group: Vec<StreamReader>,
 }
 
-/// What a part is read by.
+/// The reader of a part.
 enum Reader {
     Stream(Box<StreamReader>),
     Group(Box<Events>),
@@ -154,15 +153,15 @@ struct Part {
     /// `None` while a thread decodes.
     reader: Option<Reader>,
     ready: VecDeque<Batch>,
-    /// What the batches take.
+    /// The memory of the batches.
     bytes: usize,
     /// The last batch was made.
     done: bool,
-    /// It has all that is left of the stream, and its reader is that of the stream.
+    /// It contains the whole rest of the stream, and its reader is that of the stream.
     is_rest: bool,
 }
 
-/// What a thread can do.
+/// A task for a thread.
 enum Job {
     /// Makes the next batch of a part, which is that many parts after the stream's first.
     Decode(usize, usize, Reader, Batch),
@@ -170,7 +169,7 @@ enum Job {
     Split(usize, Box<StreamReader>, Option<Box<StreamReader>>),
 }
 
-/// Events one after the other, each with when it is due.
+/// A sequence of events, each with the time at which it is due.
 trait Rows {
     fn next_due(&mut self) -> Result<Option<(Option<i64>, Event<'_>)>, TraceError>;
 }
@@ -196,7 +195,7 @@ struct Batch {
 }
 
 struct Record {
-    /// When the event is due.
+    /// The time at which the event is due.
     merge: Option<i64>,
     time: Option<i64>,
     /// End of its bytes.
@@ -231,7 +230,7 @@ impl Slot {
         !self.splits && self.parts.iter().all(|part| part.done)
     }
 
-    /// Gives up the first parts of which everything was merged; whether there were any.
+    /// Removes the first parts that are completely merged; returns whether there were any.
     fn retire(&mut self, readers: &mut Vec<StreamReader>) -> bool {
         let before = self.merged;
         while let Some(part) = self
@@ -244,7 +243,7 @@ impl Slot {
         self.merged > before
     }
 
-    /// Counts what a part has counted; its reader, unless that is the stream's.
+    /// Adds the counts of a part; returns its reader, unless that is the stream's.
     fn close(&mut self, part: Part) -> Option<Box<StreamReader>> {
         match part.reader? {
             Reader::Group(events) => self.group = events.into_streams(),
@@ -257,7 +256,7 @@ impl Slot {
         None
     }
 
-    /// The streams' readers, with what all parts have counted.
+    /// The streams' readers, with the counts of all parts.
     fn into_streams(mut self) -> Vec<StreamReader> {
         while let Some(part) = self.parts.pop_front() {
             self.close(part);
@@ -283,7 +282,7 @@ impl Part {
 }
 
 impl Batch {
-    /// Decodes the next events; whether there are more.
+    /// Decodes the next events; returns whether there are more.
     fn fill(&mut self, reader: &mut Reader, most: usize, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> bool {
         self.records.clear();
         self.bytes.clear();
@@ -314,15 +313,15 @@ impl Batch {
         true
     }
 
-    /// What it takes of the memory.
+    /// Its memory.
     fn size(&self) -> usize {
         self.bytes.len() + self.records.len() * size_of::<Record>()
     }
 }
 
 impl State {
-    /// What is best done next. Parts at the front come first, and of these the ones with the least
-    /// to merge: first of all those of the stream that is waited for.
+    /// The most useful next task. Parts at the front come first, and among these those with the
+    /// least to merge: first of all those of the stream that is waited for.
     fn next_job(&mut self, shared: &Shared, wanted: Option<usize>) -> Option<Job> {
         let ahead: usize = self.slots.iter().map(|slot| slot.parts.len().saturating_sub(1)).sum();
         let may_split = ahead < shared.most_ahead;
@@ -371,11 +370,11 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A thread that panicked leaves nothing half done under the lock.
+        // A thread that panicked leaves nothing incomplete under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What each thread but the calling one does.
+    /// The loop of each thread but the calling one.
     fn work(&self, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) {
         let mut state = self.lock();
         loop {
@@ -399,7 +398,7 @@ impl Shared {
                 let goes_on = batch.fill(&mut reader, self.batch_bytes, make);
                 let mut state = self.lock();
                 let slot = &mut state.slots[index];
-                // It cannot have been given up while it had no reader.
+                // It cannot have been removed while it had no reader.
                 if let Some(part) = part
                     .checked_sub(slot.merged)
                     .and_then(|place| slot.parts.get_mut(place))
@@ -437,8 +436,7 @@ impl Shared {
         }
     }
 
-    /// The next batch of a stream, for which it takes the one that was merged; `None` at the
-    /// stream's end.
+    /// The next batch of a stream, in exchange for the merged one; `None` at the stream's end.
     fn next_batch(
         &self,
         index: usize,
@@ -506,7 +504,7 @@ impl Shared {
         Ok(())
     }
 
-    /// When the next event of a stream is due; gets the next batch if needed.
+    /// The time at which the next event of a stream is due; gets the next batch if needed.
     fn due(
         &self,
         index: usize,
@@ -532,7 +530,8 @@ impl Shared {
     }
 }
 
-/// Each stream on its own, or, of many, groups of neighbours with about as much to read.
+/// Each stream alone, or, if there are many, groups of neighbours with about the same amount of
+/// data.
 fn groups(streams: Vec<StreamReader>, threads: usize) -> Vec<Vec<StreamReader>> {
     if streams.len() <= STREAMS_PER_THREAD * threads {
         return streams.into_iter().map(|stream| vec![stream]).collect();
@@ -540,7 +539,7 @@ fn groups(streams: Vec<StreamReader>, threads: usize) -> Vec<Vec<StreamReader>> 
     let most = GROUPS_PER_THREAD * threads;
     let mut left: u64 = streams.iter().map(StreamReader::file_bytes).sum();
     let mut groups: Vec<Vec<StreamReader>> = Vec::with_capacity(most);
-    // What the last group may still take.
+    // The room in the last group.
     let mut room = 0;
     for stream in streams {
         let bytes = stream.file_bytes();
@@ -558,7 +557,7 @@ fn groups(streams: Vec<StreamReader>, threads: usize) -> Vec<Vec<StreamReader>> 
     groups
 }
 
-/// A stream as the merging thread has it.
+/// A stream on the merging thread.
 #[derive(Default)]
 struct Merged {
     batch: Batch,

@@ -1,4 +1,4 @@
-//! The packets in the memory of a ring, whoever has written it and however that ended.
+//! Reads packets from the memory of a ring, whoever wrote it and however the writer ended.
 
 use super::options::Options;
 use super::state::State;
@@ -28,7 +28,7 @@ impl Trace {
         Ok(readers)
     }
 
-    /// The rings in the directory, and the streams that they would be and that are not there.
+    /// The rings in the directory, and the paths of the missing streams that they stand for.
     pub(crate) fn ring_files(&self) -> Result<Vec<(PathBuf, PathBuf)>, TraceError> {
         let io = |error| TraceError::new(self.directory(), TraceErrorKind::Io(error));
         let mut rings = Vec::new();
@@ -48,14 +48,14 @@ impl Trace {
     }
 }
 
-/// The packets of a [`crate::Ring`] in this memory, from the oldest to the newest. A packet that
-/// its writer was just beginning is left out.
+/// The packets of a [`crate::Ring`] in this memory, from the oldest to the newest, without one that
+/// its writer had only just started.
 pub fn packets_of_ring<'m>(plan: &Plan, memory: &'m [u8]) -> Vec<&'m [u8]> {
     let mut found: Vec<(u64, &[u8])> = Vec::new();
     let mut rest = memory;
     while !rest.is_empty() {
-        // All have the same size, so one that is damaged is passed over as a whole, once a sound
-        // one was met.
+        // All have the same size, so a damaged one is skipped as a whole, once an intact one was
+        // found.
         let step = found.first().map_or(PACKET_ALIGN, |(_, packet)| packet.len());
         let packet = sound_packet(plan, rest);
         rest = rest
@@ -67,7 +67,7 @@ pub fn packets_of_ring<'m>(plan: &Plan, memory: &'m [u8]) -> Vec<&'m [u8]> {
     found.into_iter().map(|(_, packet)| packet).collect()
 }
 
-/// The packet at the beginning, and its number.
+/// The packet at the start, and its number.
 fn sound_packet<'m>(plan: &Plan, memory: &'m [u8]) -> Option<(u64, &'m [u8])> {
     let beginning = memory.get(..PACKET_ALIGN)?;
     let mut state = State::of(plan, beginning);

@@ -1,4 +1,4 @@
-//! Readers for parts of a stream, so that several threads can decode it.
+//! Splits off readers for parts of a stream, so that several threads can decode it.
 
 use super::options::Recover;
 use super::state::{Packet, State};
@@ -6,7 +6,7 @@ use super::stream::{Source, Statistics, StreamReader};
 use crate::description::Role;
 use crate::plan::Shape;
 
-/// What the readers of the parts of a stream have counted.
+/// The counts of the readers of a stream's parts.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     statistics: Statistics,
@@ -14,10 +14,10 @@ pub(crate) struct Totals {
 }
 
 impl StreamReader {
-    /// A reader for the next packets, at least this many bytes of them, after which this one goes
-    /// on; `None` if this one has to read the rest: at its end, or if a packet says too little or
-    /// nonsense. Both together read what this one would have read alone. It must not have read any
-    /// packet itself. Buffers are taken from a reader that is not needed any more.
+    /// A reader for the next packets, at least this many bytes of them, after which this one
+    /// continues; `None` if this one has to read the rest: at its end, or if a packet's header is
+    /// incomplete or invalid. Both together read what this one would have read alone. It must not
+    /// have read any packet itself. Buffers are taken from a reader that is no longer needed.
     pub(crate) fn split(&mut self, bytes: u64, old: Option<StreamReader>) -> Option<StreamReader> {
         let Source::File(file) = &self.source else { return None };
         let file = file.clone();
@@ -47,8 +47,8 @@ impl StreamReader {
         Some(part)
     }
 
-    /// The next packet, if its events can be decoded without those before: it has times, begins
-    /// after the packet before and does not end before it begins.
+    /// The next packet, if its events can be decoded without the previous ones: it has times,
+    /// starts after the previous packet and does not end before it starts.
     fn look_ahead(&mut self) -> Option<Packet> {
         let packet = self.read_header().ok()?.0;
         let begin = packet.begin.filter(|_| self.is_timed(packet.stream_class))?;
@@ -59,7 +59,7 @@ impl StreamReader {
         (packet.packet_bits > 0 && last <= begin && begin <= packet.end?).then_some(packet)
     }
 
-    /// Whether the packet's header or its context always has a time stamp.
+    /// Whether the packet's header or its context always has a timestamp.
     fn is_timed(&self, class: usize) -> bool {
         let context = self.plan.streams.get(class).and_then(|class| class.packet_context);
         let has_time = |id| match &self.plan.field(id).shape {
@@ -72,12 +72,12 @@ impl StreamReader {
         [self.plan.packet_header, context].into_iter().flatten().any(has_time)
     }
 
-    /// Whether everything was read, by this one or another.
+    /// Whether everything was read, by this reader or another.
     pub(crate) fn is_at_end(&self) -> bool {
         self.next_packet >= self.end
     }
 
-    /// Counts what the readers of the parts before have counted.
+    /// Adds the counts of the readers of the previous parts.
     pub(crate) fn absorb(&mut self, totals: Totals) {
         self.statistics = totals.statistics + self.statistics;
         self.span = (totals.span.0.or(self.span.0), self.span.1.or(totals.span.1));
@@ -85,7 +85,7 @@ impl StreamReader {
 }
 
 impl Totals {
-    /// Counts a part more.
+    /// Adds the counts of a part.
     pub(crate) fn add(&mut self, part: &StreamReader) {
         self.statistics = self.statistics + part.statistics;
         self.span = (self.span.0.or(part.span.0), part.span.1.or(self.span.1));

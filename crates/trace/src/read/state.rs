@@ -1,4 +1,4 @@
-//! The packet and the event that a reader is at.
+//! The current packet and event of a reader.
 
 use crate::constants::PACKET_MAGIC;
 use crate::content::{ContentDecoder, StoredPacket};
@@ -15,24 +15,24 @@ pub struct Packet {
     pub offset: u64,
     /// Index of the stream class in the description.
     pub stream_class: usize,
-    /// With padding.
+    /// Including padding.
     pub packet_bits: u64,
     /// Without padding.
     pub content_bits: u64,
     /// Number of the stream in its class.
     pub instance_id: Option<u64>,
-    /// The clock at its begin.
+    /// The clock at its start.
     pub begin: Option<u64>,
     /// The clock at its end.
     pub end: Option<u64>,
     /// Number of the packet in its stream.
     pub sequence_number: Option<u64>,
-    /// How many bits of that number count (RFC 5); 64 if the packet does not say.
+    /// The significant bits of that number (RFC 5); 64 if the packet does not say.
     pub sequence_number_bits: u32,
     /// The session that it belongs to (RFC 5).
     pub session: Option<u64>,
-    /// Events dropped since the stream began, as of the packet's end; of the RFC's packets as of
-    /// their begin.
+    /// Events dropped since the stream began, at the packet's end; in the RFC's packets at their
+    /// start.
     pub events_discarded: Option<u64>,
 }
 
@@ -42,13 +42,13 @@ pub(super) struct State {
     pub(super) data: Vec<u8>,
     pub(super) packet: Packet,
     pub(super) has_packet: bool,
-    /// Class of all packets, if the file's name says it.
+    /// Class of all packets, if the file's name identifies it.
     pub(super) class: Option<usize>,
     /// Whether the packets may be longer than the file.
     pub(super) cut: bool,
-    /// What the packet's header and context say.
+    /// The values of the packet's header and context.
     pub(super) packet_roles: Roles,
-    /// The begin of the packet, and the end of the one before, up to the first event.
+    /// The start of the packet, and the end of the previous one, up to the first event.
     pub(super) due: Option<u64>,
     /// Bits that may follow the last event because the content's size is in bytes.
     pub(super) slack: u64,
@@ -60,26 +60,26 @@ pub(super) struct State {
     /// Byte order of the last field.
     pub(super) order: Option<Endian>,
     pub(super) registers: Vec<u64>,
-    /// The packet context, as long as there is one.
+    /// The packet context, valid as long as there is one.
     pub(super) packet_tape: Vec<Node>,
     pub(super) has_context: bool,
-    /// What the current event's header says.
+    /// The values of the current event's header.
     pub(super) roles: Roles,
-    /// Room for what is derived from the packet.
+    /// A slot for data derived from the packet.
     pub(super) slot: Slot,
-    /// The event: each struct from its node on.
+    /// The event: each struct starts at its node.
     pub(super) tape: Vec<Node>,
     pub(super) event: usize,
     pub(super) event_context: Option<usize>,
     pub(super) context: Option<usize>,
     pub(super) payload: Option<usize>,
     pub(super) timestamp: Option<u64>,
-    /// That in nanoseconds from the clock's origin.
+    /// The same in nanoseconds from the clock's origin.
     pub(super) time: Option<i64>,
 }
 
 impl State {
-    /// For the beginning of one packet.
+    /// The state at the start of one packet.
     pub(super) fn of(plan: &Plan, data: &[u8]) -> State {
         State {
             data: data.to_vec(),
@@ -100,7 +100,7 @@ impl State {
         let mut roles = Roles::default();
         self.packet_tape.clear();
         self.slot.clear();
-        // A packet's begin is taken as it is, whatever was before: a short one too, as in both
+        // A packet's start is taken as it is, whatever came before: also a short one, as in both
         // babeltraces.
         let mut clock = 0;
         let mut decoder = Decoder {
@@ -191,14 +191,13 @@ impl State {
         })
     }
 
-    /// After the whole content is in `data`: undoes what was done to it after the event data was
-    /// written.
+    /// Reverses the transformation of the content, once all of it is in `data`.
     pub(super) fn unpack(&mut self, content: Option<&dyn ContentDecoder>) -> Result<(), DecodeError> {
         self.limit = self.packet.content_bits.min(self.data.len() as u64 * 8);
         let start = (self.position / 8) as usize;
         let decoded = match content {
             Some(content) => {
-                // Only packets whose header is whole bytes say that something was done.
+                // Only packets whose header is whole bytes declare a transformation.
                 let (header, stored) = self.data.split_at_checked(start).unwrap_or_default();
                 content.decode(&StoredPacket::new(header, stored, &self.packet_roles))
             }
@@ -217,7 +216,7 @@ impl State {
         Ok(())
     }
 
-    /// Fails if something was done to the content.
+    /// Fails if the content is transformed.
     fn is_plain(&self) -> Result<(), DecodeErrorKind> {
         let scheme = |role| self.packet_roles.get(role).filter(|&scheme| scheme != 0);
         if let Some(scheme) = scheme(Role::ChecksumScheme) {
@@ -251,7 +250,7 @@ impl State {
         decoder.event_header(class)?;
         let id = match decoder.roles.get(Role::EventClassId) {
             Some(id) => id,
-            // Without ids there is one class only.
+            // Without ids there is only one class.
             None => plan.description().streams[self.packet.stream_class]
                 .events
                 .first()
@@ -282,14 +281,14 @@ impl State {
     }
 }
 
-/// Packet and content size in bits, of a packet whose header takes `header` bits, in `rest` bytes
-/// of file; `cut`: the file may end before the packet does.
+/// Packet and content size in bits, for a packet whose header takes `header` bits, in `rest` bytes
+/// of file; with `cut`, the file may end before the packet does.
 fn sizes(roles: &Roles, header: u64, rest: u64, cut: bool) -> Result<(u64, u64), DecodeError> {
     let wrong = |kind| Err(DecodeError { kind, bit: header });
     let in_bits = |role| roles.get(role).map(|bytes| bytes.saturating_mul(8));
     let content = roles.get(Role::ContentSize).or(in_bits(Role::ContentBytes));
-    // Each replaces the other if only one is there; without both, the packet is the rest of the
-    // file.
+    // If only one of them is present, it replaces the other; without both, the packet is the rest
+    // of the file.
     let packet = roles
         .get(Role::PacketSize)
         .or(in_bits(Role::PacketBytes))

@@ -1,4 +1,4 @@
-//! One stream: packet after packet into a buffer, event after event out of it.
+//! Reads one stream: packet after packet into a buffer, event after event out of it.
 
 use super::event::Event;
 use super::options::{Options, Recover};
@@ -14,19 +14,19 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Counts of what was read of a stream.
+/// Counts of a stream's contents read so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Whole packets.
+    /// Complete packets.
     pub packets: u64,
     /// Events.
     pub events: u64,
-    /// Events that the tracer dropped between the first packet's begin and now, by the counters of
-    /// the packets.
+    /// Events that the tracer dropped between the first packet's start and now, according to the
+    /// counters of the packets.
     pub discarded: u64,
-    /// Packets that are missing by the sequence numbers.
+    /// Missing packets, according to the sequence numbers.
     pub lost_packets: u64,
-    /// Packets that could not be read, or not to their end; only with [`Options::recover`].
+    /// Packets that could not be read, or not completely; only with [`Options::recover`].
     pub damaged: u64,
 }
 
@@ -44,16 +44,16 @@ impl std::ops::Add for Statistics {
     }
 }
 
-/// What was wrong with a packet; only with [`Options::recover`].
+/// An error in a packet; only with [`Options::recover`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Bytes from the file's start to the packet.
     pub offset: u64,
-    /// What was wrong.
+    /// The error.
     pub error: DecodeError,
 }
 
-/// Reads a stream. Memory: one packet, and one event.
+/// Reads a stream. Its memory holds one packet and one event.
 #[derive(Debug)]
 pub struct StreamReader {
     pub(super) plan: Arc<Plan>,
@@ -61,23 +61,23 @@ pub struct StreamReader {
     pub(super) source: Source,
     pub(super) length: u64,
     pub(super) options: Options,
-    /// Undoes what was done to packets.
+    /// Reverses the transformation of packets.
     pub(super) content: Option<Arc<dyn ContentDecoder>>,
-    /// Where the next packet begins.
+    /// The start of the next packet.
     pub(super) next_packet: u64,
-    /// No packet from there on is read.
+    /// No packet from here on is read.
     pub(super) end: u64,
     pub(super) state: State,
     pub(super) statistics: Statistics,
     problems: Vec<Problem>,
-    /// Where the last packet with a problem begins.
+    /// The start of the last packet with a problem.
     damaged: Option<u64>,
-    /// Cycles at the begin and the end, as far as it was read.
+    /// Cycles at the start and the end of the part read so far.
     pub(super) span: (Option<u64>, Option<u64>),
     pub(super) finished: bool,
 }
 
-/// The place of a stream's bytes.
+/// The source of a stream's bytes.
 #[derive(Debug)]
 pub(super) enum Source {
     File(Arc<File>),
@@ -104,11 +104,11 @@ impl Source {
     }
 }
 
-/// What is read of a packet before its size is known.
+/// Bytes read of a packet before its size is known.
 const FIRST_READ: u64 = 4096;
 
 impl StreamReader {
-    /// `class` is the index of the stream class, if the file's name says it.
+    /// `class` is the index of the stream class, if the file's name identifies it.
     pub(super) fn open(
         plan: Arc<Plan>,
         path: &Path,
@@ -127,19 +127,19 @@ impl StreamReader {
         ))
     }
 
-    /// A stream in memory. `path` is what events and errors name.
+    /// Reads a stream in memory. `path` appears in events and errors.
     pub fn in_memory(plan: Arc<Plan>, path: &Path, bytes: Vec<u8>, options: Options) -> StreamReader {
         let length = bytes.len() as u64;
         StreamReader::new(plan, path, (Source::Bytes(bytes), length), None, options)
     }
 
-    /// The same, with what undoes what was done to packets.
+    /// Sets the decoder that reverses the transformation of packets.
     #[must_use]
     pub fn with_content(self, content: Option<Arc<dyn ContentDecoder>>) -> StreamReader {
         StreamReader { content, ..self }
     }
 
-    /// After this many reads each further one fails, as those of a broken disk do; for tests.
+    /// Every read after this many fails, as on a broken disk; for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn fail_after(mut self, reads: u64) -> StreamReader {
@@ -188,13 +188,13 @@ impl StreamReader {
         self.length
     }
 
-    /// What was counted up to the current event.
+    /// The counts up to the current event.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// Nanoseconds from the clock's origin at the begin and the end of what was read: by the
-    /// packets if they have times, or else by the events.
+    /// Nanoseconds from the clock's origin at the start and the end of the part read so far: from
+    /// the packets if they have times, else from the events.
     pub fn span(&self) -> (Option<i64>, Option<i64>) {
         let clock = self
             .plan
@@ -205,7 +205,7 @@ impl StreamReader {
         (time(self.span.0), time(self.span.1))
     }
 
-    /// What was wrong with packets, one problem each, and at most [`MAX_PROBLEMS`] of them.
+    /// Errors in packets, one per packet, and at most [`MAX_PROBLEMS`] of them.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -225,7 +225,7 @@ impl StreamReader {
         Ok(self.advance()?.then(|| self.event()))
     }
 
-    /// Decodes the next event; whether there is one.
+    /// Decodes the next event; returns whether there is one.
     pub(super) fn advance(&mut self) -> Result<bool, TraceError> {
         if self.finished {
             return Ok(false);
@@ -260,8 +260,8 @@ impl StreamReader {
         }
     }
 
-    /// Notes a problem that does not end everything; whether the stream goes on with the next
-    /// packet.
+    /// Records a problem that does not end everything; returns whether the stream continues with
+    /// the next packet.
     fn recovers(&mut self, error: &TraceError) -> Option<bool> {
         let TraceErrorKind::Packet { offset, error } = error.kind else {
             return None;
@@ -270,7 +270,7 @@ impl StreamReader {
             return None;
         }
         self.note(Problem { offset, error });
-        // Without the packet's size, the begin of the next one is unknown.
+        // Without the packet's size, the start of the next one is unknown.
         let goes_on = self.options.recover == Recover::NextPacket && self.next_packet > offset;
         self.state.position = self.state.limit;
         Some(goes_on)
@@ -287,8 +287,8 @@ impl StreamReader {
         }
     }
 
-    /// When the current event is due: at its time, but not before the packet that it is the first
-    /// one of.
+    /// The time at which the current event is due: its own time, but not before the start of the
+    /// packet that it is the first event of.
     pub(super) fn merge_time(&self) -> Option<i64> {
         let time = self.state.time?;
         let Some(due) = self.state.due else { return Some(time) };
@@ -364,7 +364,7 @@ impl StreamReader {
         class.clock.as_ref()?.nanoseconds_at(cycles)
     }
 
-    /// Reads the beginning of the next packet, which has its size; returns how many bytes it read.
+    /// Reads the start of the next packet, which contains its size; returns how many bytes it read.
     pub(super) fn read_header(&mut self) -> Result<(Packet, u64), TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
@@ -410,8 +410,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Makes `data` the `end` bytes of the file from `offset`, of which the first `start` are there
-    /// already.
+    /// Fills `data` with the `end` bytes of the file from `offset`, the first `start` of which are
+    /// already there.
     fn fill(&mut self, offset: u64, start: u64, end: u64) -> Result<(), TraceError> {
         // Both are at most the length of the file.
         let (start, end) = (start as usize, end as usize);
@@ -440,7 +440,7 @@ impl StreamReader {
     }
 }
 
-/// Packets that are missing between two of these numbers, of which `bits` bits count.
+/// The missing packets between two of these numbers, of which `bits` bits are significant.
 fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
     if bits == 0 {
         return 0;
@@ -450,6 +450,6 @@ fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
     }
     let mask = (1u64 << bits) - 1;
     let step = new.wrapping_sub(old) & mask;
-    // The same number again is a packet read twice, not a whole round of packets.
+    // A repeated number means a packet read twice, not a whole round of packets.
     step.saturating_sub(1)
 }

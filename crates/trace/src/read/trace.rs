@@ -14,16 +14,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A trace on disk: its metadata is read, its streams are known.
+/// A trace on disk, with its metadata read and its streams listed.
 #[derive(Debug)]
 pub struct Trace {
     directory: PathBuf,
     dialect: Dialect,
     plan: Arc<Plan>,
     streams: Vec<PathBuf>,
-    /// Index of each stream's class, if the file's name says it.
+    /// Index of each stream's class, if the file's name identifies it.
     classes: Vec<Option<usize>>,
-    /// Undoes what was done to packets.
+    /// Reverses the transformation of packets.
     content: Option<Arc<dyn ContentDecoder>>,
 }
 
@@ -41,8 +41,8 @@ impl Trace {
         Trace::described(directory, dialect, description, None)
     }
 
-    /// The trace in this directory, whose metadata another crate has read. `content` undoes what
-    /// was done to packets.
+    /// Opens the trace in this directory, whose metadata another crate has read. `content` reverses
+    /// the transformation of packets.
     ///
     /// # Errors
     ///
@@ -109,12 +109,12 @@ impl Trace {
         self.dialect
     }
 
-    /// What the metadata says.
+    /// The description in the metadata.
     pub fn description(&self) -> &Description {
         self.plan.description()
     }
 
-    /// What the streams are read by.
+    /// The plan that decodes the streams.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
@@ -124,7 +124,7 @@ impl Trace {
         &self.streams
     }
 
-    /// Index of a stream's class, if the file's name says it, as in the RFC.
+    /// Index of a stream's class, if the file's name identifies it, as in the RFC.
     pub fn class_of(&self, stream: usize) -> Option<usize> {
         self.classes.get(stream).copied().flatten()
     }
@@ -144,7 +144,7 @@ impl Trace {
         Ok(stream.with_content(self.content.clone()))
     }
 
-    /// Reads all streams in the order of time.
+    /// Reads all streams in time order.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use crate::description::{Encoding, Integer, Mapping};
 use crate::plan::{Field, Node, Plan, Raw, Shape};
 use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 
-/// A tape and what it was made from.
+/// A tape, and the data that it was made from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     plan: &'a Plan,
@@ -27,7 +27,7 @@ impl<'a> View<'a> {
         self.tape[node]
     }
 
-    /// The node after this one and all that it holds.
+    /// The node after this one and its contents.
     pub(crate) fn after(&self, node: usize) -> usize {
         match self.tape.get(node).map(|node| node.raw) {
             Some(Raw::Group { end, .. }) => end as usize,
@@ -146,19 +146,19 @@ fn text(bytes: &[u8]) -> &[u8] {
     &bytes[..end]
 }
 
-/// The value of a field. The methods look through variants at the option that was taken, and
-/// through optional fields.
+/// The value of a field. The methods access the selected option of a variant, and the field inside
+/// an optional field.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
     /// A number, also of an enumeration.
     Integer(IntegerValue<'a>),
     /// A floating point number.
     Float(f64),
-    /// A text, by custom UTF-8, without its zero byte.
+    /// A text, usually UTF-8, without its zero byte.
     Text(&'a [u8]),
     /// A text in UTF-16 or UTF-32.
     WideText(WideText<'a>),
-    /// Bytes that are no numbers.
+    /// Bytes that are not numbers.
     Blob(&'a [u8]),
     /// Fields with names.
     Struct(Fields<'a>),
@@ -182,7 +182,7 @@ pub struct WideText<'a> {
 }
 
 impl WideText<'_> {
-    /// Its characters up to the first zero; what is none is replaced.
+    /// Its characters up to the first zero; invalid ones are replaced.
     pub fn chars(&self) -> impl Iterator<Item = char> {
         let order = match self.encoding {
             Encoding::Utf16Be | Encoding::Utf32Be => Endian::Big,
@@ -213,7 +213,7 @@ impl WideText<'_> {
     }
 }
 
-/// Bits, and the names of some.
+/// Bits, some of which have names.
 #[derive(Clone, Copy, Debug)]
 pub struct Flags<'a> {
     bits: u64,
@@ -226,7 +226,7 @@ impl<'a> Flags<'a> {
         self.bits
     }
 
-    /// Names of which at least one bit is set, in the order of the metadata.
+    /// Names with at least one bit set, in the order of the metadata.
     pub fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         let bits = self.bits;
         let set = move |place: u32| bits >> place & 1 == 1;
@@ -240,7 +240,7 @@ impl<'a> Flags<'a> {
     }
 }
 
-/// The option of a variant that was taken, or the optional field that is there.
+/// The selected option of a variant, or a present optional field.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<'a> {
     view: View<'a>,
@@ -255,7 +255,7 @@ impl<'a> Chosen<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The value itself, or a variant's option, which may be a variant again.
+    /// The value itself, or the selected option, also through nested variants.
     fn chosen(self) -> Option<Value<'a>> {
         let mut value = self;
         loop {
@@ -267,7 +267,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, if it is one and not negative.
+    /// The number, if the value is one and not negative.
     pub fn as_u64(&self) -> Option<u64> {
         match self.chosen()? {
             Value::Integer(integer) => integer.as_u64(),
@@ -275,7 +275,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, if it is one and fits.
+    /// The number, if the value is one and fits.
     pub fn as_i64(&self) -> Option<i64> {
         match self.chosen()? {
             Value::Integer(integer) => integer.as_i64(),
@@ -299,7 +299,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes of a text, a BLOB or of an array of plain bytes.
+    /// The bytes of a text, of a BLOB or of an array of plain bytes.
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         match self.chosen()? {
             Value::Text(text) => Some(text),
@@ -343,7 +343,7 @@ impl<'a> IntegerValue<'a> {
         }
     }
 
-    /// The number, of a signed class as its two's complement.
+    /// The bits of the number, in two's complement if the class is signed.
     pub(crate) fn bits(&self) -> u64 {
         self.bits
     }
@@ -371,7 +371,7 @@ impl<'a> IntegerValue<'a> {
         self.class
     }
 
-    /// The names of the number, if it is of an enumeration.
+    /// The names of the number, if its class is an enumeration.
     pub fn labels(&self) -> Option<Labels<'a>> {
         (!self.mappings.is_empty()).then(|| Labels {
             mappings: self.mappings.iter(),
@@ -380,7 +380,7 @@ impl<'a> IntegerValue<'a> {
     }
 }
 
-/// The number in decimal, without the detour over 128 bits.
+/// Prints the number in decimal, avoiding 128-bit arithmetic.
 impl std::fmt::Display for IntegerValue<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.class.signed {
@@ -420,7 +420,7 @@ impl<'a> Fields<'a> {
         Fields { view, node }
     }
 
-    /// Names and values in their order.
+    /// Names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
         let view = self.view;
         self.nodes()
@@ -445,7 +445,7 @@ impl<'a> Fields<'a> {
             .take_while(move |&node| node < end)
     }
 
-    /// The fields that have no role in the trace's structure, as tools print a packet context.
+    /// The fields without a role in the trace's structure, as tools print a packet context.
     pub fn without_roles(&self) -> impl Iterator<Item = (&'a str, Value<'a>)> + use<'a> {
         let view = self.view;
         self.nodes()
@@ -463,17 +463,17 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// How many.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// All of them, in their order.
+    /// All elements, in order.
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let Elements { view, node, count } = *self;
         let mut plain = view.plain_elements(node);
@@ -488,7 +488,7 @@ impl<'a> Elements<'a> {
         })
     }
 
-    /// The numbers that are not negative; others count as 0.
+    /// The elements as unsigned numbers; other values count as 0.
     pub fn u64s(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.iter().map(|value| value.as_u64().unwrap_or(0))
     }

@@ -1,7 +1,7 @@
-//! Pieces that lines are put together from, and bytes looked at eight at a time.
+//! Shared pieces of lines, and functions that examine eight bytes at a time.
 
-/// Appends the first `len` of these bytes. All of them are copied, which is cheaper than copying
-/// `len` of them.
+/// Appends the first `len` of these bytes. It copies all of them, which is cheaper than copying
+/// `len`.
 #[inline]
 pub(super) fn put<const N: usize>(text: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
     let end = text.len() + len;
@@ -52,14 +52,14 @@ const ONES: u64 = 0x0101_0101_0101_0101;
 /// The highest bit of each of eight bytes.
 pub(super) const HIGHEST: u64 = 0x80 * ONES;
 
-/// Has the highest bit of the first of eight bytes that is below a limit of at most 0x80, and no
-/// bit if there is none.
+/// Sets the highest bit of the first of eight bytes that is below a limit of at most 0x80, or no
+/// bit if none is.
 #[inline]
 pub(super) const fn below(bytes: u64, limit: u8) -> u64 {
     bytes.wrapping_sub(limit as u64 * ONES) & !bytes
 }
 
-/// Has the highest bit of the first of eight bytes that is this one, and no bit if there is none.
+/// Sets the highest bit of the first of eight bytes that equals this one, or no bit if none does.
 #[inline]
 pub(super) const fn equal(bytes: u64, byte: u8) -> u64 {
     below(bytes ^ (byte as u64 * ONES), 1)

@@ -1,4 +1,4 @@
-//! Numbers as text, several digits at a time: most of what a line consists of.
+//! Prints numbers several digits at a time: they are the largest part of a line.
 
 use super::bytes::put;
 
@@ -7,10 +7,11 @@ const HUNDRED_MILLION: u64 = 100_000_000;
 /// `0` in eight bytes.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-/// The eight digits of a number below a hundred million, each a byte, the first one in the lowest.
+/// The eight digits of a number below a hundred million, one byte each, the first one in the lowest
+/// byte.
 ///
-/// Halves are split at once: the number into two of four digits, these into four of two, and so on.
-/// The factors are reciprocals that are exact for numbers of this length.
+/// All parts are halved at once: the number into two of four digits, these into four of two, and so
+/// on. The factors are reciprocals that are exact for numbers of this length.
 #[inline]
 const fn eight(value: u64) -> u64 {
     let fours = (value / 10_000) | ((value % 10_000) << 32);
@@ -27,7 +28,7 @@ pub(super) fn decimal(text: &mut Vec<u8>, value: u64) {
         return long_decimal(text, value);
     }
     let digits = eight(value);
-    // Up to the last digit, which stays if all are zero.
+    // Keep the last digit, even if all are zero.
     let zeros = (digits | 1 << 56).trailing_zeros() / 8;
     let shown = (digits | ZEROS) >> (8 * zeros);
     put(text, &shown.to_le_bytes(), 8 - zeros as usize);
@@ -39,7 +40,7 @@ fn long_decimal(text: &mut Vec<u8>, value: u64) {
     text.extend_from_slice(&digits.to_le_bytes());
 }
 
-/// A number in decimal, perhaps below zero.
+/// A number in decimal, possibly negative.
 #[inline]
 pub(super) fn signed(text: &mut Vec<u8>, value: i64) {
     if value < 0 {
@@ -75,7 +76,7 @@ const fn eight_hexadecimal(value: u64) -> u64 {
     let value = (value | (value << 16)) & 0x0000_ffff_0000_ffff;
     let value = (value | (value << 8)) & 0x00ff_00ff_00ff_00ff;
     let digits = (value | (value << 4)) & 0x0f0f_0f0f_0f0f_0f0f;
-    // Letters are further away than the other digits, by seven.
+    // Letters are seven further than digits.
     let letters = ((digits + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
     digits + ZEROS + letters * 7
 }

@@ -1,4 +1,4 @@
-//! The fields of events as JSON.
+//! Prints the fields of events as JSON.
 
 use super::bytes::{HIGHEST, Piece, below, equal};
 use super::digits::{decimal, signed};
@@ -6,7 +6,7 @@ use crate::plan::{Field, Node, Raw, Shape};
 use crate::read::{Event, Fields, PlainClass, Value, View, float};
 use std::io::Write;
 
-/// The beginning of a stream's lines.
+/// The start of a stream's lines.
 pub(super) fn stream(event: &Event<'_>) -> Piece {
     let mut text = Vec::new();
     match event.section() {
@@ -23,7 +23,7 @@ pub(super) fn stream(event: &Event<'_>) -> Piece {
     Piece::new(text)
 }
 
-/// The next part, which a class of events shares, up to the time.
+/// The next part, up to the time, which all events of a class share.
 pub(super) fn name(name: &str) -> Piece {
     let mut text = b", \"name\": ".to_vec();
     string(&mut text, name.as_bytes());
@@ -65,10 +65,10 @@ pub(super) fn packet_context(context: Fields<'_>, fields: &[FieldJson]) -> Piece
     Piece::new(text)
 }
 
-/// What follows each member and each element, until there is none.
+/// Printed after each member and each element, and removed after the last.
 const COMMA: &[u8] = b", ";
 
-/// Ends a list or an object, of which the last member has a comma too many.
+/// Ends a list or an object, and removes the comma after the last member.
 pub(super) fn close(text: &mut Vec<u8>, bracket: u8) {
     if text.ends_with(COMMA) {
         text.truncate(text.len() - COMMA.len());
@@ -88,8 +88,8 @@ impl<'a> Printer<'a> {
         Printer { view: of.view, fields }
     }
 
-    /// The members of a struct, each with a comma after it; `without_roles` leaves out what
-    /// describes the trace's structure.
+    /// Prints the members of a struct, each followed by a comma; `without_roles` leaves out those
+    /// that describe the trace's structure.
     pub(super) fn members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
         let end = self.view.after(node);
         let mut member = node + 1;
@@ -185,7 +185,7 @@ fn real(text: &mut Vec<u8>, value: f64) {
 #[inline]
 fn string(text: &mut Vec<u8>, bytes: &[u8]) {
     if !is_plain(bytes) {
-        // A string has no value that JSON lacks.
+        // JSON can express every string.
         let _ = serde_json::to_writer(text, &String::from_utf8_lossy(bytes));
         return;
     }
@@ -194,7 +194,7 @@ fn string(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'"');
 }
 
-/// Whether all of it is ASCII that JSON has as it is.
+/// Whether all of it is ASCII that JSON does not escape.
 #[inline]
 fn is_plain(bytes: &[u8]) -> bool {
     let (eights, rest) = bytes.as_chunks();
@@ -220,7 +220,7 @@ mod tests {
                 string(&mut text, &bytes);
                 let expected = serde_json::to_string(&String::from_utf8_lossy(&bytes)).unwrap();
                 assert_eq!(text, expected.as_bytes(), "{byte:#x} at {place}");
-                // Quotes around it, and no more.
+                // Only quotes are added.
                 let is_as_it_is = expected.len() == bytes.len() + 2 && byte < 0x80;
                 assert_eq!(is_plain(&bytes), is_as_it_is, "{byte:#x} at {place}");
             }

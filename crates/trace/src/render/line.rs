@@ -1,4 +1,4 @@
-//! Events as lines of text, and as lines of JSON.
+//! Prints events as lines of text, and as lines of JSON.
 
 use super::digits::{decimal, nanoseconds, signed};
 use super::pieces::PacketPieces;
@@ -7,7 +7,7 @@ use crate::read::Event;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// How times are printed.
+/// The format of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockFormat {
@@ -18,14 +18,14 @@ pub enum ClockFormat {
     Seconds,
 }
 
-/// Prints events in the form of `babeltrace2`, one line each. Text of events comes out in the bytes
-/// that it is stored in.
+/// Prints events in the format of `babeltrace2`, one line each. Texts are printed in their stored
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct TextWriter {
     format: ClockFormat,
     zone: TimeZone,
     last: Option<i64>,
-    /// The second that was printed last, and its text.
+    /// The last printed second, and its text.
     second: Option<(i64, [u8; 8])>,
 }
 
@@ -49,8 +49,8 @@ impl TextWriter {
         TextWriter::fields(line, event);
     }
 
-    /// Appends the part of a line that depends on the lines before: the time, and how much later it
-    /// is than the last one.
+    /// Appends the part of a line that depends on the previous ones: the time, and the difference
+    /// to the last one.
     pub fn time(&mut self, line: &mut Vec<u8>, time: Option<i64>) {
         let Some(time) = time else { return };
         line.push(b'[');
@@ -59,7 +59,7 @@ impl TextWriter {
             None => line.extend_from_slice(b"] (+?.?????????) "),
             Some(last) => {
                 line.extend_from_slice(b"] (+");
-                // As in babeltrace2, going back wraps around.
+                // As in babeltrace2, a time that goes back wraps around.
                 let step = (time as u64).wrapping_sub(last as u64);
                 decimal(line, step / PER_SECOND);
                 nanoseconds(line, step % PER_SECOND);
@@ -108,7 +108,7 @@ impl TextWriter {
     }
 
     fn time_of_day(&self, second: i64) -> [u8; 8] {
-        // All seconds of 64-bit nanoseconds are in years that have four digits.
+        // All seconds of 64-bit nanoseconds are in years with four digits.
         let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
         let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
         clock.into_bytes().try_into().unwrap_or(*b"??:??:??")
@@ -117,13 +117,13 @@ impl TextWriter {
 
 const PER_SECOND: u64 = 1_000_000_000;
 
-/// Prints events as JSON, one object a line: `section` (of the RFC) or `stream` (the file's name),
-/// `name`, `ts` (nanoseconds from the clock's origin), `packet` (fields of the packet's context)
-/// and `context` if there are any, and `fields`.
+/// Prints events as JSON, one object per line: `section` (of the RFC) or `stream` (the file's
+/// name), `name`, `ts` (nanoseconds from the clock's origin), `packet` (fields of the packet's
+/// context) and `context` if there are any, and `fields`.
 ///
-/// Numbers stay numbers, those of enumerations too. Text that is not UTF-8 has replacement
-/// characters, and what JSON has no number for, such as infinity, is null. Bits with names are an
-/// object, BLOBs a string of hexadecimal digits.
+/// Numbers stay numbers, including those of enumerations. Text that is not UTF-8 has replacement
+/// characters, and numbers that JSON cannot express, such as infinity, are null. Bits with names
+/// are an object, BLOBs a string of hexadecimal digits.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JsonWriter;
 

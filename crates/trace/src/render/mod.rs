@@ -1,4 +1,4 @@
-//! Events as text and as JSON. The reader and the plan know neither.
+//! Renders events as text and as JSON. The reader and the plan do not depend on it.
 
 mod bytes;
 mod digits;

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::read::Event;
 use std::sync::Arc;
 
-/// What lines have of a trace's description.
+/// The pieces of lines that depend only on a trace's description.
 pub(super) struct PlanPieces {
     /// By field.
     pub(super) text: Vec<text::FieldText>,
@@ -16,22 +16,22 @@ pub(super) struct PlanPieces {
     events: Vec<Vec<EventPieces>>,
 }
 
-/// What the lines of a class of events share.
+/// The pieces that the lines of an event class share.
 pub(super) struct EventPieces {
-    /// What text has before the fields: the environment and the name.
+    /// Text before the fields: the environment and the name.
     pub(super) heading: Piece,
-    /// What JSON has between the stream and the time.
+    /// JSON between the stream and the time.
     pub(super) json_name: Piece,
 }
 
-/// What the lines of a packet's events share.
+/// The pieces that the lines of a packet's events share.
 pub(super) struct PacketPieces {
     pub(super) plan: Arc<PlanPieces>,
-    /// What text has of the packet's context.
+    /// The packet's context as text.
     pub(super) context_text: Piece,
-    /// What JSON has of the packet's context.
+    /// The packet's context as JSON.
     pub(super) context_json: Piece,
-    /// What each JSON object begins with: the stream.
+    /// The start of each JSON object: the stream.
     pub(super) json_stream: Piece,
 }
 
@@ -54,7 +54,7 @@ impl PlanPieces {
         }
     }
 
-    /// Those of the event's class.
+    /// The pieces of the event's class.
     #[inline]
     pub(super) fn event(&self, event: &Event<'_>) -> &EventPieces {
         let (stream, class) = event.class_indices();

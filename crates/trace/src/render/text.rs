@@ -1,4 +1,4 @@
-//! The fields of events as babeltrace2 prints them.
+//! Prints the fields of events as babeltrace2 does.
 
 use super::bytes::{HIGHEST, Piece, below, equal};
 use super::digits::{decimal, hexadecimal, signed};
@@ -15,7 +15,7 @@ pub(super) fn heading(environment: &str, name: &str) -> Piece {
     Piece::new(format!("{environment}{name}: ").into_bytes())
 }
 
-/// How text prints a field.
+/// How a field is printed as text.
 pub(super) struct FieldText {
     /// Text before the value of a member; the first one gets a brace instead of the comma.
     label: Piece,
@@ -79,7 +79,7 @@ impl<'a> Printer<'a> {
         Printer { view: of.view, fields }
     }
 
-    /// Prints a struct; `without_roles` leaves out what describes the trace's structure.
+    /// Prints a struct; `without_roles` leaves out members that describe the trace's structure.
     pub(super) fn members(&self, text: &mut Vec<u8>, node: usize, without_roles: bool) {
         let end = self.view.after(node);
         let start = text.len();
@@ -182,7 +182,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// What an array has before an element.
+/// Prints the label before an array element.
 #[inline]
 fn element_label(text: &mut Vec<u8>, index: usize) {
     match index {
@@ -271,7 +271,7 @@ fn digits(text: &mut Vec<u8>, value: u64, bits_per_digit: u32, least: u32) {
     text.extend_from_slice(buffer);
 }
 
-/// How a byte is written in a text: as itself, as this letter after a backslash, or in hexadecimal.
+/// How a byte is printed in a text: as itself, as this letter after a backslash, or in hexadecimal.
 const PLAIN: u8 = 0;
 const IN_HEXADECIMAL: u8 = 1;
 const ESCAPES: [u8; 256] = escapes();
@@ -318,7 +318,7 @@ fn quoted(text: &mut Vec<u8>, bytes: &[u8]) {
     text.push(b'"');
 }
 
-/// Place of the first byte that is not written as itself.
+/// Position of the first byte that is not printed as itself.
 #[inline]
 fn special(bytes: &[u8]) -> Option<usize> {
     let (eights, rest) = bytes.as_chunks();
@@ -332,8 +332,8 @@ fn special(bytes: &[u8]) -> Option<usize> {
     Some(eights.len() * 8 + place)
 }
 
-/// Whether one of eight bytes is special: then the highest bit of the first one is the lowest that
-/// is set.
+/// Whether one of eight bytes is special: then the lowest set bit is the highest bit of the first
+/// such byte.
 #[inline]
 const fn specials(bytes: u64) -> u64 {
     let quotes = equal(bytes, b'"') | equal(bytes, b'\'') | equal(bytes, b'?') | equal(bytes, b'\\');
@@ -355,7 +355,7 @@ fn general(text: &mut Vec<u8>, value: f64) {
     if six_digits(text, value).is_some() {
         return;
     }
-    // Rust's own exponent form rounds to the digits that decide which form C takes.
+    // Rust's own exponent form rounds to the digits that decide between C's two forms.
     let scientific = format!("{value:.5e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -369,11 +369,11 @@ fn general(text: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// The same for numbers from 0.0001 to a million, where the digits can be had by one exact factor
-/// and do not hang on a tie; `None` for all others.
+/// The same for numbers from 0.0001 to a million, if one exact factor yields the digits and
+/// rounding does not depend on a tie; `None` for all others.
 fn six_digits(text: &mut Vec<u8>, value: f64) -> Option<()> {
     const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
-    /// Far more than a product of six digits is off.
+    /// Far more than the error of a product of six digits.
     const DOUBT: f64 = 1e-6;
     let size = value.abs();
     if !(1e-4..1e6).contains(&size) {
@@ -387,7 +387,7 @@ fn six_digits(text: &mut Vec<u8>, value: f64) -> Option<()> {
         return None;
     }
     let is_tie = (behind - 0.5).abs() < DOUBT;
-    // A tie that is exact goes to the even digit.
+    // An exact tie goes to the even digit.
     if is_tie && (behind != 0.5 || size.mul_add(POWERS[factor], -scaled) != 0.0) {
         return None;
     }
@@ -406,7 +406,7 @@ fn six_digits(text: &mut Vec<u8>, value: f64) -> Option<()> {
     decimal(text, digits / one);
     if decimals > 0 {
         let start = text.len();
-        // With a one before them, zeros are not lost.
+        // A one in front preserves leading zeros.
         decimal(text, one + digits % one);
         text[start] = b'.';
     }
@@ -461,8 +461,8 @@ mod tests {
                 continue;
             }
             short_ones += 1;
-            // Six significant digits of the exact number, read back: the same number as the shorter
-            // text.
+            // Six significant digits of the exact number, parsed again, must equal the shorter
+            // text's number.
             let exact: f64 = format!("{value:.5e}").parse().unwrap();
             let ours: f64 = std::str::from_utf8(&text).unwrap().parse().unwrap();
             assert_eq!(ours, exact, "{value}");

@@ -1,4 +1,4 @@
-//! What the blocks say: attributes with their meaning, types looked up.
+//! Interprets blocks: the meaning of attributes, and the types that names refer to.
 
 use super::error::{Error, ErrorKind, Position, Result, error};
 use super::syntax::{Block, Statement, Value};
@@ -67,7 +67,7 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             }
             "stream" => blocks.streams.push(stream(contents)?),
             "event" => blocks.events.push(event(contents)?),
-            // Call sites say nothing about the data.
+            // Call sites do not describe data.
             _ => {}
         }
     }
@@ -105,7 +105,7 @@ impl<'b> Contents<'b> {
         for statement in &block.statements {
             match statement {
                 Statement::Attribute { path, position, value } => {
-                    // Of an environment's entries the last one counts.
+                    // Among entries of an environment with one name, the last one counts.
                     if !names.insert(path.as_str()) && !again {
                         return error(ErrorKind::Duplicate, *position);
                     }
@@ -132,7 +132,7 @@ impl<'b> Contents<'b> {
     fn roots(self, names: &[(&str, Scope)]) -> HashMap<Scope, Rc<Raw>> {
         let mut roots = HashMap::new();
         for (path, class) in self.bindings {
-            // Attributes that a reader does not know are passed over, whatever they are bound to.
+            // Unknown attributes are skipped, whatever they are bound to.
             if let Some((_, scope)) = names.iter().find(|(name, _)| *name == path) {
                 roots.insert(*scope, class);
             }
@@ -177,7 +177,7 @@ fn environment(contents: &Contents<'_>, environment: &mut Vec<(String, Environme
         let value = match value {
             Value::Text(text) => EnvironmentValue::String(text.clone()),
             Value::Number { negative: true, .. } => EnvironmentValue::Integer(value.as_i64("env", position)?),
-            // What does not fit has wrapped around for as long as there are readers.
+            // Numbers that do not fit wrap around, as in all readers.
             Value::Number { magnitude, .. } => EnvironmentValue::Integer(*magnitude as i64),
             Value::Path(word) => EnvironmentValue::String(word.clone()),
         };
@@ -221,7 +221,7 @@ fn clock(contents: &Contents<'_>) -> Result<Clock> {
     }
 }
 
-/// The offset in cycles, whose seconds are taken away if it is negative.
+/// Sets the offset in cycles; a negative one becomes negative seconds.
 fn set_offset(clock: &mut Clock, offset: i128) -> Option<()> {
     let (seconds, cycles) = match offset < 0 {
         true => {

@@ -1,21 +1,21 @@
-//! A place among tokens, for the parsers of both dialects whose metadata is text.
+//! A position among tokens, for the parsers of both dialects with textual metadata.
 
 use super::error::{ErrorKind, Position, Result, error};
 use super::lexer::{Token, TokenKind};
 
-/// A place among tokens.
+/// A position among tokens.
 #[derive(Debug)]
 pub struct Cursor<'t> {
     /// The last one is the end, which is never consumed.
     tokens: &'t [Token],
     next: usize,
     depth: usize,
-    /// How deep what is nested may be.
+    /// The allowed nesting depth.
     max_depth: usize,
 }
 
 impl<'t> Cursor<'t> {
-    /// Before the first token. What [`Cursor::enter`] opens may nest `max_depth` deep.
+    /// Starts before the first token. [`Cursor::enter`] may nest `max_depth` deep.
     pub fn new(tokens: &'t [Token], max_depth: usize) -> Self {
         Cursor {
             tokens,
@@ -102,11 +102,11 @@ impl<'t> Cursor<'t> {
         Ok(word.clone())
     }
 
-    /// Goes a level deeper, until [`Cursor::leave`].
+    /// Enters a deeper level, until [`Cursor::leave`].
     ///
     /// # Errors
     ///
-    /// It is too deep.
+    /// The level is too deep.
     pub fn enter(&mut self) -> Result<()> {
         if self.depth >= self.max_depth {
             return error(ErrorKind::TooDeep, self.position());
@@ -115,7 +115,7 @@ impl<'t> Cursor<'t> {
         Ok(())
     }
 
-    /// Ends what [`Cursor::enter`] began.
+    /// Leaves the level that [`Cursor::enter`] entered.
     pub fn leave(&mut self) {
         self.depth -= 1;
     }

@@ -1,4 +1,4 @@
-//! What is wrong with metadata.
+//! Errors in textual metadata.
 
 /// Line and column, both from 1. The column counts characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub struct Position {
     pub column: u32,
 }
 
-/// What is wrong with metadata, and its place.
+/// An error in metadata, and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// What is wrong.
@@ -18,11 +18,11 @@ pub struct Error {
     pub position: Position,
 }
 
-/// What is wrong with metadata.
+/// Errors in metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A character that begins no token.
+    /// A character that does not start any token.
     Character(char),
     /// A comment, string or character constant does not end.
     Unterminated,
@@ -34,7 +34,7 @@ pub enum ErrorKind {
     Expected(&'static str),
     /// Blocks or types nest too deeply.
     TooDeep,
-    /// Part of the language that this reader does not know.
+    /// A part of the language that this reader does not support.
     Unsupported(&'static str),
     /// No type has this name here.
     UnknownType,
@@ -48,11 +48,11 @@ pub enum ErrorKind {
     Value(&'static str),
     /// The length or tag refers to no earlier integer or enumeration.
     UnknownReference,
-    /// There is no clock of this name.
+    /// There is no clock with this name.
     UnknownClock,
     /// There is no stream class with this id.
     UnknownStream(u64),
-    /// Types that use each other describe more fields than a text of this length should.
+    /// Types that use each other describe too many fields for the length of the text.
     TooLarge,
     /// A variant has no tag.
     NoTag,
@@ -60,10 +60,10 @@ pub enum ErrorKind {
     NotAStruct,
     /// A field cannot have an abstract type (RFC 4.1.1).
     Abstract,
-    /// There is no section of this name.
+    /// There is no section with this name.
     UnknownSection,
-    /// A field with this reserved name is not of the class, or not at the place, that the name asks
-    /// for.
+    /// A field with this reserved name does not have the class, or is not at the place, that the
+    /// name requires.
     Reserved(&'static str),
     /// No option of the variant has the name of a label of its tag.
     NoLabel,
@@ -101,7 +101,7 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What reading metadata gives.
+/// The result of reading metadata.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error at a place.

@@ -1,9 +1,9 @@
-//! Labels of tags that choose options of variants.
+//! The labels of tags that select options of variants.
 
 use crate::description::{Mapping, Range};
 
-/// The values of a tag that choose an option: those of the label of its name, with or without 1.8's
-/// underscore.
+/// The values of a tag that select an option: those of the label with its name, with or without
+/// 1.8's underscore.
 pub(super) fn label_ranges(mappings: &[Mapping], option: &str) -> Vec<Range> {
     let find = |name: &str| mappings.iter().find(|mapping| mapping.name == name);
     find(option)

@@ -1,17 +1,17 @@
-//! Text to tokens (CTF 1.8.3, appendix C.1).
+//! Splits text into tokens (CTF 1.8.3, appendix C.1).
 
 use super::error::{ErrorKind, Position, Result, error};
 
 /// A token and its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
-    /// What it is.
+    /// Its kind.
     pub kind: TokenKind,
-    /// Where it begins.
+    /// Its start.
     pub position: Position,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum TokenKind {
@@ -19,7 +19,7 @@ pub enum TokenKind {
     Word(String),
     /// A number without its sign.
     Number(u64),
-    /// A text with its escapes undone, or a character constant.
+    /// A text with its escapes decoded, or a character constant.
     Text(String),
     /// An operator or bracket.
     Mark(&'static str),
@@ -27,7 +27,7 @@ pub enum TokenKind {
     End,
 }
 
-/// Longer ones before those that they begin with.
+/// Longer marks come before their prefixes.
 const MARKS: [&str; 19] = [
     "...", ":=", "->", "{", "}", "[", "]", "(", ")", "<", ">", ";", ":", ",", "=", ".", "+", "-", "*",
 ];
@@ -41,7 +41,7 @@ struct Lexer<'t> {
 ///
 /// # Errors
 ///
-/// A character that begins no token, or a token that does not end.
+/// A character that does not start any token, or a token that does not end.
 pub fn tokens(text: &str) -> Result<Vec<Token>> {
     let mut lexer = Lexer {
         rest: text,
@@ -173,7 +173,7 @@ impl Lexer<'_> {
                 Some(character) => text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
-        // As in C, nothing is seen after a zero.
+        // As in C, text ends at a zero.
         if let Some(end) = text.iter().position(|&byte| byte == 0) {
             text.truncate(end);
         }

@@ -1,4 +1,5 @@
-//! Gives lengths and tags their targets, and reserved names their roles (CTF 1.8.3, section 7.3.2).
+//! Resolves the targets of lengths and tags, and assigns the roles of reserved names (CTF 1.8.3,
+//! section 7.3.2).
 
 use super::blocks::{Blocks, EventBlock, StreamBlock};
 use super::error::{Error, ErrorKind, Position, Result, error};
@@ -53,20 +54,20 @@ struct Linker<'c> {
     /// Whether there are timestamps but no clock: then they count nanoseconds from the epoch.
     needs_clock: Cell<bool>,
     order: Endian,
-    /// The roots that come before the one that is linked.
+    /// The roots before the current one.
     roots: HashMap<Scope, Rc<Raw>>,
     fields_left: u64,
 }
 
-/// Where the linker is in a root.
+/// The position of the linker in a root.
 struct Way<'r> {
     scope: Scope,
-    /// The structs around the field, the innermost last, with how many of their members come before
-    /// it.
+    /// The structs around the field, innermost last, each with the number of its members before the
+    /// field.
     frames: Vec<Frame<'r>>,
     /// Names of members and options from the root.
     path: Vec<String>,
-    /// Whether an array lies between the root and the field.
+    /// Whether there is an array between the root and the field.
     in_array: bool,
 }
 
@@ -212,7 +213,7 @@ impl Linker<'_> {
         Ok(integer)
     }
 
-    /// Roles by the reserved names of sections 5 and 6.
+    /// Assigns roles by the reserved names of sections 5 and 6.
     fn assign_role(&self, integer: &mut Integer, way: &Way<'_>, name: &str, position: Position) -> Result<()> {
         let at_top = way.path.len() == 1;
         let is_timestamp = match way.scope {
@@ -220,7 +221,7 @@ impl Linker<'_> {
             Scope::EventHeader => name == "timestamp",
             _ => false,
         };
-        // Traces with one clock may leave out what their timestamps count, and even the clock.
+        // Traces with one clock may omit the clock of their timestamps, and even the clock itself.
         if is_timestamp && integer.clock.is_none() {
             if self.clocks.len() > 1 {
                 return error(ErrorKind::UnknownClock, position);
@@ -323,8 +324,8 @@ impl Linker<'_> {
         })
     }
 
-    /// The field that a path means: of the structs around, then of the scopes before, unless it
-    /// begins with a scope's name. A nearer field that cannot be meant by its class does not hide
+    /// The field that a path refers to: in the structs around, then in the earlier scopes, unless
+    /// it starts with a scope's name. A nearer field whose class makes it unusable does not hide
     /// one further out: a named type may be used where there is one.
     fn reference<'s>(
         &'s self,
@@ -398,7 +399,7 @@ impl Linker<'_> {
     }
 }
 
-/// Whether a sequence can take its length from it.
+/// Whether it can be the length of a sequence.
 fn is_length(raw: &Raw) -> bool {
     matches!(&raw.class, RawClass::Integer(integer) | RawClass::Enum { integer, .. } if !integer.signed)
 }
@@ -416,8 +417,8 @@ fn strip_scope<'w>(words: &'w [&'w str], scope: Scope) -> Option<&'w [&'w str]> 
     (!rest.is_empty()).then_some(rest)
 }
 
-/// Follows names through structs; the names as others see them, and the field. `members` may be
-/// fewer than the struct's.
+/// Follows names through structs; returns the names as others see them, and the field. `members`
+/// may be a part of the struct's.
 fn descend<'r>(members: &'r [RawMember], all: &'r [RawMember], words: &[&str]) -> Option<(Vec<String>, &'r Raw)> {
     let (first, rest) = words.split_first()?;
     let member = members.iter().find(|member| member.name == *first)?;
@@ -437,7 +438,7 @@ fn descend<'r>(members: &'r [RawMember], all: &'r [RawMember], words: &[&str]) -
 }
 
 /// Tracers write an underscore before names that could be keywords. It is dropped, unless another
-/// member is called so then: one that has that name, and keeps it.
+/// member would then have the same name.
 fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
     let mut kept = name;
     while let Some(rest) = kept.strip_prefix('_') {
@@ -449,7 +450,7 @@ fn visible_name(is_taken: impl Fn(&str) -> bool, name: &str) -> String {
     name.to_owned()
 }
 
-/// The clock that the stream's timestamps count.
+/// The clock that the stream's timestamps use.
 fn stream_clock(class: &StreamClass) -> Option<usize> {
     fn find(class: &Struct) -> Option<usize> {
         class.members.iter().find_map(|member| find_in(&member.class))
@@ -461,7 +462,7 @@ fn stream_clock(class: &StreamClass) -> Option<usize> {
             }
             FieldClass::Struct(class) => find(class),
             FieldClass::Variant(class) => class.options.iter().find_map(|option| find_in(&option.class)),
-            // The others are not 1.8's, or hold no timestamps.
+            // The other classes are not in 1.8, or contain no timestamps.
             _ => None,
         }
     }

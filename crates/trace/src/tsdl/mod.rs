@@ -1,9 +1,8 @@
 //! TSDL, the metadata language of CTF 1.8 (CTF 1.8.3, section 7 and appendix C).
 //!
-//! Reading goes through small passes in this order: `lexer` makes tokens, `syntax` a tree of what
-//! was written, `blocks` with `types` looks up attributes and the names of types in their scopes,
-//! `link` gives lengths and tags their targets and reserved names their roles. Each pass stops at
-//! its first error.
+//! Reading has these passes in order: `lexer` makes tokens, `syntax` a syntax tree, `blocks` with
+//! `types` resolves attributes and the names of types in their scopes, `link` resolves the targets
+//! of lengths and tags and assigns the roles of reserved names. Each pass stops at its first error.
 
 mod blocks;
 mod cursor;

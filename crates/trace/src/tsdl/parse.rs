@@ -1,4 +1,4 @@
-//! Text to a description.
+//! Parses text into a description.
 
 use super::error::Result;
 use super::{blocks, lexer, link, syntax};
@@ -8,7 +8,7 @@ use crate::description::Description;
 ///
 /// # Errors
 ///
-/// The first fault of the text, and its place.
+/// The first error in the text, and its place.
 pub fn parse(text: &str) -> Result<Description> {
     let tokens = lexer::tokens(text)?;
     let document = syntax::parse(&tokens)?;
@@ -18,5 +18,5 @@ pub fn parse(text: &str) -> Result<Description> {
 }
 
 /// Types that use others can describe exponentially many fields. Real metadata has less than one
-/// for ten bytes.
+/// per ten bytes.
 const MAX_FIELDS_PER_BYTE: u64 = 4;

@@ -1,5 +1,5 @@
-//! Fields whose names are reserved must be what readers take them for (CTF 1.8.3, sections 5 and
-//! 6).
+//! Checks that fields with reserved names have the meaning that readers expect (CTF 1.8.3, sections
+//! 5 and 6).
 
 use super::error::{ErrorKind, Result, error};
 use super::syntax::Dimension;

@@ -1,4 +1,4 @@
-//! Tokens to a tree of what was written (CTF 1.8.3, appendix C.2).
+//! Parses tokens into a syntax tree (CTF 1.8.3, appendix C.2).
 
 use super::cursor::Cursor;
 use super::error::{Error, ErrorKind, Position, Result, error};
@@ -7,7 +7,7 @@ use super::words::KEYWORDS;
 use crate::constants::MAX_NESTING;
 use std::rc::Rc;
 
-/// A block, its definitions and attributes in the order in which they stand.
+/// A block, with its definitions and attributes in source order.
 #[derive(Debug)]
 pub(super) struct Block {
     pub(super) position: Position,
@@ -51,7 +51,7 @@ pub(super) enum Value {
         magnitude: u64,
         negative: bool,
     },
-    /// Words with dots between them.
+    /// Words separated by dots.
     Path(String),
 }
 
@@ -83,7 +83,7 @@ pub(super) enum Specifier {
         tag: Option<Path>,
         body: Option<Vec<Item>>,
     },
-    /// Made by a declarator: `type name[length]`.
+    /// The type of a declarator: `type name[length]`.
     Array {
         element: Rc<Type>,
         length: Dimension,
@@ -145,7 +145,7 @@ struct Parser<'t> {
     at: Cursor<'t>,
 }
 
-/// Of these several make one name.
+/// Words of which several form one name.
 const C_WORDS: [&str; 11] = [
     "void", "char", "short", "int", "long", "float", "double", "signed", "unsigned", "_Bool", "_Complex",
 ];
@@ -153,7 +153,7 @@ const C_WORDS: [&str; 11] = [
 const BLOCKS: [&str; 6] = ["trace", "env", "clock", "stream", "event", "callsite"];
 
 impl Parser<'_> {
-    /// A name that is no keyword.
+    /// A name that is not a keyword.
     fn name(&mut self, what: &'static str) -> Result<String> {
         let position = self.at.position();
         let name = self.at.word(what)?;
@@ -187,7 +187,7 @@ impl Parser<'_> {
             "typedef" => self.typedef(),
             "struct" | "enum" | "variant" => {
                 let class = self.specifier()?;
-                // The semicolon is often forgotten after the bracket, and nothing else can follow.
+                // The semicolon after the brace is often forgotten, and nothing else can follow.
                 self.at.accept(";");
                 Ok(Statement::Definition(class))
             }
@@ -379,7 +379,7 @@ impl Parser<'_> {
         })
     }
 
-    /// C's words for numbers may be several; any other name is one word.
+    /// A name: one word, or several of C's words for numbers.
     fn named(&mut self) -> Result<String> {
         if !C_WORDS.iter().any(|word| self.at.is_word(word)) {
             return self.name("a type");
@@ -481,7 +481,7 @@ impl Parser<'_> {
     }
 
     /// `type name, name[4];`: fields that share a type. There is always a name: a struct that only
-    /// defines a type stands elsewhere.
+    /// defines a type is parsed elsewhere.
     fn fields(&mut self, items: &mut Vec<Item>) -> Result<()> {
         let class = Rc::new(self.specifier()?);
         loop {
@@ -580,7 +580,7 @@ impl Value {
         }
     }
 
-    /// A word, also in quotes.
+    /// A word, possibly in quotes.
     pub(super) fn as_word(&self, what: &'static str, position: Position) -> Result<&str> {
         match self {
             Value::Path(word) | Value::Text(word) => Ok(word),

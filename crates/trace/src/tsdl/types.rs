@@ -1,4 +1,4 @@
-//! Looks up the names of types in their scopes (CTF 1.8.3, section 7.3.1).
+//! Resolves the names of types in their scopes (CTF 1.8.3, section 7.3.1).
 
 use super::error::{Error, ErrorKind, Position, Result, error};
 use super::labels::label_ranges;
@@ -9,14 +9,14 @@ use backtrail_wire::Endian;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// A class whose lengths and tags are still names. Types with names are shared by their users.
+/// A class whose lengths and tags are still names. Named types are shared by their users.
 #[derive(Debug)]
 pub(super) struct Raw {
     pub(super) position: Position,
     pub(super) class: RawClass,
-    /// How deep classes nest in it.
+    /// The nesting depth of its classes.
     depth: usize,
-    /// How many classes it has once nothing is shared.
+    /// The number of its classes if nothing is shared.
     pub(super) fields: u64,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct RawInteger {
     pub(super) align: u32,
     pub(super) signed: bool,
     pub(super) base: Base,
-    /// None: the trace's.
+    /// `None` for the trace's byte order.
     pub(super) order: Option<Endian>,
     pub(super) encoding: Encoding,
     pub(super) clock: Option<(String, Position)>,
@@ -74,13 +74,13 @@ struct Scope {
     variants: HashMap<String, Rc<Raw>>,
 }
 
-/// The scopes that are open, innermost last.
+/// The open scopes, innermost last.
 pub(super) struct Types {
     scopes: Vec<Scope>,
     most_fields: u64,
     /// Names of all fields so far.
     fields: HashSet<String>,
-    /// Fields that types with names take their lengths from.
+    /// Fields that named types use as lengths.
     lengths: Vec<(String, Position)>,
 }
 
@@ -102,7 +102,7 @@ impl Types {
         self.scopes.pop();
     }
 
-    /// A statement that defines a type; whether it was one.
+    /// Defines a type; returns whether the statement was a definition.
     pub(super) fn define(&mut self, statement: &Statement) -> Result<bool> {
         match statement {
             Statement::Aliases(_, aliases) => {
@@ -130,7 +130,7 @@ impl Types {
         self.insert(|scope| &mut scope.aliases, &alias.name, class, alias.position)
     }
 
-    /// Once all is defined: whether a type that nobody uses has a length that no field could be.
+    /// After all definitions: fails if an unused type has a length that is not any field.
     pub(super) fn check_lengths(&self) -> Result<()> {
         match self.lengths.iter().find(|(name, _)| !self.fields.contains(name)) {
             Some((_, position)) => error(ErrorKind::UnknownReference, *position),
@@ -348,8 +348,8 @@ impl Types {
     }
 }
 
-/// Variants must have something in common with a tag beside them, also where nobody uses the
-/// struct.
+/// The options of a variant must share a label with a tag beside it, even if the struct is not
+/// used.
 fn check_labels(members: &[RawMember]) -> Result<()> {
     for (index, member) in members.iter().enumerate() {
         let RawClass::Variant {
@@ -453,7 +453,7 @@ fn base(value: &Value, position: Position) -> Result<Base> {
     })
 }
 
-/// A byte-aligned class where its size allows (CTF 1.8.3, section 4.1.2).
+/// Byte-aligned if the size allows it (CTF 1.8.3, section 4.1.2).
 fn default_align(size: u32) -> u32 {
     if size.is_multiple_of(8) { 8 } else { 1 }
 }
@@ -496,7 +496,7 @@ fn integer(attributes: &[Attribute], position: Position) -> Result<RawInteger> {
             "byte_order" => integer.order = byte_order(value, position)?,
             "encoding" => integer.encoding = encoding(value, position)?,
             "map" => integer.clock = Some((mapped_clock(value, position)?, position)),
-            // The specification asks readers to pass over attributes that they don't know.
+            // The specification asks readers to skip unknown attributes.
             _ => {}
         }
     }

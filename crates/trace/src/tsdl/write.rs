@@ -1,4 +1,4 @@
-//! Writes a description as TSDL, in the form in which LTTng 2.16 writes it.
+//! Writes a description as TSDL, in the form of LTTng 2.16.
 
 use super::words::{KEYWORDS, is_identifier, order_name, quoted};
 use crate::constants::TSDL_FIRST_LINE;
@@ -12,25 +12,25 @@ use std::fmt::Write;
 /// A description that 1.8 cannot express.
 pub type WriteError = Inexpressible<WriteErrorKind>;
 
-/// What 1.8 cannot express.
+/// Parts of descriptions that 1.8 cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteErrorKind {
-    /// A name that is no identifier.
+    /// A name that is not an identifier.
     Name,
-    /// A role that belongs to a field of another name.
+    /// A role that belongs to a field with another name.
     Role(Role),
     /// A reference to a field that has no path in 1.8.
     Reference,
     /// A variant whose options are not the labels of its tag.
     Option,
-    /// An alignment of an array beyond its elements'.
+    /// An alignment of an array beyond that of its elements.
     ArrayAlignment,
     /// An integer's clock does not exist.
     Clock,
-    /// A number of a range that has no literal.
+    /// A number in a range that has no literal.
     Range,
-    /// A class of fields that only another dialect has.
+    /// A field class that only another dialect has.
     Class,
 }
 
@@ -87,8 +87,8 @@ struct Writer<'d> {
     /// Index of the stream class, and of the event class in it.
     stream: Option<usize>,
     event: Option<usize>,
-    /// The structs around the current field: how long the path to them is, and the names before the
-    /// field.
+    /// The structs around the current field: the length of the path to each, and the names before
+    /// the field.
     frames: Vec<(usize, Vec<&'d str>)>,
     path: Vec<&'d str>,
 }
@@ -176,7 +176,7 @@ impl<'d> Writer<'d> {
     fn stream(&mut self, index: usize) -> Result<()> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
-        // Without an id in the packet header, readers want none.
+        // Without an id in the packet header, readers accept none.
         let has_id = class.id != 0 || self.description.packet_header.is_some();
         self.line(format_args!("\nstream {{"));
         if has_id {
@@ -261,7 +261,7 @@ impl<'d> Writer<'d> {
         }
     }
 
-    /// In 1.8 it is the name that gives a field its role.
+    /// In 1.8, a field's name determines its role.
     fn check_role(&self, name: &str, class: &FieldClass) -> Result<()> {
         let integer = match class {
             FieldClass::Integer(integer) | FieldClass::Enumeration(Enumeration { integer, .. }) => integer,
@@ -290,7 +290,7 @@ impl<'d> Writer<'d> {
         }
     }
 
-    /// Writes the class up to where the field's name goes; what follows the name.
+    /// Writes the class up to the position of the field's name; returns the part after the name.
     fn class(&mut self, class: &'d FieldClass, depth: usize) -> Result<String> {
         match class {
             FieldClass::Integer(integer) => self.integer(integer)?,
@@ -443,8 +443,8 @@ impl<'d> Writer<'d> {
         })
     }
 
-    /// The shortest way to say it: the name alone where the field stands in a struct around and
-    /// nothing nearer has its name.
+    /// The shortest form: the name alone if the field is in an enclosing struct and nothing nearer
+    /// has its name.
     fn reference(&self, reference: &Reference) -> Result<String> {
         let Some((name, parents)) = reference.path.split_last().filter(|_| !reference.any_option) else {
             return self.fail(WriteErrorKind::Reference);

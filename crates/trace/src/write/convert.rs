@@ -1,4 +1,4 @@
-//! A trace in the other dialect.
+//! Writes a trace in the other dialect.
 
 use super::trace::TraceWriter;
 use crate::dialect::Dialect;
@@ -7,7 +7,7 @@ use crate::read::Trace;
 use std::fs;
 use std::path::Path;
 
-/// Makes the directory (or takes an empty one) and writes the trace into it, in CTF 1.8 or 2. Both
+/// Creates the directory (or uses an empty one) and writes the trace into it, in CTF 1.8 or 2. Both
 /// have the same streams, which are copied, damaged or not.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! One event, value by value, checked against its class.
+//! Writes one event, value by value, checked against its class.
 
 use super::packet::StreamWriter;
 use super::walk::Pending;
@@ -8,11 +8,11 @@ use backtrail_wire::Endian;
 
 /// Writes the fields of an event: first the stream's event context, then the event's own context,
 /// then the payload, each in the order of its class. Structs, arrays and variants need no call of
-/// their own: their leaves follow one another, and an array takes as many elements as the earlier
-/// length says. An enumeration is written as its number.
+/// their own: their leaves follow one another, and an array takes as many elements as its earlier
+/// length. An enumeration is written as its number.
 ///
-/// After a value of the wrong kind [`EventWriter::finish`] fails, and the packet stays as it was.
-/// An event that is dropped without `finish` is not written.
+/// After a value of the wrong kind [`EventWriter::finish`] fails, and the packet is unchanged. An
+/// event that is dropped without `finish` is not written.
 #[must_use = "an event that is not finished is not written"]
 pub struct EventWriter<'w> {
     pub(super) stream: &'w mut StreamWriter,
@@ -24,15 +24,15 @@ pub struct EventWriter<'w> {
 }
 
 impl StreamWriter {
-    /// An event of the class with this id, at the packet's end.
+    /// Starts an event of the class with this id, at the packet's end.
     pub fn event(&mut self, id: u64, timestamp: u64) -> EventWriter<'_> {
         self.begin(timestamp);
         let timestamp = timestamp.max(self.last);
         self.start_event(id, timestamp, self.last, false)
     }
 
-    /// An event before all others of the packet, at the packet's begin, whenever it is written.
-    /// Several stay in their order.
+    /// Starts an event before all others of the packet, at the packet's start, whenever it is
+    /// written. Several of them keep their order.
     pub fn front_event(&mut self, id: u64) -> EventWriter<'_> {
         self.begin(self.last);
         self.start_event(id, self.begin, self.begin, true)
@@ -79,7 +79,7 @@ impl EventWriter<'_> {
         self.unsigned(u64::from(value));
     }
 
-    /// An unsigned number of 64 bits; of fewer, if it fits.
+    /// An unsigned number of 64 bits, or narrower if it fits.
     pub fn u64(&mut self, value: u64) {
         self.unsigned(value);
     }
@@ -89,12 +89,12 @@ impl EventWriter<'_> {
         self.signed(i64::from(value));
     }
 
-    /// A signed number of 64 bits; of fewer, if it fits.
+    /// A signed number of 64 bits, or narrower if it fits.
     pub fn i64(&mut self, value: i64) {
         self.signed(value);
     }
 
-    /// The length of a sequence: the number from which it takes its length.
+    /// The number that is the length of a sequence.
     pub fn sequence_len(&mut self, len: usize) {
         self.unsigned(len as u64);
     }
@@ -105,8 +105,8 @@ impl EventWriter<'_> {
         self.note(result);
     }
 
-    /// A text: a string, which must have no zero byte, or an array of characters, which is filled
-    /// up with zeros.
+    /// A text: a string, which must not contain a zero byte, or an array of characters, which is
+    /// filled with zeros.
     pub fn string(&mut self, text: &str) {
         self.text(text.as_bytes());
     }
@@ -117,14 +117,14 @@ impl EventWriter<'_> {
         self.note(result);
     }
 
-    /// Elements of an array of bytes, one after the other.
+    /// The elements of an array of bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         if !self.bulk(8, bytes.len(), |out, _| out.extend_from_slice(bytes)) {
             bytes.iter().for_each(|&byte| self.u8(byte));
         }
     }
 
-    /// Elements of an array of 64-bit numbers, one after the other.
+    /// The elements of an array of 64-bit numbers.
     pub fn u64s(&mut self, values: &[u64]) {
         let copy = |out: &mut Vec<u8>, order| {
             for value in values {
@@ -144,7 +144,7 @@ impl EventWriter<'_> {
     /// # Errors
     ///
     /// A value does not fit its field, a field has no value, or the packet has no room. The packet
-    /// is as before.
+    /// is then unchanged.
     pub fn finish(mut self) -> Result<(), EncodeError> {
         let mut result = self.error.map_or(Ok(()), Err);
         if result.is_ok() && self.next().is_ok() {
@@ -203,7 +203,7 @@ impl EventWriter<'_> {
         Ok(())
     }
 
-    /// Fields are whole bytes: the stream's writer was refused otherwise.
+    /// Fields are whole bytes: otherwise the stream's writer could not be created.
     fn put(&mut self, value: u64, size: u32, order: Endian) {
         let bytes = (size / 8) as usize;
         let out = self.stream.buffer(self.front);
@@ -220,7 +220,7 @@ impl EventWriter<'_> {
             Shape::Array(array) if array.text => match array.count {
                 Count::Fixed(count) => Some(count),
                 Count::Slot(slot) => Some(self.stream.walk.registers[slot as usize]),
-                // Refused before: `check_bytes`.
+                // Rejected earlier by `check_bytes`.
                 Count::Prefix { .. } => return Err(EncodeError::WrongField),
             },
             _ => return Err(EncodeError::WrongField),
@@ -240,7 +240,7 @@ impl EventWriter<'_> {
         Ok(())
     }
 
-    /// Copies elements at once if an array of plain numbers of that size is next and has room for
+    /// Copies elements at once if an array of plain numbers of this size is next and has room for
     /// them.
     fn bulk(&mut self, size: u32, count: usize, copy: impl FnOnce(&mut Vec<u8>, Endian)) -> bool {
         if count == 0 {
@@ -250,7 +250,7 @@ impl EventWriter<'_> {
             return false;
         }
         let StreamWriter { plan, walk, .. } = &mut *self.stream;
-        // What is next is known only once a leaf was taken.
+        // The next field is known only once a leaf was taken.
         let Ok(Some(id)) = walk.leaf(plan) else { return false };
         let field = plan.field(id);
         let order = match (&field.shape, walk.pending.last_mut()) {

@@ -1,4 +1,4 @@
-//! Headers are written by what their fields mean, whatever their layout is.
+//! Writes headers by the roles of their fields, whatever their layout is.
 
 use crate::description::{Integer, Role, Storage};
 use crate::error::EncodeError;
@@ -17,18 +17,19 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Writes the low bits of `value`; the header begins at the start of `out` and is long enough.
+    /// Writes the low bits of `value`; the header starts at the start of `out`, which is long
+    /// enough.
     pub(super) fn put(&self, out: &mut [u8], value: u64) -> Result<(), EncodeError> {
         write_bits(out, self.bit, self.size, self.order, value).map_err(|_| EncodeError::Unwritable)
     }
 }
 
-/// Packet header and packet context: everything has one place.
+/// Packet header and packet context, in which everything has a fixed position.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FixedLayout {
     pub(super) bits: u64,
     pub(super) slots: Vec<Slot>,
-    /// Byte at which the trace's UUID lies.
+    /// The position of the trace's UUID in bytes.
     pub(super) uuid: Option<usize>,
 }
 
@@ -75,30 +76,30 @@ fn slot(bit: u64, field: &Field, integer: &Integer) -> Slot {
     }
 }
 
-/// One way in which an event header can be laid out: the options of its variant make several.
+/// One possible layout of an event header: each option of its variant makes one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeaderForm {
     bits: u64,
     numbers: Vec<(Slot, Number)>,
-    /// Ids that the form can say.
+    /// Ids that the form can express.
     ids: Option<(u64, u64)>,
     /// Bits of the timestamp; 64 if it has none.
     timestamp_bits: u32,
-    /// Which option was taken: the register of the tag, and its range.
+    /// The selected options: the register of the tag, and its range.
     chosen: Vec<(u32, (u64, u64))>,
 }
 
-/// What a number of an event header is.
+/// The meaning of a number in an event header.
 #[derive(Clone, Copy, Debug)]
 enum Number {
     Id,
     Timestamp,
-    /// The tag that chooses the form.
+    /// The tag that selects the form.
     Tag(u64),
 }
 
 impl HeaderForm {
-    /// The ways to lay out a header, in the order of the variant's options. They are whole bytes.
+    /// The layouts of a header, in the order of the variant's options. They are whole bytes.
     pub(super) fn all(plan: &Plan, header: Option<FieldId>) -> Result<Vec<HeaderForm>, EncodeError> {
         let Some(header) = header else {
             return Ok(vec![HeaderForm::new()]);
@@ -123,7 +124,7 @@ impl HeaderForm {
         (self.bits / 8) as usize
     }
 
-    /// Whether it can say the id, and the timestamp to a reader that knows the one before.
+    /// Whether it can express the id, and the timestamp to a reader that knows the previous one.
     pub(super) fn fits(&self, id: u64, timestamp: u64, last: u64) -> bool {
         let id_fits = self.ids.is_none_or(|(first, last)| (first..=last).contains(&id));
         let elapsed = timestamp.wrapping_sub(last);
@@ -145,7 +146,7 @@ impl HeaderForm {
     }
 }
 
-/// Puts a field of the header at the end of each form.
+/// Appends a field of the header to each form.
 fn extend(plan: &Plan, id: FieldId, forms: &mut Vec<HeaderForm>) -> Result<(), EncodeError> {
     let field = plan.field(id);
     for form in forms.iter_mut() {
@@ -174,7 +175,7 @@ fn extend(plan: &Plan, id: FieldId, forms: &mut Vec<HeaderForm>) -> Result<(), E
                 extend(plan, option.field, &mut chosen)?;
                 longer.append(&mut chosen);
             }
-            // An option that says the id itself leaves the tag free; otherwise the tag is the id.
+            // An option with its own id leaves the tag free; otherwise the tag is the id.
             *forms = longer;
         }
         _ => return Err(EncodeError::Unwritable),
@@ -185,14 +186,14 @@ fn extend(plan: &Plan, id: FieldId, forms: &mut Vec<HeaderForm>) -> Result<(), E
     }
 }
 
-/// More than any header that is in use.
+/// More than any header in use.
 const MAX_FORMS: usize = 16;
 
 impl HeaderForm {
     fn push(&mut self, field: &Field, integer: &Integer) -> Result<(), EncodeError> {
         let number = match integer.role {
             Some(Role::EventClassId) => {
-                // A second id replaces the first, which then is the tag alone.
+                // A second id replaces the first, which then is only the tag.
                 let (first, _) = self.ids.unwrap_or((0, 0));
                 for (_, earlier) in &mut self.numbers {
                     if matches!(earlier, Number::Id) {
@@ -218,8 +219,8 @@ impl HeaderForm {
         Ok(())
     }
 
-    /// Restricts the id to those that choose the option, as long as no other field says it. Whether
-    /// an earlier variant with the same tag allows that.
+    /// Restricts the id to those that select the option, unless another field contains it. Returns
+    /// whether an earlier variant with the same tag permits that.
     fn choose(&mut self, plan: &Plan, tag: u32, ranges: &[crate::description::Range]) -> Result<bool, EncodeError> {
         let tag_is_id = plan
             .fields
@@ -284,7 +285,7 @@ pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
             *least = least.saturating_add(smallest);
             sound
         }
-        // Nothing of ours has them.
+        // No writable header has them.
         Shape::Optional { .. } | Shape::BitMap(..) | Shape::Boolean(_) => false,
     }
 }

@@ -1,4 +1,4 @@
-//! Packets, events and whole traces, out.
+//! Writes packets, events and whole traces.
 
 mod convert;
 mod event;

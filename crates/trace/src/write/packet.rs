@@ -1,4 +1,4 @@
-//! One stream: packets of events in memory.
+//! Builds the packets of one stream in memory.
 
 use super::header::{FixedLayout, HeaderForm, check_bytes};
 use super::walk::{Pending, Walk};
@@ -10,24 +10,26 @@ use crate::plan::Plan;
 use backtrail_wire::Endian;
 use std::sync::Arc;
 
-/// How a stream is written.
+/// Options for writing a stream.
 #[derive(Clone, Debug)]
 pub struct StreamOptions {
     /// Id of the stream's class.
     pub class_id: u64,
     /// Number of the stream among those of its class.
     pub instance_id: u64,
-    /// Values of the packet context's fields without a role, by name: `cpu_id`. What is not named
-    /// is 0.
+    /// Values of the packet context's fields without a role, by name, such as `cpu_id`. The others
+    /// are 0.
     pub context: Vec<(String, u64)>,
-    /// The most bytes of a packet, with its padding. An event that would make the packet longer is
-    /// refused with [`EncodeError::Full`], so that buffers never grow beyond it. At least one page.
+    /// The most bytes of a packet, including its padding. An event that would make the packet
+    /// longer is rejected with [`EncodeError::Full`], so that buffers never grow beyond it. At
+    /// least one page.
     pub max_packet_bytes: usize,
-    /// Packets are padded to a multiple of this many bytes: a page, as tracers do whose buffers are
-    /// mapped, or less, to at least 1.
+    /// Packets are padded to a multiple of this many bytes: a page, as by tracers whose buffers are
+    /// mapped, or less, but at least 1.
     pub align_packet_bytes: usize,
-    /// What is done to the packets' content; `None`: nothing, or what the [`crate::TraceWriter`]
-    /// does to all. Only headers with the numbers of the RFC can say that something was.
+    /// The transformation of the packets' content; `None` for the one of the
+    /// [`crate::TraceWriter`], if any. Only headers with the numbers of the RFC can declare a
+    /// transformation.
     pub content: Option<Arc<dyn ContentEncoder>>,
 }
 
@@ -45,11 +47,11 @@ impl StreamOptions {
     }
 }
 
-/// Makes the packets of a stream, one after the other: [`StreamWriter::event`] as often as there
-/// are events, then [`StreamWriter::finish`] for the packet's bytes.
+/// Makes the packets of a stream, one after the other: call [`StreamWriter::event`] for each event,
+/// then [`StreamWriter::finish`] for the packet's bytes.
 ///
-/// Timestamps are cycles of the stream's clock. They never go back: an earlier one than the last
-/// counts as the last.
+/// Timestamps are cycles of the stream's clock. They never go back: one before the last counts as
+/// the last.
 #[derive(Debug)]
 pub struct StreamWriter {
     pub(super) plan: Arc<Plan>,
@@ -58,43 +60,43 @@ pub struct StreamWriter {
     pub(super) layout: FixedLayout,
     forms: Vec<HeaderForm>,
     pub(super) walk: Walk,
-    /// Events that are put before all others when the packet is finished.
+    /// Events that precede all others when the packet is finished.
     front: Vec<u8>,
     pub(super) body: Vec<u8>,
     packet: Vec<u8>,
-    /// Whether a packet was begun and not finished.
+    /// Whether a packet was started and not finished.
     pub(super) open: bool,
     pub(super) begin: u64,
     /// The last timestamp of the stream.
     pub(super) last: u64,
     pub(super) sequence_number: u64,
     pub(super) discarded: u64,
-    /// Those before the packet began, which the RFC's packets count.
+    /// Events discarded before the packet started, which the RFC's packets count.
     pub(super) discarded_before: u64,
-    /// Bits at the beginning of an event's context that say how long its payload is (RFC 7).
+    /// The number at the start of an event's context that contains the payload's size (RFC 7).
     pub(super) payload_size: Option<Integer>,
-    /// Where the payload of the current event begins.
+    /// The start of the current event's payload.
     pub(super) payload_start: usize,
-    /// Bits of the last byte that are of no event.
+    /// Bits of the last byte that belong to no event.
     pub(super) unused_bits: u64,
     events: u64,
 }
 
-/// Size of the only field of an event's context that has the payload's size.
+/// Size of the only field of an event context that contains the payload's size.
 pub(super) const PAYLOAD_SIZE_BYTES: usize = 2;
 
 impl StreamWriter {
-    /// Before the first packet.
+    /// Starts before the first packet.
     ///
     /// # Errors
     ///
-    /// The stream class cannot be written: no such class, headers with other fields than numbers,
-    /// events whose fields are not whole bytes.
+    /// The stream class cannot be written: it does not exist, its headers have other fields than
+    /// numbers, or its events have fields that are not whole bytes.
     pub fn new(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter, EncodeError> {
         StreamWriter::with_checks(plan, options, true)
     }
 
-    /// `whole_bytes`: events are checked to be such.
+    /// With `whole_bytes`, checks that events consist of whole bytes.
     pub(super) fn with_checks(
         plan: Arc<Plan>,
         options: StreamOptions,
@@ -163,7 +165,7 @@ impl StreamWriter {
         })
     }
 
-    /// Begins a packet; without it, the first event does, at its own time.
+    /// Starts a packet; otherwise the first event does so, at its own time.
     pub fn begin(&mut self, timestamp: u64) {
         if !self.open {
             self.open = true;
@@ -195,7 +197,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Says how long the payload of the event is that was just written (RFC 7).
+    /// Writes the payload's size of the last event (RFC 7).
     pub(super) fn put_payload_size(&mut self, front: bool) -> Result<(), EncodeError> {
         let Some(field) = self.payload_size else { return Ok(()) };
         let start = self.payload_start;
@@ -251,12 +253,12 @@ impl StreamWriter {
         result
     }
 
-    /// Counts events that could not be written; the packet says so when it is finished.
+    /// Counts events that could not be written; the packet contains the count when it is finished.
     pub fn discard(&mut self, events: u64) {
         self.discarded = self.discarded.saturating_add(events);
     }
 
-    /// Takes back that a packet was finished: it could not be stored, so its events are gone.
+    /// Reverts the end of a packet that could not be stored, so that its events are lost.
     pub(super) fn lost_packet(&mut self, events: u64) {
         self.sequence_number -= 1;
         self.discard(events);
@@ -272,13 +274,13 @@ impl StreamWriter {
         self.layout.bytes() + self.front.len() + self.body.len()
     }
 
-    /// When the packet began; `None` if there is none.
+    /// The start time of the packet; `None` without a packet.
     pub fn begun_at(&self) -> Option<u64> {
         self.open.then_some(self.begin)
     }
 
     /// Ends the packet not before `timestamp` and returns all its bytes, padded. A packet without
-    /// events says that nothing happened until then.
+    /// events states that nothing happened until then.
     ///
     /// # Errors
     ///
@@ -289,7 +291,7 @@ impl StreamWriter {
         self.finish_packet()
     }
 
-    /// Ends the packet as all is now.
+    /// Ends the packet in its current state.
     pub(super) fn finish_packet(&mut self) -> Result<&[u8], EncodeError> {
         let mut content = std::mem::take(&mut self.body);
         if !self.front.is_empty() {

@@ -1,4 +1,4 @@
-//! Events that were read, written by another plan.
+//! Writes events that were read, by another plan.
 
 use super::packet::{StreamOptions, StreamWriter};
 use crate::constants::PAYLOAD_SIZE;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 type Result<T> = std::result::Result<T, EncodeError>;
 
 /// Unlike events that an application writes, these come with their times, which may go back, and
-/// may be of fields that are no whole bytes.
+/// their fields may not be whole bytes.
 impl StreamWriter {
     pub(super) fn for_recoding(plan: Arc<Plan>, options: StreamOptions) -> Result<StreamWriter> {
         StreamWriter::with_checks(plan, options, false)
     }
 
-    /// Begins a packet at this time.
+    /// Starts a packet at this time.
     pub(super) fn begin_recoding(&mut self, begin: Option<u64>) {
         if let Some(begin) = begin {
             self.last = begin;
@@ -75,7 +75,7 @@ impl StreamWriter {
 
     /// Ends the packet with these numbers.
     pub(super) fn finish_recoding(&mut self, end: Option<u64>, number: u64, discarded: u64) -> Result<&[u8]> {
-        // Without a time, the last event's, or that of the packet before.
+        // Without a time, use the last event's, or that of the previous packet.
         self.last = end.unwrap_or(self.last);
         self.sequence_number = number;
         (self.discarded, self.discarded_before) = (discarded, discarded);
@@ -83,12 +83,12 @@ impl StreamWriter {
     }
 }
 
-/// Fields at any bit.
+/// Fields at arbitrary bit positions.
 struct Bits<'w> {
     plan: &'w Plan,
     /// Bits from the packet's start.
     position: u64,
-    /// Bits before `out`, whole bytes.
+    /// Bits before `out`, which are whole bytes.
     start: u64,
     out: &'w mut Vec<u8>,
 }
@@ -124,14 +124,14 @@ impl Bits<'_> {
         }
     }
 
-    /// A sequence has its length in a field before it, or in itself.
+    /// The length of a sequence is in a field before it, or in the sequence itself.
     fn members(&mut self, fields: &Fields<'_>, members: &[FieldId]) -> Result<()> {
         let mut values = fields.iter().map(|(_, value)| value).peekable();
         for &member in members {
             let shape = &self.plan.field(member).shape;
             let value = values.next_if(|value| !matches!((shape, value), (Shape::Integer(_), Value::Array(_))));
             match (shape, value) {
-                // What lies before the sequence there is its length here.
+                // The number before the sequence there is its length here.
                 (Shape::Integer(integer), None) => {
                     let Some(Value::Array(elements)) = values.peek() else {
                         return Err(EncodeError::MissingField);
@@ -157,7 +157,7 @@ impl Bits<'_> {
     fn integer(&mut self, integer: &Integer, value: u64) -> Result<()> {
         match integer.storage {
             Storage::Bits => self.put(integer.size, integer.byte_order, value),
-            // No target has them.
+            // No target dialect has them.
             _ => Err(EncodeError::Unwritable),
         }
     }
@@ -181,7 +181,7 @@ impl Bits<'_> {
         self.fill();
     }
 
-    /// Makes room up to the position.
+    /// Extends the output up to the position.
     fn fill(&mut self) {
         self.out.resize((self.position - self.start).div_ceil(8) as usize, 0);
     }

@@ -1,4 +1,4 @@
-//! Streams that were read by one plan, written by another.
+//! Rewrites streams that were read by one plan by another.
 
 use super::packet::{StreamOptions, StreamWriter};
 use super::trace::{TraceWriter, new_file};
@@ -10,9 +10,9 @@ use std::io::Write;
 use std::sync::Arc;
 
 impl TraceWriter {
-    /// Reads a stream to its end and writes its events by this trace's description: a packet for
-    /// each packet, and one more if the RFC could not count the discarded events otherwise. Times
-    /// become nanoseconds.
+    /// Reads a stream to its end and writes its events by this trace's description: one packet per
+    /// packet, and one more if the RFC could not count the discarded events otherwise. Times become
+    /// nanoseconds.
     ///
     /// # Errors
     ///
@@ -75,14 +75,14 @@ struct Output<'o> {
     file: Option<File>,
 }
 
-/// What a packet counts.
+/// The counters of a packet.
 struct Source {
     end: Option<u64>,
-    /// Its number, of which all bits count.
+    /// Its number, of which all bits are significant.
     number: u64,
-    /// Discarded events as it counts them.
+    /// Its counter of discarded events.
     discarded: u64,
-    /// Those of the packet before.
+    /// The same counter of the previous packet.
     before: u64,
 }
 
@@ -102,7 +102,7 @@ impl Source {
             end: packet.end,
             number,
             discarded,
-            // A stream that begins in the middle has counted before.
+            // A stream that starts in the middle has counted before.
             before: last.map_or(if number == 0 { 0 } else { discarded }, |last| last.discarded),
         }
     }

@@ -1,4 +1,4 @@
-//! What a ring buffer needs beforehand, and the streams made of those that are left.
+//! Prepares the layout of ring buffers, and turns the rings of dead writers into streams.
 
 use super::packet::{StreamOptions, StreamWriter};
 use super::trace::new_file;
@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl RingLayout {
-    /// For a stream of a class with LTTng's headers in the byte order of this machine:
+    /// The layout for a stream of a class with LTTng's headers in the byte order of this machine:
     /// [`crate::description::packet_header`], [`crate::description::packet_context`], and
-    /// [`compact_event_header`] or [`large_event_header`]. The sizes in the options do not matter.
+    /// [`compact_event_header`] or [`large_event_header`]. The sizes in the options are ignored.
     ///
     /// # Errors
     ///
@@ -56,12 +56,12 @@ impl RingLayout {
     }
 }
 
-/// Makes streams of the rings that a dead writer left in its trace's directory: of each file
-/// `.NAME.ring`, the mapped memory of a [`crate::Ring`], the stream `NAME`, unless that file
-/// exists. The rings stay. Returns the new streams.
+/// Converts the rings that a dead writer left in its trace's directory into streams: each file
+/// `.NAME.ring`, the mapped memory of a [`crate::Ring`], becomes the stream `NAME`, unless that
+/// file exists. The rings stay. Returns the new streams.
 ///
-/// Files whose name begins with a dot are not part of a trace, so the directory was a trace before,
-/// too.
+/// Files whose name begins with a dot are not part of a trace, so the directory was a valid trace
+/// before.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! A trace directory: the metadata, and a file for each stream.
+//! Writes a trace directory: the metadata, and a file per stream.
 
 use super::packet::{StreamOptions, StreamWriter};
 use crate::constants::METADATA_FILE;
@@ -13,8 +13,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A trace that is being written. It is readable at any time: the metadata comes first, and files
-/// only ever get whole packets.
+/// A trace that is being written. It is readable at any time: the metadata comes first, and only
+/// whole packets are appended to files.
 ///
 /// ```
 /// use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
@@ -44,12 +44,12 @@ use std::sync::Arc;
 pub struct TraceWriter {
     directory: PathBuf,
     plan: Arc<Plan>,
-    /// What is done to the packets of streams whose options name nothing.
+    /// The transformation of the packets of streams whose options contain none.
     content: Option<Arc<dyn ContentEncoder>>,
 }
 
 impl TraceWriter {
-    /// Makes the directory (or takes an empty one) and writes the metadata, of CTF 1.8 or 2.
+    /// Creates the directory (or uses an empty one) and writes the metadata, in CTF 1.8 or 2.
     ///
     /// # Errors
     ///
@@ -72,8 +72,8 @@ impl TraceWriter {
         TraceWriter::with_metadata(directory, description, &metadata)
     }
 
-    /// Makes the directory (or takes an empty one) and writes metadata that another crate has made
-    /// of the description.
+    /// Creates the directory (or uses an empty one) and writes metadata that another crate has made
+    /// from the description.
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl TraceWriter {
         let plan =
             Plan::new(description).map_err(|error| CreateError::new(directory, CreateErrorKind::Description(error)))?;
         make_empty(directory)?;
-        // Under a hidden name until it is whole: readers pass over those.
+        // Under a hidden name until it is complete: readers skip hidden files.
         let path = directory.join(METADATA_FILE);
         let hidden = directory.join(".metadata");
         fs::write(&hidden, metadata)
@@ -99,7 +99,7 @@ impl TraceWriter {
         })
     }
 
-    /// The same, with what is done to the packets of streams whose [`StreamOptions::content`] is
+    /// Sets the transformation of the packets of streams whose [`StreamOptions::content`] is
     /// `None`.
     #[must_use]
     pub fn with_content(self, content: Arc<dyn ContentEncoder>) -> TraceWriter {
@@ -109,17 +109,17 @@ impl TraceWriter {
         }
     }
 
-    /// What the trace's streams are written by.
+    /// The plan that encodes the trace's streams.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan
     }
 
-    /// A new stream. Its file appears with its first packet. The result can be moved to another
+    /// Creates a stream. Its file appears with its first packet. The result can be moved to another
     /// thread.
     ///
     /// # Errors
     ///
-    /// The name is not one for a new stream, or the stream's class cannot be written.
+    /// The name is not valid for a new stream, or the stream's class cannot be written.
     pub fn stream(&self, file_name: &str, options: StreamOptions) -> Result<PacketFile, CreateError> {
         let path = self.new_stream_path(file_name, options.class_id)?;
         let writer = StreamWriter::new(self.plan.clone(), self.with_own_content(options))
@@ -132,7 +132,7 @@ impl TraceWriter {
         })
     }
 
-    /// The options, with what is done to all packets of the trace if they name nothing.
+    /// The options, with the trace's transformation of packets if they contain none.
     pub(super) fn with_own_content(&self, mut options: StreamOptions) -> StreamOptions {
         options.content = options.content.or_else(|| self.content.clone());
         options
@@ -145,7 +145,7 @@ impl TraceWriter {
             && !file_name.starts_with('.')
             && !file_name.contains('/')
             && file_name != METADATA_FILE;
-        // A file of the RFC is of the section whose name it has.
+        // A file of the RFC belongs to the section with its name.
         let description = self.plan.description();
         let belongs = description.session.is_none()
             || description
@@ -158,7 +158,7 @@ impl TraceWriter {
     }
 }
 
-/// Makes the directory, or takes it if it is empty.
+/// Creates the directory, or uses it if it is empty.
 fn make_empty(directory: &Path) -> Result<(), CreateError> {
     let io = |error| CreateError::io(directory, error);
     match fs::create_dir(directory) {
@@ -181,7 +181,7 @@ pub struct PacketFile {
 }
 
 impl PacketFile {
-    /// The packet that is being made.
+    /// The packet that is being written.
     pub fn writer(&mut self) -> &mut StreamWriter {
         &mut self.writer
     }
@@ -197,12 +197,12 @@ impl PacketFile {
     }
 
     /// Finishes the packet, not before `timestamp`, and appends it with one system call. If the
-    /// file system takes only a part, that part is removed, so that the file ends with the packet
-    /// before; its events then count as discarded.
+    /// file system takes only a part, that part is removed, so that the file ends with the previous
+    /// packet; the events then count as discarded.
     ///
     /// # Errors
     ///
-    /// The packet cannot be finished, or was not written in full.
+    /// The packet cannot be finished, or was not written completely.
     pub fn flush(&mut self, timestamp: u64) -> Result<(), CreateError> {
         let events = self.writer.events();
         let result = self.append(timestamp);
@@ -239,13 +239,13 @@ impl PacketFile {
     }
 }
 
-/// A file that was not there, for a stream.
+/// Creates a stream's file, which must not exist.
 pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create_new(true).open(path)
 }
 
 /// Writes with one call if the system takes all of it. It takes less if there is no more room; only
-/// the next call says which limit that was.
+/// the next call reports the limit.
 fn write_once(mut output: impl Write, packet: &[u8]) -> std::io::Result<()> {
     let mut rest = packet;
     while !rest.is_empty() {

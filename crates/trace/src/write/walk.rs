@@ -1,9 +1,9 @@
-//! Which field of an event is written next.
+//! Determines which field of an event is written next.
 
 use crate::error::EncodeError;
 use crate::plan::{Count, FieldId, Plan, Shape, select};
 
-/// The rest of an event, innermost last.
+/// The remaining fields of an event, innermost last.
 #[derive(Debug, Default)]
 pub(super) struct Walk {
     pub(super) pending: Vec<Pending>,
@@ -16,7 +16,7 @@ pub(super) enum Pending {
     Field(FieldId),
     /// The members of a struct from this one on.
     Members { of: FieldId, next: usize },
-    /// As many elements of an array.
+    /// This many elements of an array.
     Elements { of: FieldId, left: u64 },
     /// Elements of a sequence whose length is taken first.
     Sequence { of: FieldId },
@@ -46,7 +46,7 @@ impl Walk {
                     self.pending.push(Pending::Field(option));
                 }
                 Shape::Integer(_) | Shape::Enumeration(..) | Shape::Float(_) | Shape::String(_) => return Ok(Some(id)),
-                // Refused before: `check_bytes`.
+                // Rejected earlier by `check_bytes`.
                 Shape::Optional { .. } | Shape::BitMap(..) | Shape::Boolean(_) => return Err(EncodeError::WrongField),
             }
         }
@@ -73,13 +73,13 @@ impl Walk {
                         return Some(array.element);
                     }
                 }
-                // Its length was not taken: it has none.
+                // Its length was not taken, so it has none.
                 Pending::Sequence { .. } => {}
             }
         }
     }
 
-    /// The leaf had this value. If it was a sequence's own length, this many elements follow.
+    /// Reports the value of the leaf. If it was a sequence's own length, this many elements follow.
     pub(super) fn counted(&mut self, value: u64) {
         if let Some(Pending::Sequence { of }) = self.pending.last().copied() {
             self.pending.pop();

@@ -8,8 +8,8 @@ use backtrail_testkit::scratch;
 use backtrail_trace::{Dialect, Trace, convert, find_traces};
 use std::path::Path;
 
-/// Our text of all traces below a directory, which must be that of babeltrace2; what either reader
-/// warns of is none of it.
+/// Compares our text of all traces below a directory with that of babeltrace2, without the warnings
+/// of either reader.
 fn compare(peer: &Peer, directory: &Path, least: usize) {
     let output = peer.command().arg("--clock-seconds").arg(directory).output().unwrap();
     assert!(output.status.success());

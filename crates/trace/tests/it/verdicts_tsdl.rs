@@ -3,10 +3,9 @@
 //!
 //! `tsdl_cases.txt` has a case between empty lines: the verdict and what it is about, then the
 //! metadata. `$T` are types, `$H` these and a trace block; `$C` is a clock; `$F fields` is a stream
-//! and an event with these fields. Every stream is 24 bytes of 1. Behind `alone` is where
-//! babeltrace2 says otherwise: it takes words for clocks and booleans, labels that are no numbers
-//! of the enumeration, refuses references to fields of the own scope by their whole path, and
-//! aborts.
+//! and an event with these fields. Every stream is 24 bytes of 1. `alone` marks cases in which
+//! babeltrace2 disagrees: it accepts words for clocks and booleans, labels that are not numbers of
+//! the enumeration, rejects references to fields of the own scope by their whole path, and aborts.
 
 use crate::support;
 

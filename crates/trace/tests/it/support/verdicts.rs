@@ -23,9 +23,9 @@ pub(crate) fn expect(peer: Option<&Peer>, what: &str, metadata: &[u8], stream: &
     }
 }
 
-/// Holds all cases of a file. They stand between empty lines: in the first line the verdict
-/// (`accept` or `refuse`, with `alone` behind it where babeltrace2 says otherwise) and what it is
-/// about, then the lines of which the metadata are made. Every stream is 24 bytes of 1.
+/// Checks all cases of a file. They are separated by empty lines: the first line contains the
+/// verdict (`accept` or `refuse`, followed by `alone` if babeltrace2 disagrees) and the subject,
+/// the other lines form the metadata. Every stream is 24 bytes of 1.
 pub(crate) fn expect_all(cases: &str, metadata: impl Fn(&str) -> String) {
     let peer = babeltrace2_2_1();
     let mut count = 0;
