@@ -72,7 +72,8 @@ impl UserRegisters {
     }
 }
 
-/// A CPU that Backtrail knows. What differs between them is data of [`Arch`] if data can say it, and
+/// A CPU that Backtrail knows. What differs between them is data of [`Arch`] if data can say it,
+/// and
 /// else a `match` on this, so that a new one is a compile error wherever it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cpu {

@@ -9,10 +9,10 @@ const COLUMNS: usize = 100;
 const WORDS: [(&str, &str); 10] = [
     (" told", "reported, printed, described"),
     (" tells", "says, reports, prints"),
-    ("words for", "the field's own term"),
+    (" words for", "the field's own term"),
     (" is none", "is not one, does not exist"),
     (" are none", "are not, do not exist"),
-    ("at hand", "current, available"),
+    (" at hand", "current, available"),
     (" lent ", "borrowed, provided by the caller"),
     (" so many", "this many, N"),
     ("of what is met", "of what was found"),
@@ -39,9 +39,25 @@ pub(super) fn wide(name: &str, text: &str) -> Option<String> {
 }
 
 /// Lines with such a word that a room may still have. The numbers only fall.
-const LEFT: [(&str, usize); 0] = [];
+const LEFT: [(&str, usize); 14] = [
+    ("crates/args", 3),
+    ("crates/capi", 2),
+    ("crates/cfi", 2),
+    ("crates/cli", 5),
+    ("crates/crash-names", 2),
+    ("crates/ctype", 1),
+    ("crates/debuginfo", 1),
+    ("crates/evidence", 2),
+    ("crates/process", 1),
+    ("crates/recording", 1),
+    ("crates/stacks", 1),
+    ("crates/trace", 2),
+    ("crates/unwind", 1),
+    ("docs", 10),
+];
 
-/// Rooms that have more lines with such words than are left to them, or fewer, so that the number can be
+/// Rooms that have more lines with such words than are left to them, or fewer, so that the number
+/// can be
 /// lowered.
 pub(super) fn words(files: &[(String, String)]) -> Vec<String> {
     let mut rooms: BTreeMap<String, Vec<String>> = BTreeMap::new();
