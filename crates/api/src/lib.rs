@@ -9,9 +9,9 @@
 //! | [`recording`] | stacks in a trace | |
 //! | [`ctype`] | compact C types | |
 //! | [`elf`] | ELF files | |
-//! | [`local`] | backtraces of the own process, crash reports | `local` (default) |
-//! | [`record`], [`stacks`] | sample programs; stacks of processes and cores | `record` |
-//! | [`profile`] | names, flame graphs, tables | `report` |
+//! | `local` | backtraces of the own process, crash reports | `local` (default) |
+//! | `record`, `stacks` | sample programs; stacks of processes and cores | `record` |
+//! | `profile` | names, flame graphs, tables | `report` |
 //!
 //! The examples: `own_backtrace`, `look_up_a_row`, `compact_backtrace`, `write_and_read_a_trace`,
 //! `record_and_report`.

@@ -5,7 +5,7 @@
 //! and a child for each unit that has types of its own. Opening a [`Dict`] makes one pass over its
 //! types to check their bounds; everything else is decoded in place, on demand. [`Types`] is a dict
 //! together with its parent, and looks up ids. A [`graph::Graph`] is the input for writing
-//! ([`write`]) and linking ([`link`]):
+//! (`write`) and linking (`link`):
 //!
 //! ```
 //! # use backtrail_ctype::{Lent, link, write};

@@ -254,7 +254,7 @@ impl<'a> File<'a> {
         lowest & !(PAGE - 1)
     }
 
-    /// Size in bytes from [`Image::base_vaddr`] to the end of the last loaded segment.
+    /// Size in bytes from `Image::base_vaddr` to the end of the last loaded segment.
     pub fn mem_size(&self) -> u64 {
         let end = self.loads().map(|segment| segment.memory().end).max().unwrap_or(0);
         end - self.base_vaddr()

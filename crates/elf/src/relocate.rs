@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind, File, Kind, Result, Section, SectionData};
 impl<'a> File<'a> {
     /// The contents of a section as a linker would leave them if it placed every section at its
     /// address in this file, which is 0 in a relocatable one. For other files, the same as
-    /// [`Image::contents`].
+    /// `Image::contents`.
     ///
     /// Fails if a relocation has a type that tables about code don't use, or lies outside the
     /// section; if the machine's relocations are not known; and if they are in LLVM's compact form.
@@ -20,7 +20,7 @@ impl<'a> File<'a> {
         self.relocate(section, false)
     }
 
-    /// The section with this name, relocated as by [`Image::relocated`]; a section `.debug_*` is
+    /// The section with this name, relocated as by `Image::relocated`; a section `.debug_*` is
     /// also found by its older compressed name. Relocations of other types, including those of
     /// places in memory, leave their bytes unchanged.
     ///

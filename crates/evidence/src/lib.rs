@@ -1,6 +1,6 @@
 //! Long measurements, which write the pages of evidence in `docs/`: `cargo evidence --help`.
 //!
-//! [`judge`] decides whether recorded stacks are wrong. It uses none of the project's tables, and
+//! `judge` decides whether recorded stacks are wrong. It uses none of the project's tables, and
 //! only the project's reader of recordings.
 
 mod additions;

@@ -31,7 +31,7 @@ pub enum Error {
     Modules(cif::Error),
     /// The stack of the thread with this index is damaged.
     Stack(usize, backtrail_cbf::Error),
-    /// There are more frames than [`MOST_FRAMES`].
+    /// There are more frames than `MOST_FRAMES`.
     Frames,
 }
 

@@ -1,7 +1,7 @@
 //! Functions, inlined calls and source lines of addresses.
 //!
-//! Only the units that contain the addresses are read: [`ranges`] finds these units, [`unit`] keeps
-//! them, [`functions`] and [`rows`] read the contents of one. [`sections`] unpacks the sections.
+//! Only the units that contain the addresses are read: `ranges` finds these units, `unit` keeps
+//! them, `functions` and `rows` read the contents of one. `sections` unpacks the sections.
 
 mod functions;
 mod ranges;

@@ -88,7 +88,7 @@ with_callers_registers! {
 ///
 /// # Safety
 /// `buffer` has room for `size` pointers; `caller` was saved by
-/// [`with_callers_registers`](crate::with_callers_registers).
+/// [`with_callers_registers`].
 pub unsafe extern "C" fn write_return_addresses(
     buffer: *mut *mut c_void,
     size: c_int,
@@ -144,7 +144,7 @@ pub unsafe fn write_interrupted(ucontext: *const c_void, buffer: *mut *mut c_voi
 ///
 /// # Safety
 /// `ucontext` is null or a signal handler's third argument; `caller` was saved by
-/// [`with_callers_registers`](crate::with_callers_registers).
+/// [`with_callers_registers`].
 pub unsafe fn start(ucontext: *const c_void, caller: *const Captured) -> Position {
     match ucontext.is_null() {
         // SAFETY: as our caller promises.
