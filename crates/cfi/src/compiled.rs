@@ -335,13 +335,7 @@ mod tests {
 
     #[test]
     fn no_bytes_are_too_odd() {
-        let mut state = 0x1234_5678_u32;
-        let mut code = [0; 256];
-        for _ in 0..2000 {
-            for byte in &mut code {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                *byte = (state >> 24) as u8;
-            }
+        for (code, state) in crate::odd::pieces() {
             let odd = Compiled {
                 code: &code,
                 start: u64::MAX - 100,

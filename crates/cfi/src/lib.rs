@@ -46,6 +46,8 @@ mod hotspot;
 pub mod instructions;
 mod kept;
 pub mod objects;
+#[cfg(test)]
+mod odd;
 mod plt;
 mod process_code;
 mod prologue;

@@ -399,13 +399,7 @@ mod tests {
 
     #[test]
     fn no_bytes_are_too_odd() {
-        let mut state = 0x1234_5678_u32;
-        let mut code = [0; 256];
-        for _ in 0..2000 {
-            for byte in &mut code {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                *byte = (state >> 24) as u8;
-            }
+        for (mut code, state) in crate::odd::pieces() {
             code[15..20].copy_from_slice(&[0xc3, 0x53, 0x55, 0x48, 0x83]);
             let _ = rule(&ARCH, &code, START, START + u64::from(state >> 25));
             let _ = rule(&ARCH, &code, u64::MAX - 100, u64::MAX - 50);

@@ -57,6 +57,15 @@ struct Program<'s> {
     wanted: u32,
 }
 
+impl<'s> Program<'s> {
+    /// The copy, and what the thread's watch of this index knows beyond it.
+    fn stack(&self, watches: &'s Watches, watch: usize) -> SampledStack<'s> {
+        let beyond = watches.beyond(self.tid, self.time, watch);
+        let outer = beyond.and_then(|_| watches.outermost(self.tid, self.time, watch));
+        SampledStack::new(self.sp, self.copy, beyond).with_outer(outer)
+    }
+}
+
 impl StackWalker {
     pub(crate) fn new() -> Self {
         StackWalker {
@@ -287,9 +296,7 @@ impl StackWalker {
         program: &Program<'_>,
         view: &SpaceView<'_, '_>,
     ) -> backtrail_unwind::Stop {
-        let beyond = self.watches.beyond(program.tid, program.time, watch);
-        let outer = beyond.and_then(|_| self.watches.outermost(program.tid, program.time, watch));
-        let mut memory = SampledStack::new(program.sp, program.copy, beyond).with_outer(outer);
+        let mut memory = program.stack(&self.watches, watch);
         let walker = Walker {
             tid: program.tid,
             generation: view.generation(),
@@ -318,9 +325,7 @@ impl StackWalker {
         program: &Program<'_>,
         view: &SpaceView<'_, '_>,
     ) -> backtrail_unwind::Stop {
-        let beyond = self.watches.beyond(program.tid, program.time, watch);
-        let outer = beyond.and_then(|_| self.watches.outermost(program.tid, program.time, watch));
-        let mut memory = SampledStack::new(program.sp, program.copy, beyond).with_outer(outer);
+        let mut memory = program.stack(&self.watches, watch);
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
         let (mut registers, mut kind) = (program.registers, AddressKind::Pc);

@@ -11,7 +11,7 @@ use backtrail_process::{Snapshot, core, proc};
 use backtrail_unwind::AddressKind;
 use backtrail_wire::Endian;
 
-use crate::arguments::{self, Source};
+use crate::arguments::{self, module::Source};
 use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, ThreadStack};
 use crate::space::Space;

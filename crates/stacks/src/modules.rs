@@ -18,7 +18,7 @@ use backtrail_process::proc::{self, DELETED, VDSO, is_file};
 use backtrail_process::snapshot::Mapping;
 use backtrail_sframe::Section;
 
-use crate::arguments::Source;
+use crate::arguments::module::Source;
 
 /// Maximum size of a module that is read from memory.
 const LONGEST_IMAGE: u64 = 512 << 20;

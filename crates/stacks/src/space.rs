@@ -13,7 +13,7 @@ use backtrail_process::snapshot::{Mapping, Pages};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_unwind::{AddressKind, Coverage, Memory, Modules, OnTop, Restore, Restored, Table, Uncovered};
 
-use crate::arguments::Source;
+use crate::arguments::module::Source;
 use crate::modules::{Bytes, Module, ModuleSet, build_id_in_memory, first_mapping};
 use crate::process::How;
 

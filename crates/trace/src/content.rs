@@ -60,7 +60,6 @@ pub trait ContentEncoder: Debug + Send + Sync {
     /// # Errors
     ///
     /// The content cannot be stored, or the header does not suit this encoder.
-    /// The content cannot be stored, or the header is not one for this encoder.
     fn store(
         &self,
         content: &[u8],

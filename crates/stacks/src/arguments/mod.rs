@@ -7,7 +7,7 @@
 //! says so. Values that can't be found are not guessed.
 
 mod float;
-mod module;
+pub(crate) mod module;
 mod show;
 
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use crate::process::{Argument, Frame, ThreadStack};
 use crate::space::Space;
 use module::Opened;
-pub(crate) use module::Source;
+use module::Source;
 use show::{Byte, Show, known};
 
 /// Maximum size of a value; larger ones are not shown.
