@@ -13,6 +13,7 @@ const BACKTRAIL: &str = env!("CARGO_BIN_EXE_backtrail");
 /// Programs that do the same on two sides in turn: a stack with functions of both never was.
 #[test]
 fn alternating_stacks_are_not_mixed() {
+    let _alone = backtrail_testkit::alone("recording");
     if available(perf::sampling_permitted()).is_none() {
         return;
     }
@@ -34,6 +35,7 @@ fn alternating_stacks_are_not_mixed() {
 /// not.
 #[test]
 fn the_judge_finds_damaged_stacks() {
+    let _alone = backtrail_testkit::alone("recording");
     if available(perf::sampling_permitted()).is_none() {
         return;
     }
