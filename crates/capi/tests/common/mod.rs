@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished};
@@ -21,10 +22,11 @@ pub(crate) enum Link<'l> {
     Not,
 }
 
-/// Where cargo puts the libraries for this test.
-pub(crate) fn libraries() -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows itself");
-    test.parent().expect("it lies in a folder").to_owned()
+/// The folder with the workspace's libraries for C. They are built here: no Rust program links
+/// them, so `cargo test` alone makes none.
+pub(crate) fn libraries() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| build(&["--lib"]))
 }
 
 pub(crate) fn programs() -> PathBuf {
@@ -100,25 +102,29 @@ pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
     }
 }
 
-/// Builds more of the workspace like this test, since cargo only builds a test's own package.
-/// Returns the folder with its programs and libraries.
+/// Builds more of the workspace than what cargo builds for this test. All packages are named, since
+/// one alone would have its dependencies built again with fewer features. Returns the folder with
+/// programs and libraries.
 fn build(what: &[&str]) -> PathBuf {
-    let target = libraries().parent().unwrap().parent().unwrap().to_owned();
+    let test = std::env::current_exe().expect("a test knows itself");
+    let target = test.ancestors().nth(3).expect("target/debug/deps/test");
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--target-dir"]).arg(&target).args(what);
+    build
+        .args(["build", "--quiet", "--workspace", "--target-dir"])
+        .arg(target)
+        .args(what);
     build.current_dir(env!("CARGO_MANIFEST_DIR"));
     let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
     assert!(built.status.success(), "{}", built.describe());
     target.join("debug")
 }
 
-/// A program of the workspace. Builds the whole workspace, since the program alone would have its
-/// dependencies built again with fewer features.
+/// A program of the workspace.
 pub(crate) fn built_program(name: &str) -> PathBuf {
-    build(&["--workspace", "--bin", name]).join(name)
+    build(&["--bin", name]).join(name)
 }
 
 /// The drop-in library.
 pub(crate) fn preload() -> PathBuf {
-    build(&["--package", "backtrail-preload"]).join("libbacktrail_preload.so")
+    libraries().join("libbacktrail_preload.so")
 }
