@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use backtrail_ctype::link::{self, LinkedSymbol, Options, Section, Symbols, Unit};
 use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_ctype::{Dict, Kind, Lent, NameIndex, Symbol};
+use backtrail_ctype::{Dict, Kind, Surroundings, NameIndex, Symbol};
 use backtrail_debuginfo::types::{Parts, Sections, counted};
 use backtrail_elf::{Image, MappedFile, Table};
 use backtrail_testkit::peers::{Binutils, CProgram, Compiler, Machine, Release};
@@ -107,7 +107,7 @@ impl Objects {
     fn link(&self, some: usize, around: Option<&Around<'_>>) -> Result<(Vec<u8>, usize), Failed> {
         let sections = self.sections(some);
         let opened = sections.par_iter().with_max_len(link::AT_ONCE);
-        let opened = opened.map(|bytes| Section::open(bytes, Lent::default()));
+        let opened = opened.map(|bytes| Section::open(bytes, Surroundings::default()));
         let opened = opened.collect::<Result<Vec<_>, _>>()?;
         let units = opened
             .par_iter()
@@ -278,13 +278,13 @@ fn look_up(
     let (section, _) = objects.link(usize::MAX, around)?;
     let linked = MappedFile::open(&program.linked)?;
     let image = Image::parse(linked.bytes())?;
-    let lent = Lent {
+    let surroundings = Surroundings {
         strings: image.symbol_table(Table::Dynamic).map_or(&[], |(_, strings)| strings),
-        ..Lent::default()
+        ..Surroundings::default()
     };
     let archive = backtrail_ctype::Archive::parse(&section)?;
     let parent = archive.member(0)?;
-    let dict = Dict::open(parent.bytes, lent)?;
+    let dict = Dict::open(parent.bytes, surroundings)?;
     let start = Instant::now();
     let index = NameIndex::new(dict.types());
     let indexing = start.elapsed().as_secs_f64();
@@ -299,7 +299,7 @@ fn look_up(
     for _ in 0..LOOKS {
         let start = Instant::now();
         let archive = backtrail_ctype::Archive::parse(&section)?;
-        std::hint::black_box(Dict::open(archive.member(0)?.bytes, lent)?.len());
+        std::hint::black_box(Dict::open(archive.member(0)?.bytes, surroundings)?.len());
         opening.push(start.elapsed().as_secs_f64());
         let start = Instant::now();
         for name in &names {

@@ -67,7 +67,7 @@ ratios to ours, which a busy machine disturbs least.
 ## Look-up
 
 Random addresses in a table; nanoseconds of the best of all batches of 10,000. *Generated* has functions of 16 to 1,015 bytes with 1 to 16 rows.
-With an index (`sframe::Index`) of the functions, or of the rows too: built once, in lent memory, which is a sixth of the section, or
+With an index (`sframe::Index`) of the functions, or of the rows too: built once, in surroundings memory, which is a sixth of the section, or
 five times as much as it: that one is for tables that stay in the cache with it. Each address is looked up once before, by all alike.
 In the generated table the index of functions takes between 77 and 209 ns from one run to the next on the machine that this was made on (a virtual one, whose
 caches others use too), and plain look-up 118 to 144. Aimed at: 100 ns in the generated one, 30 ns in the other.

@@ -9,7 +9,7 @@
 //! ```
 //! use backtrail_args::abi::Abi;
 //! use backtrail_args::shape::{Scalar, Shape};
-//! use backtrail_args::table::write::{self, Call, Function, Parameter, Places, Signature, Site, Told};
+//! use backtrail_args::table::write::{self, Call, Function, Parameter, Places, Signature, Site, Location};
 //! use backtrail_args::table::{Table, Value};
 //! use backtrail_wire::Endian;
 //!
@@ -20,7 +20,7 @@
 //! let call = Call {
 //!     return_address: 0x1040,
 //!     site: Site::Call,
-//!     places: vec![Told::One(Value::Register(3, 0)), Told::LOST],
+//!     places: vec![Location::One(Value::Register(3, 0)), Location::LOST],
 //!     entries: vec![],
 //! };
 //! let function = Function { start: 0x1000, end: 0x1080, signature, prefix: 4, calls: vec![call] };

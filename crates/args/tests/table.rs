@@ -1,7 +1,7 @@
 //! Tables that are written and read again, in both byte orders, and damaged tables.
 
 use backtrail_args::abi::{Abi, Bank, Passing, Storage};
-use backtrail_args::table::write::{self, Call, Function, Places, Signature, Site, Told};
+use backtrail_args::table::write::{self, Call, Function, Location, Places, Signature, Site};
 use backtrail_args::table::{Operation, Parameter, Step, Table, Value, Values};
 use backtrail_args::{ErrorKind, fuzz};
 use backtrail_wire::Endian;
@@ -32,11 +32,11 @@ impl Random {
         }
     }
 
-    fn told(&mut self) -> Told {
+    fn told(&mut self) -> Location {
         match self.below(8) {
-            0 => Told::Parts((0..1 + self.below(3)).map(|_| (8, self.value())).collect()),
-            1 => Told::Computed((0..1 + self.below(5)).map(|_| self.step()).collect()),
-            _ => Told::One(self.value()),
+            0 => Location::Parts((0..1 + self.below(3)).map(|_| (8, self.value())).collect()),
+            1 => Location::Computed((0..1 + self.below(5)).map(|_| self.step()).collect()),
+            _ => Location::One(self.value()),
         }
     }
 
@@ -49,7 +49,7 @@ impl Random {
         }
     }
 
-    fn list(&mut self, longest: u64) -> Vec<Told> {
+    fn list(&mut self, longest: u64) -> Vec<Location> {
         (0..self.below(longest + 1)).map(|_| self.told()).collect()
     }
 }
@@ -116,24 +116,24 @@ fn functions(seed: u64, count: u64, align: u64) -> Vec<Function> {
     functions.collect()
 }
 
-fn is_same(table: &Table<'_>, value: Value, told: &Told) -> bool {
+fn is_same(table: &Table<'_>, value: Value, told: &Location) -> bool {
     match (value, told) {
-        (Value::Parts(start, count), Told::Parts(parts)) => {
+        (Value::Parts(start, count), Location::Parts(parts)) => {
             let read = table.parts(start, count).map(|part| part.expect("the part is there"));
             read.map(|(bytes, value)| (bytes as u8, value))
                 .eq(parts.iter().copied())
         }
-        (Value::Computed(start, count), Told::Computed(steps)) => {
+        (Value::Computed(start, count), Location::Computed(steps)) => {
             let read = table.steps(start, count).map(|step| step.expect("the step is there"));
             read.eq(steps.iter().copied())
         }
-        (value, Told::One(one)) => value == *one,
+        (value, Location::One(one)) => value == *one,
         _ => false,
     }
 }
 
 /// Whether these are the values that were written.
-fn are_same(table: &Table<'_>, values: Option<Values<'_>>, told: &[Told]) -> bool {
+fn are_same(table: &Table<'_>, values: Option<Values<'_>>, told: &[Location]) -> bool {
     let values: Vec<Value> = values
         .into_iter()
         .flatten()
@@ -232,7 +232,7 @@ fn places_between_calls_hold_where_they_are_told() {
     let at = |return_address: u64, site, register| Call {
         return_address,
         site,
-        places: vec![Told::One(Value::Register(register, 0))],
+        places: vec![Location::One(Value::Register(register, 0))],
         entries: Vec::new(),
     };
     for (abi, unit) in [(Abi::SysvX86_64, 1), (Abi::Aapcs64, 4)] {

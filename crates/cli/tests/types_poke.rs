@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use backtrail_ctype::link::{self, Mode, Section, Unit};
-use backtrail_ctype::{Dict, Kind, Lent, Type, TypeId, write};
+use backtrail_ctype::{Dict, Kind, Surroundings, Type, TypeId, write};
 use backtrail_elf::{Image, MappedFile};
 use backtrail_testkit::peers::{CProgram, Compiler};
 use backtrail_testkit::{Missing, available, scratch};
@@ -65,7 +65,7 @@ fn linked(objects: &[PathBuf]) -> Vec<u8> {
     let sections: Vec<Vec<u8>> = sections.collect();
     let opened = sections
         .iter()
-        .map(|bytes| Section::open(bytes, Lent::default()).unwrap());
+        .map(|bytes| Section::open(bytes, Surroundings::default()).unwrap());
     let opened: Vec<Section<'_>> = opened.collect();
     let units: Vec<Unit<'_>> = opened.iter().flat_map(|section| section.units(&[]).unwrap()).collect();
     let options = link::Options {
@@ -158,7 +158,7 @@ fn poke_finds_the_types_of_lua() {
     let Some(output) = available(output.map_err(|error| Missing(format!("poke: {error}")))) else {
         return;
     };
-    let dict = Dict::open(&section, Lent::default()).unwrap();
+    let dict = Dict::open(&section, Surroundings::default()).unwrap();
     let mut expected = String::new();
     for id in 1..=dict.len() as u32 {
         shown(&dict.types().get(TypeId(id)).unwrap(), &mut expected).unwrap();

@@ -9,7 +9,7 @@ use crate::dump::{self, Style};
 use crate::link::{self, Mode};
 use crate::print::{Name, Options, Printer};
 use crate::write::{self, Contents};
-use crate::{AlignmentRule, Archive, Dict, Lent, Measures, Symbol, Types};
+use crate::{AlignmentRule, Archive, Dict, Measures, Surroundings, Symbol, Types};
 use crate::{btf, diff, find};
 
 /// The most dicts of an archive to read, because many may be at one offset.
@@ -108,11 +108,11 @@ pub fn print_ctype(data: &[u8]) {
 
 /// Links the dicts in every mode; writes the result, reads it, and links it again.
 pub fn link_ctype(data: &[u8]) {
-    let lent = Lent {
+    let surroundings = Surroundings {
         strings: STRINGS,
         pointer: 8,
     };
-    let Ok(section) = link::Section::open(data, lent) else {
+    let Ok(section) = link::Section::open(data, surroundings) else {
         return;
     };
     if section.len() > MAX_DICTS {
@@ -140,7 +140,7 @@ pub fn link_ctype(data: &[u8]) {
         let Ok(bytes) = linked.write(&write::Options::new(Endian::Little), 8) else {
             continue;
         };
-        let again = link::Section::open(&bytes, Lent::default()).expect("what was written opens");
+        let again = link::Section::open(&bytes, Surroundings::default()).expect("what was written opens");
         let again = again.units(&[]).expect("what was written can be read");
         link::link(&again, &options).expect("what was linked can be linked");
     }
@@ -149,7 +149,7 @@ pub fn link_ctype(data: &[u8]) {
             continue;
         };
         if let Ok(bytes) = write::dict(&contents, &write::Options::new(Endian::Big)) {
-            let dict = Dict::open(&bytes, Lent::default()).expect("what was written opens");
+            let dict = Dict::open(&bytes, Surroundings::default()).expect("what was written opens");
             let again = Contents::read(dict.types(), &[]).expect("what was written can be read");
             assert_eq!(again.types.len(), contents.types.len());
         }
@@ -163,7 +163,7 @@ pub fn read_btf(data: &[u8]) {
     // Each takes at least 12 bytes; void and the types of bit fields are added.
     assert!(12 * (types + symbols) <= 2 * data.len() + 12);
     let Ok(bytes) = found.to_dict() else { return };
-    let dict = Dict::open(&bytes, Lent::default()).expect("what was written opens");
+    let dict = Dict::open(&bytes, Surroundings::default()).expect("what was written opens");
     assert_eq!(dict.len(), types);
     show_ctype(&bytes);
     print_ctype(&bytes);
@@ -171,12 +171,12 @@ pub fn read_btf(data: &[u8]) {
 
 /// Compares the first half with the whole: every change must have a name and a description.
 pub fn diff_ctype(data: &[u8]) {
-    let lent = Lent {
+    let surroundings = Surroundings {
         strings: STRINGS,
         pointer: 8,
     };
     let (one, other) = (&data[..data.len() / 2], data);
-    let sections = [one, other].map(|bytes| link::Section::open(bytes, lent).ok());
+    let sections = [one, other].map(|bytes| link::Section::open(bytes, surroundings).ok());
     let side = |section: &'_ Option<link::Section<'_>>| -> usize { section.as_ref().map_or(0, link::Section::len) };
     if side(&sections[0]) > MAX_DICTS || side(&sections[1]) > MAX_DICTS {
         return;
@@ -195,15 +195,15 @@ pub fn diff_ctype(data: &[u8]) {
 }
 
 fn each_dict(data: &[u8], mut look: impl FnMut(Types<'_>)) {
-    let lent = Lent {
+    let surroundings = Surroundings {
         strings: STRINGS,
         pointer: 8,
     };
     let Ok(archive) = Archive::parse(data) else { return };
     for member in archive.members().take(MAX_DICTS).flatten() {
-        let Ok(dict) = member.open(lent) else { continue };
+        let Ok(dict) = member.open(surroundings) else { continue };
         let parent = archive.parent_of(&dict).ok().flatten();
-        let parent = parent.and_then(|parent| parent.open(lent).ok());
+        let parent = parent.and_then(|parent| parent.open(surroundings).ok());
         look(Types::with_parent(&dict, parent.as_ref()));
     }
     assert!(archive.find(CTF_SECTION).is_none() || !archive.is_empty());

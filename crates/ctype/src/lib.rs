@@ -8,9 +8,9 @@
 //! (`write`) and linking (`link`):
 //!
 //! ```
-//! # use backtrail_ctype::{Lent, link, write};
+//! # use backtrail_ctype::{Surroundings, link, write};
 //! # fn linked(objects: &[Vec<u8>]) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-//! let open = |bytes| link::Section::open(bytes, Lent::default());
+//! let open = |bytes| link::Section::open(bytes, Surroundings::default());
 //! let opened = objects.iter().map(|bytes| open(bytes)).collect::<Result<Vec<_>, _>>()?;
 //! let units = opened.iter().map(|section| section.units(&[])).collect::<Result<Vec<_>, _>>()?.concat();
 //! let linked = link::link(&units, &link::Options::default())?;
@@ -47,6 +47,6 @@ pub use constants::{Encoding, Flags, Kind, SymbolKind, Version};
 pub use error::{Error, ErrorKind, Foreign, Result};
 pub use measure::{AlignmentRule, Measures};
 pub use read::{
-    Archive, Array, Dict, Enumerator, Header, Lent, Member, Members, NameIndex, Slice, StructMember, Symbol, Type,
-    TypeId, Types,
+    Archive, Array, Dict, Enumerator, Header, Member, Members, NameIndex, Slice, StructMember, Surroundings, Symbol,
+    Type, TypeId, Types,
 };

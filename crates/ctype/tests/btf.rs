@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backtrail_ctype::graph::{Body, Graph};
-use backtrail_ctype::{Dict, ErrorKind, Foreign, Kind, Lent, SymbolKind, TypeId, btf, fuzz};
+use backtrail_ctype::{Dict, ErrorKind, Foreign, Kind, Surroundings, SymbolKind, TypeId, btf, fuzz};
 use backtrail_elf::Image;
 use backtrail_testkit::{place, scratch, skip};
 use common::Random;
@@ -192,7 +192,7 @@ fn every_kind_is_read() {
         assert_eq!(get(function.returns).name, b"void");
         let dict = found.to_dict().unwrap();
         assert_eq!(
-            Dict::open(&dict, Lent::default())
+            Dict::open(&dict, Surroundings::default())
                 .unwrap()
                 .symbol_types(SymbolKind::Function, &[])
                 .count(),
@@ -308,7 +308,7 @@ fn the_running_kernel() {
     }
     assert_eq!(ours.len(), expected.len());
     let dict = found.to_dict().unwrap();
-    let dict = Dict::open(&dict, Lent::default()).unwrap();
+    let dict = Dict::open(&dict, Surroundings::default()).unwrap();
     println!("{} types of {} bytes", dict.len(), bytes.len());
 }
 
@@ -337,7 +337,7 @@ fn gcc_says_the_same() {
             let (of_btf, of_ctf) = (section(&with_btf, ".BTF"), section(&with_ctf, ".ctf"));
             let found = btf::read(&of_btf).unwrap();
             assert_eq!(found.big, compiler.starts_with("s390x"));
-            let dict = Dict::open(&of_ctf, Lent::default()).unwrap();
+            let dict = Dict::open(&of_ctf, Surroundings::default()).unwrap();
             let ours = layouts(&found.unit.types);
             let expected = layouts(&Graph::read(dict.types()).unwrap());
             // gcc 12 leaves out members whose types it can't express in BTF.

@@ -5,7 +5,7 @@ use crate::common;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use backtrail_ctype::{Archive, Dict, ErrorKind, Lent, fuzz};
+use backtrail_ctype::{Archive, Dict, ErrorKind, Surroundings, fuzz};
 use backtrail_testkit::elf_file;
 use common::{Body, Maker, Random, archive, every_kind, pack};
 
@@ -102,7 +102,7 @@ fn mutations() {
             data.truncate(random.below(data.len()));
         }
         let archive = Archive::parse(&data);
-        let first = archive.and_then(|archive| archive.member(0)?.open(Lent::default()).map(|_| ()));
+        let first = archive.and_then(|archive| archive.member(0)?.open(Surroundings::default()).map(|_| ()));
         opened += usize::from(first.is_ok());
         all(&data);
         runs += 1;
@@ -118,7 +118,7 @@ fn every_beginning() {
             fuzz::read_ctype(&seed[..len]);
             if seed[2] == 4 {
                 assert!(
-                    Dict::open(&seed[..len], Lent::default()).is_err(),
+                    Dict::open(&seed[..len], Surroundings::default()).is_err(),
                     "{len} of {}",
                     seed.len()
                 );
@@ -168,7 +168,7 @@ fn circles() {
     for (number, data) in circles.iter().enumerate() {
         let start = Instant::now();
         all(data);
-        let dict = Dict::open(data, Lent::default()).unwrap();
+        let dict = Dict::open(data, Surroundings::default()).unwrap();
         let types = dict.types();
         let text =
             backtrail_ctype::dump::dump(types, backtrail_ctype::dump::Style::Binutils2_47, None, &mut Vec::new());
@@ -202,7 +202,7 @@ fn explosions() {
 #[test]
 fn lies_about_sizes() {
     let sound = every_kind(4, false).finish();
-    let open = |data: &[u8]| Dict::open(data, Lent::default()).map(|_| ()).unwrap_err().kind;
+    let open = |data: &[u8]| Dict::open(data, Surroundings::default()).map(|_| ()).unwrap_err().kind;
     let with = |at: usize, value: u32| {
         let mut data = sound.clone();
         data[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -242,7 +242,7 @@ fn lies_about_sizes() {
     let mut no_stream = bomb(1_000_000, 1_000_000);
     no_stream[52] ^= 0xff;
     assert_eq!(open(&no_stream), ErrorKind::Inflate);
-    assert!(Dict::open(&bomb(1_000_000, 1_000_000), Lent::default()).is_ok());
+    assert!(Dict::open(&bomb(1_000_000, 1_000_000), Surroundings::default()).is_ok());
 
     // An archive that claims more members than it has bytes for.
     let mut section = archive(&[(".ctf", sound.clone())]);

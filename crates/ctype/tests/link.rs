@@ -8,7 +8,7 @@ use std::process::Command;
 
 use backtrail_ctype::link::{self, LinkErrorKind, LinkedSymbol, Mode, Options, Section, Symbols, Unit};
 use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_ctype::{Archive, Dict, Kind, Lent, Symbol, TypeId, Types};
+use backtrail_ctype::{Archive, Dict, Kind, Surroundings, Symbol, TypeId, Types};
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::objdump_types::Dicts;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -92,7 +92,7 @@ impl Objects {
 fn linked(sections: &[Vec<u8>], mode: Mode, symbols: Symbols<'_>, options: &write::Options<'_>) -> Vec<u8> {
     let opened = sections
         .iter()
-        .map(|bytes| Section::open(bytes, Lent::default()).unwrap());
+        .map(|bytes| Section::open(bytes, Surroundings::default()).unwrap());
     let opened: Vec<Section<'_>> = opened.collect();
     let units: Vec<Unit<'_>> = opened.iter().flat_map(|section| section.units(&[]).unwrap()).collect();
     let options_of_link = Options {
@@ -322,7 +322,7 @@ fn equal_children_are_one() {
     assert_eq!(places.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
     assert_eq!(at(b"unit.c#1"), at(b"unit.c#2"));
     assert_eq!(at(b"unit.c"), at(b"unit.c#4"));
-    let open = |name: &[u8]| archive.find(name).unwrap().open(Lent::default()).unwrap();
+    let open = |name: &[u8]| archive.find(name).unwrap().open(Surroundings::default()).unwrap();
     let parent = open(b".ctf");
     for (name, size) in [(&b"unit.c"[..], 4), (b"unit.c#3", 8), (b"unit.c#5", 12)] {
         let child = open(name);
@@ -356,12 +356,12 @@ fn alignment_comes_from_what_is_there() {
     let sections = [unit(1), unit(2)];
     let section = linked(&sections, Mode::ShareUnconflicted, Symbols::None, &plain());
     let archive = Archive::parse(&section).unwrap();
-    let parent = archive.find(b".ctf").unwrap().open(Lent::default()).unwrap();
+    let parent = archive.find(b".ctf").unwrap().open(Surroundings::default()).unwrap();
     let kinds: Vec<Kind> = parent.ids().map(|id| parent.types().get(id).unwrap().kind()).collect();
     let expected = [Kind::Integer, Kind::Typedef, Kind::Struct, Kind::Pointer, Kind::Forward];
     assert_eq!(kinds, expected);
     for (name, ints) in [(&b"unit.c"[..], 1), (b"unit.c#1", 2)] {
-        let child = archive.find(name).unwrap().open(Lent::default()).unwrap();
+        let child = archive.find(name).unwrap().open(Surroundings::default()).unwrap();
         let types = Types::with_parent(&child, Some(&parent));
         let found = |kind: Kind, name: &[u8]| {
             let mut found = child.ids().map(|id| types.get(id).unwrap());
@@ -452,7 +452,7 @@ fn circles_and_wild_references_are_errors() {
         let mut maker = Maker::new(4, false);
         fill(&mut maker);
         let bytes = maker.finish();
-        let dict = Dict::open(&bytes, Lent::default()).unwrap();
+        let dict = Dict::open(&bytes, Surroundings::default()).unwrap();
         let units = [Unit::read(dict.types(), b"u", &[]).unwrap()];
         link::link(&units, &Options::default()).unwrap_err().kind
     };

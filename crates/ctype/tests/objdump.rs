@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use backtrail_ctype::dump::{self, Style};
-use backtrail_ctype::{Archive, Lent, Symbol, Types};
+use backtrail_ctype::{Archive, Surroundings, Symbol, Types};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::scratch;
 use common::{Body, Maker, archive, every_kind, pack};
@@ -58,9 +58,9 @@ fn ours(section: &[u8], style: Style) -> String {
     let symbols: Option<&[Symbol<'_>]> = has_symbols(section).then_some(&[]);
     for member in archive.members() {
         let member = member.unwrap();
-        let dict = member.open(Lent::default()).unwrap();
+        let dict = member.open(Surroundings::default()).unwrap();
         let parent = archive.parent_of(&dict).unwrap();
-        let parent = parent.map(|parent| parent.open(Lent::default()).unwrap());
+        let parent = parent.map(|parent| parent.open(Surroundings::default()).unwrap());
         if member.name != b".ctf" {
             text.extend(b"\nCTF archive member: ");
             text.extend(member.name);

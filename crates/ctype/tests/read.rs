@@ -4,7 +4,7 @@
 use crate::common;
 
 use backtrail_ctype::{
-    AlignmentRule, Archive, Dict, ErrorKind, Kind, Lent, Measures, Symbol, SymbolKind, TypeId, Types,
+    AlignmentRule, Archive, Dict, ErrorKind, Kind, Measures, Surroundings, Symbol, SymbolKind, TypeId, Types,
 };
 use common::{Body, Maker, archive, every_kind};
 
@@ -34,9 +34,9 @@ fn children_of_every_version() {
             ];
             let section = archive(&members);
             let archive = Archive::parse(&section).unwrap();
-            let dict = archive.find(b"unit.c").unwrap().open(Lent::default()).unwrap();
+            let dict = archive.find(b"unit.c").unwrap().open(Surroundings::default()).unwrap();
             let parent = archive.parent_of(&dict).unwrap().unwrap();
-            let parent = parent.open(Lent::default()).unwrap();
+            let parent = parent.open(Surroundings::default()).unwrap();
             let types = Types::with_parent(&dict, Some(&parent));
             let ids: Vec<u32> = dict.ids().map(|id| id.0).collect();
             assert_eq!(ids, [0x8000_0001, 0x8000_0002, 0x8000_0003], "version {version}");
@@ -75,7 +75,7 @@ fn labels_and_external_strings() {
         let mut maker = every_kind(4, big);
         maker.labels.extend([("up_to_here", 12), ("and_here", 20)]);
         let section = maker.finish();
-        let dict = Dict::open(&section, Lent::default()).unwrap();
+        let dict = Dict::open(&section, Surroundings::default()).unwrap();
         let labels: Vec<_> = dict.labels().map(|label| label.unwrap()).collect();
         assert_eq!(labels, [(&b"up_to_here"[..], TypeId(12)), (b"and_here", TypeId(20))]);
 
@@ -96,7 +96,7 @@ fn labels_and_external_strings() {
         let at = 52 + variables as usize;
         section[at..at + 4].copy_from_slice(&bytes);
         let name = |strings: &'static [u8]| {
-            let dict = Dict::open(&section, Lent { strings, pointer: 8 }).unwrap();
+            let dict = Dict::open(&section, Surroundings { strings, pointer: 8 }).unwrap();
             dict.variables().next().unwrap().map(|(name, _)| name.to_vec())
         };
         assert_eq!(name(b"\0ab\0outside\0").unwrap(), b"");
@@ -118,7 +118,7 @@ fn symbols_by_place_and_by_name() {
     let mut maker = every_kind(4, false);
     maker.symbols = [vec![(None, 8), (None, 0), (None, 1)], vec![(None, 6)]];
     let section = maker.finish();
-    let dict = Dict::open(&section, Lent::default()).unwrap();
+    let dict = Dict::open(&section, Surroundings::default()).unwrap();
     let symbol = |name, kind| Symbol { name, kind };
     let symbols = [
         symbol(&b"first"[..], SymbolKind::Object),
@@ -142,7 +142,7 @@ fn symbols_by_place_and_by_name() {
     // Without the flag, the function section has another layout.
     let mut old = section.clone();
     old[3] = 0;
-    let old = Dict::open(&old, Lent::default()).unwrap();
+    let old = Dict::open(&old, Surroundings::default()).unwrap();
     assert_eq!(old.symbol_types(SymbolKind::Function, &symbols).count(), 0);
 
     let counted = |name, undefined, absolute, value| {
@@ -161,11 +161,11 @@ fn pointers_of_four_bytes() {
     maker.add(3, "", &Body::Refers(1));
     maker.add(6, "pair", &Body::Struct(8, vec![("p", 0, 2), ("i", 32, 1)]));
     let section = maker.finish();
-    let lent = Lent {
+    let surroundings = Surroundings {
         pointer: 4,
-        ..Lent::default()
+        ..Surroundings::default()
     };
-    let dict = Dict::open(&section, lent).unwrap();
+    let dict = Dict::open(&section, surroundings).unwrap();
     let mut measures = Measures::new(dict.types(), AlignmentRule::StrictestMember);
     assert_eq!(
         (measures.size(TypeId(2)), measures.alignment(TypeId(3))),

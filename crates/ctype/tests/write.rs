@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_ctype::write::{self, Contents, ExternalStrings, Options, WriteError};
-use backtrail_ctype::{Archive, Dict, Kind, Lent, TypeId, Types, graph};
+use backtrail_ctype::{Archive, Dict, Kind, Surroundings, TypeId, Types, graph};
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{available, place, scratch, skip};
@@ -38,16 +38,16 @@ fn rewritten(file: &[u8], lend: bool, compress_from: usize) -> Vec<u8> {
         ..Options::new(image.endian())
     };
     let archive = Archive::parse(&section).unwrap();
-    let lent = Lent {
+    let surroundings = Surroundings {
         strings,
-        ..Lent::default()
+        ..Surroundings::default()
     };
     let (mut names, mut dicts) = (Vec::new(), Vec::new());
     for member in archive.members() {
         let member = member.unwrap();
-        let dict = member.open(lent).unwrap();
+        let dict = member.open(surroundings).unwrap();
         let parent = archive.parent_of(&dict).unwrap();
-        let parent = parent.map(|parent| parent.open(lent).unwrap());
+        let parent = parent.map(|parent| parent.open(surroundings).unwrap());
         let types = Types::with_parent(&dict, parent.as_ref());
         let contents = Contents::read(types, &symbols).unwrap();
         names.push((member.name, dicts.len()));
@@ -136,7 +136,12 @@ fn round_trips(gcc: &Gcc, folder: &Path, file: &Path, readers: &[Binutils]) {
             let [before, after] = [file, &other].map(|file| contents(reader, gcc.machine, file));
             assert!(before.contains("  Types:\n    0x"), "{before}");
             for (before, after) in before.lines().zip(after.lines()) {
-                assert_eq!(before, after, "{file:?}, lent: {lend}, {}", reader.release().number());
+                assert_eq!(
+                    before,
+                    after,
+                    "{file:?}, surroundings: {lend}, {}",
+                    reader.release().number()
+                );
             }
             assert_eq!(before.len(), after.len(), "{file:?}");
         }
@@ -237,11 +242,11 @@ fn dicts_by_hand() {
         let mut maker = every_kind(version, big);
         maker.flags |= 1;
         let before = pack(&mut maker);
-        let before = Dict::open(&before, Lent::default()).unwrap();
+        let before = Dict::open(&before, Surroundings::default()).unwrap();
         let endian = if big { Endian::Big } else { Endian::Little };
         let contents = Contents::read(before.types(), &[]).unwrap();
         let after = write::dict(&contents, &Options::new(endian)).unwrap();
-        let after = Dict::open(&after, Lent::default()).unwrap();
+        let after = Dict::open(&after, Surroundings::default()).unwrap();
         let again = Contents::read(after.types(), &[]).unwrap();
         assert_eq!(format!("{contents:?}"), format!("{again:?}"), "version {version}");
         assert_eq!(after.header().endian, endian);
@@ -293,6 +298,6 @@ fn limits() {
     assert_eq!(write(&far), Err(WriteError::Number(TypeId(1))));
     // An empty dict is valid.
     let empty = Maker::new(4, false).finish();
-    assert!(Dict::open(&empty, Lent::default()).unwrap().is_empty());
+    assert!(Dict::open(&empty, Surroundings::default()).unwrap().is_empty());
     assert_eq!(write(&|_| ()), Ok(()));
 }

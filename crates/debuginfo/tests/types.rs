@@ -7,7 +7,7 @@ use std::process::Command;
 use backtrail_ctype::link::{self, Options, Symbols};
 use backtrail_ctype::write;
 use backtrail_debuginfo::split::SplitFiles;
-use backtrail_debuginfo::types::{LeftOut, Made, Parts, Reason, Sections};
+use backtrail_debuginfo::types::{Conversion, LeftOut, Parts, Reason, Sections};
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::objdump_types::Dicts;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -129,7 +129,7 @@ fn made(bytes: &[u8]) -> (Vec<u8>, LeftOut) {
     (linked(&made, image.endian()), made.left_out)
 }
 
-fn linked(made: &Made<'_>, endian: Endian) -> Vec<u8> {
+fn linked(made: &Conversion<'_>, endian: Endian) -> Vec<u8> {
     let options = Options {
         symbols: Symbols::Named,
         ..Options::default()

@@ -157,16 +157,16 @@ fn stack(frames: &[(u8, u64)]) -> Vec<u64> {
 }
 
 /// The buffers of one thread's memo.
-struct Lent {
+struct Buffers {
     state: MemoState,
     steps: Vec<MemoStep>,
     reads: Vec<MemoRead>,
     entries: Vec<CacheEntry>,
 }
 
-impl Lent {
-    fn new(steps: usize, reads: usize) -> Lent {
-        Lent {
+impl Buffers {
+    fn new(steps: usize, reads: usize) -> Buffers {
+        Buffers {
             state: MemoState::EMPTY,
             steps: vec![MemoStep::EMPTY; steps],
             reads: vec![MemoRead::EMPTY; reads],
@@ -199,7 +199,7 @@ fn position(words: &[u64], skip: usize) -> Position {
 }
 
 /// Compares both walks. Returns how many words the one with a memo read, and the number of frames.
-fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usize) {
+fn compare(buffers: &mut Buffers, code: &Code, words: &[u64], how: How) -> (usize, usize) {
     let from = position(words, how.skip);
     let fresh = || Words {
         words,
@@ -217,8 +217,8 @@ fn compare(lent: &mut Lent, code: &Code, words: &[u64], how: How) -> (usize, usi
         |frame: Frame| expected.push(frame),
     );
     let mut memory = fresh();
-    let mut cache = RuleCache::new(&mut lent.entries);
-    let mut memo = Memo::new(&mut lent.state, &mut lent.steps, &mut lent.reads);
+    let mut cache = RuleCache::new(&mut buffers.entries);
+    let mut memo = Memo::new(&mut buffers.state, &mut buffers.steps, &mut buffers.reads);
     let found_stop = memo.walk(ARCH, &from, code, &mut memory, &mut cache, how.limit, |frame| {
         found.push(frame)
     });
@@ -240,7 +240,7 @@ proptest! {
         tabled in any::<bool>(),
     ) {
         let code = [Code::new(1 << 12, tabled), Code::new(0x500, tabled)];
-        let mut lent = Lent::new(steps, reads);
+        let mut buffers = Buffers::new(steps, reads);
         let mut generation = 0;
         for (round, (place, address, skip, other, deeper, broken)) in changes.into_iter().enumerate() {
             let place = place.index(frames.len());
@@ -250,13 +250,13 @@ proptest! {
             }
             if generation != usize::from(other) {
                 generation = usize::from(other);
-                lent.memo().clear();
-                RuleCache::new(&mut lent.entries).clear();
+                buffers.memo().clear();
+                RuleCache::new(&mut buffers.entries).clear();
             }
             let words = stack(&frames);
             let limit = limits[round % limits.len()];
             for skip in [skip, 0] {
-                compare(&mut lent, &code[generation], &words, How { skip, limit, broken });
+                compare(&mut buffers, &code[generation], &words, How { skip, limit, broken });
             }
         }
     }
@@ -273,13 +273,13 @@ fn a_walk_that_was_taken_before_reads_its_words_once_and_looks_nothing_up() {
     }
     let code = Code::new(1 << 12, false);
     let words = stack(&[(1, 0x20); 30]);
-    let mut lent = Lent::new(40, 80);
+    let mut buffers = Buffers::new(40, 80);
     let all = How {
         skip: 0,
         limit: 100,
         broken: None,
     };
-    let (read, frames) = compare(&mut lent, &code, &words, all);
+    let (read, frames) = compare(&mut buffers, &code, &words, all);
     let mut registers = Registers::new(0x10);
     registers.set(ARCH.sp, STACK);
     registers.set(ARCH.fp, STACK + 8);
@@ -291,7 +291,7 @@ fn a_walk_that_was_taken_before_reads_its_words_once_and_looks_nothing_up() {
     let mut seen = 0;
     let mut cache = RuleCache::new(&mut []);
     let from = Position::interrupted(registers);
-    let stop = lent
+    let stop = buffers
         .memo()
         .walk(ARCH, &from, &Blind(&code), &mut memory, &mut cache, 100, |_| seen += 1);
     assert_eq!((seen, stop, memory.read), (frames, Stop::NoStart, read));
@@ -301,16 +301,16 @@ fn a_walk_that_was_taken_before_reads_its_words_once_and_looks_nothing_up() {
 fn a_limit_leaves_what_lies_beyond_known() {
     let code = Code::new(1 << 12, false);
     let words = stack(&[(0, 0x20); 30]);
-    let mut lent = Lent::new(40, 80);
+    let mut buffers = Buffers::new(40, 80);
     let limits = |limit| How {
         skip: 0,
         limit,
         broken: None,
     };
-    let (all, _) = compare(&mut lent, &code, &words, limits(100));
-    let (few, frames) = compare(&mut lent, &code, &words, limits(5));
+    let (all, _) = compare(&mut buffers, &code, &words, limits(100));
+    let (few, frames) = compare(&mut buffers, &code, &words, limits(5));
     assert_eq!((frames, few), (5, 10));
-    assert_eq!(compare(&mut lent, &code, &words, limits(100)).0, all);
+    assert_eq!(compare(&mut buffers, &code, &words, limits(100)).0, all);
 }
 
 #[test]
@@ -325,10 +325,10 @@ fn too_little_room_is_told() {
     // A step for each of the 31 frames and one for the end; a step's reads go into its frame once
     // it is there.
     for (steps, reads, is_short) in [(32, 2, false), (31, 2, true), (32, 1, true), (200, 200, false)] {
-        let mut lent = Lent::new(steps, reads);
+        let mut buffers = Buffers::new(steps, reads);
         for _ in 0..3 {
-            compare(&mut lent, &code, &words, all);
-            assert_eq!(lent.state.was_short(), is_short, "{steps} {reads}");
+            compare(&mut buffers, &code, &words, all);
+            assert_eq!(buffers.state.was_short(), is_short, "{steps} {reads}");
         }
     }
 }
@@ -339,7 +339,7 @@ fn every_read_that_can_fail_fails_once() {
     let addresses = [0x20, TRAMPOLINE, 0x30, 0x40, 0x50, TRAMPOLINE, 0x60, 0x70];
     let frames: Vec<(u8, u64)> = addresses.iter().map(|&address| (2, address)).collect();
     let words = stack(&frames);
-    let mut lent = Lent::new(40, 200);
+    let mut buffers = Buffers::new(40, 200);
     let mut ends = Vec::new();
     for broken in (0..words.len()).map(Some).chain([None]) {
         let how = How {
@@ -348,8 +348,8 @@ fn every_read_that_can_fail_fails_once() {
             broken,
         };
         // After a whole walk, and after a broken one.
-        ends.push(compare(&mut lent, &code, &words, how).1);
-        compare(&mut lent, &code, &words, how);
+        ends.push(compare(&mut buffers, &code, &words, how).1);
+        compare(&mut buffers, &code, &words, how);
     }
     ends.sort_unstable();
     ends.dedup();

@@ -12,7 +12,7 @@ use crate::abi::{Abi, Storage};
 
 /// Where a value is; see [`Value`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Told {
+pub enum Location {
     /// In one piece; neither [`Value::Parts`] nor [`Value::Computed`].
     One(Value),
     /// In several parts: the size of each in bytes, and its value.
@@ -21,16 +21,16 @@ pub enum Told {
     Computed(Vec<Step>),
 }
 
-impl Told {
+impl Location {
     /// Nowhere.
-    pub const LOST: Told = Told::One(Value::Lost);
+    pub const LOST: Location = Location::One(Value::Lost);
 
     /// Its single values.
     pub fn values(&self) -> Vec<Value> {
         match self {
-            Told::One(value) => vec![*value],
-            Told::Parts(parts) => parts.iter().map(|&(_, value)| value).collect(),
-            Told::Computed(steps) => {
+            Location::One(value) => vec![*value],
+            Location::Parts(parts) => parts.iter().map(|&(_, value)| value).collect(),
+            Location::Computed(steps) => {
                 let pushed = steps.iter().filter_map(|step| match step {
                     Step::Push(value) => Some(*value),
                     Step::Do(_) => None,
@@ -87,10 +87,10 @@ pub struct Call {
     /// The kind of place.
     pub site: Site,
     /// Where the function's own arguments are meanwhile; empty for a jump.
-    pub places: Vec<Told>,
+    pub places: Vec<Location>,
     /// The values it passes in general registers, in order; then the callee's address if the
     /// instruction does not give it, and each parameter that is in no register.
-    pub entries: Vec<Told>,
+    pub entries: Vec<Location>,
 }
 
 /// A function, or a piece of one.
@@ -159,9 +159,9 @@ struct Sorts {
     parameters: Ranked<Parameter>,
     names: Ranked<Vec<u8>>,
     storages: Ranked<u64>,
-    places: Ranked<Vec<Told>>,
-    entries: Ranked<Vec<Told>>,
-    values: Ranked<Told>,
+    places: Ranked<Vec<Location>>,
+    entries: Ranked<Vec<Location>>,
+    values: Ranked<Location>,
 }
 
 impl Sorts {
@@ -182,8 +182,8 @@ impl Sorts {
         let entries = Ranked::new(passed, SHARED);
         let told = || places.distinct.iter().chain(&entries.distinct).flatten();
         let all = Ranked::new(told(), SHARED);
-        let of_several = all.distinct.iter().filter(|told| !matches!(told, Told::One(_)));
-        let parts: Vec<Told> = of_several.flat_map(Told::values).map(Told::One).collect();
+        let of_several = all.distinct.iter().filter(|told| !matches!(told, Location::One(_)));
+        let parts: Vec<Location> = of_several.flat_map(Location::values).map(Location::One).collect();
         Sorts {
             base,
             names: Ranked::new(parameters.distinct.iter().map(|one| &one.name), 1),
@@ -237,16 +237,16 @@ impl Sorts {
         record
     }
 
-    fn value(&self, one: &Told) -> Record {
+    fn value(&self, one: &Location) -> Record {
         let parts = match one {
-            Told::One(value) => return single(value, self.base),
-            Told::Parts(parts) => parts,
-            Told::Computed(steps) => return self.computed(steps),
+            Location::One(value) => return single(value, self.base),
+            Location::Parts(parts) => parts,
+            Location::Computed(steps) => return self.computed(steps),
         };
         let mut record = vec![(Stream::Kind, kind::PARTS), (Stream::Parts, parts.len() as u64)];
         for &(bytes, value) in parts {
             record.push((Stream::Parts, bytes.into()));
-            self.refer_to_value(&mut record, Stream::Place, &Told::One(value));
+            self.refer_to_value(&mut record, Stream::Place, &Location::One(value));
         }
         record
     }
@@ -258,18 +258,18 @@ impl Sorts {
                 Step::Do(operation) => record.push((Stream::Parts, operation.number())),
                 Step::Push(value) => {
                     record.push((Stream::Parts, 0));
-                    self.refer_to_value(&mut record, Stream::Place, &Told::One(value));
+                    self.refer_to_value(&mut record, Stream::Place, &Location::One(value));
                 }
             }
         }
         record
     }
 
-    fn refer_to_value(&self, record: &mut Record, stream: Stream, one: &Told) {
+    fn refer_to_value(&self, record: &mut Record, stream: Stream, one: &Location) {
         refer(record, stream, 0, self.values.rank(one), || self.value(one));
     }
 
-    fn list(&self, all: &[Told], list: &List) -> Record {
+    fn list(&self, all: &[Location], list: &List) -> Record {
         let mut record = vec![(list.count, all.len() as u64)];
         for one in all {
             self.refer_to_value(&mut record, list.value, one);
@@ -389,7 +389,7 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, place
 
 /// The calls before which the places of own arguments change.
 fn changes(function: &Function) -> Vec<usize> {
-    let mut before: &[Told] = &[];
+    let mut before: &[Location] = &[];
     let mut changes = Vec::new();
     for (at, call) in function.calls.iter().enumerate() {
         if call.site != Site::Jump && call.places != before {

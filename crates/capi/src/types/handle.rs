@@ -5,7 +5,7 @@ use std::path::Path;
 
 use backtrail_ctype::link::{self, Section, Symbols};
 use backtrail_ctype::print::{Name, Plain};
-use backtrail_ctype::{Error, ErrorKind, Lent, Symbol, SymbolKind, TypeId, Types, find, threads, write};
+use backtrail_ctype::{Error, ErrorKind, Surroundings, Symbol, SymbolKind, TypeId, Types, find, threads, write};
 use backtrail_debuginfo::types::{Parts, Sections, Source, SourceError};
 use backtrail_elf::{File, MappedFile};
 
@@ -54,8 +54,8 @@ impl Handle {
             Ok(source) => source,
             Err(SourceError::NoTypes) if debug_information => {
                 let (made, pointer) = threads::scoped(|| from_debug_information(file.bytes()))?;
-                let lent = Lent { pointer, strings: &[] };
-                return Handle::of(&made, lent, Vec::new());
+                let surroundings = Surroundings { pointer, strings: &[] };
+                return Handle::of(&made, surroundings, Vec::new());
             }
             Err(SourceError::NoTypes) => return Err(libc::ENODATA),
             Err(_) => return Err(libc::EBADMSG),
@@ -65,22 +65,22 @@ impl Handle {
             .iter()
             .map(|symbol| (symbol.name.to_vec(), symbol.kind))
             .collect();
-        Handle::of(source.section(), source.lent(), symbols)
+        Handle::of(source.section(), source.surroundings(), symbols)
     }
 
-    fn of(bytes: &[u8], lent: Lent<'_>, symbols: Vec<(Vec<u8>, SymbolKind)>) -> Result<Handle, c_int> {
-        let (bytes, strings) = (bytes.to_vec(), lent.strings.to_vec());
+    fn of(bytes: &[u8], surroundings: Surroundings<'_>, symbols: Vec<(Vec<u8>, SymbolKind)>) -> Result<Handle, c_int> {
+        let (bytes, strings) = (bytes.to_vec(), surroundings.strings.to_vec());
         // SAFETY: a vector's bytes stay on the heap when the vector moves. The handle neither
         // changes nor gives away the vectors, and drops them after the section that borrows them;
         // no reference handed out outlives the handle.
         let lend = |vec: &Vec<u8>| -> &'static [u8] { unsafe { std::slice::from_raw_parts(vec.as_ptr(), vec.len()) } };
         let (lent_bytes, lent_strings) = (lend(&bytes), lend(&strings));
-        let lent = Lent {
+        let surroundings = Surroundings {
             strings: lent_strings,
-            pointer: lent.pointer,
+            pointer: surroundings.pointer,
         };
         Ok(Handle {
-            section: Section::open(lent_bytes, lent).map_err(damage)?,
+            section: Section::open(lent_bytes, surroundings).map_err(damage)?,
             symbols,
             _strings: strings,
             _bytes: bytes,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use backtrail_cfi::whole::Whole;
-use backtrail_debuginfo::arguments::Made;
+use backtrail_debuginfo::arguments::ArgumentTable;
 use backtrail_elf::edit::{self, Edited};
 use backtrail_elf::{Image, Kind, archive};
 use backtrail_sframe::write::{Options, WriteError};
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-fn tell_arguments(made: &Made) {
+fn tell_arguments(made: &ArgumentTable) {
     println!(
         "arguments of {} functions at {} calls: {} bytes, from {} bytes of debug information",
         made.functions,

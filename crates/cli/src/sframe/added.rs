@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use backtrail_args::table::write::Places;
 use backtrail_cfi::build::Built;
-use backtrail_debuginfo::arguments::Made;
+use backtrail_debuginfo::arguments::ArgumentTable;
 use backtrail_elf::Image;
 use backtrail_sframe::write::Options;
 
@@ -29,7 +29,7 @@ pub(crate) struct Added {
     /// Each result with the name to report it under: the file's, or that of each archive member.
     pub(super) parts: Vec<(PathBuf, Built)>,
     /// The table of arguments.
-    pub(super) arguments: Option<Made>,
+    pub(super) arguments: Option<ArgumentTable>,
 }
 
 impl Added {

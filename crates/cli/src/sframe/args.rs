@@ -4,8 +4,8 @@ use std::path::Path;
 
 use backtrail_args::table::SECTION;
 use backtrail_args::table::write::Places;
-use backtrail_debuginfo::arguments::{self, Made, TypesOfFile};
-use backtrail_debuginfo::types::lent;
+use backtrail_debuginfo::arguments::{self, ArgumentTable, TypesOfFile};
+use backtrail_debuginfo::types::surroundings;
 use backtrail_elf::{Image, edit};
 use clap::Args;
 
@@ -41,7 +41,7 @@ const TYPES: &str = ".ctf";
 
 /// The bytes of the linked file at `path`, which is `image`, with the table of its functions'
 /// arguments, and a summary of it. Types are made if the file has none.
-pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec<u8>, Made), Failure> {
+pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec<u8>, ArgumentTable), Failure> {
     let elf = |error| Failure::of(path, error);
     let with_types = match image.section_header(TYPES) {
         Some(_) => None,
@@ -58,7 +58,7 @@ pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec
     let section = section.ok_or_else(|| Failure::of(path, "no .ctf section"))?.data;
     let types_of_file = TypesOfFile {
         section: &section,
-        lent: lent(&image, &section),
+        surroundings: surroundings(&image, &section),
     };
     let made = types::with_debug_information(path, &image, |_, with_dwarf, supplementary| {
         let made = arguments::table(&image, with_dwarf, supplementary, types_of_file, places);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use backtrail_elf::{Image, edit};
 use clap::{Args, ValueHint};
 
-use super::build::{self, Lent, Making};
+use super::build::{self, Making, NeedsFile};
 use super::input;
 use crate::edited;
 use crate::error::{Failure, Status};
@@ -49,7 +49,7 @@ fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failur
 fn section(path: &Path, image: &Image<'_>, making: &Making) -> Result<Vec<u8>, Failure> {
     let section = match build::from_input_sections(path, image, making)? {
         Some(section) => Some(section),
-        None => build::from_debug_information(path, image, Lent::Yes, making)?,
+        None => build::from_debug_information(path, image, NeedsFile::Yes, making)?,
     };
     section.ok_or_else(|| build::no_debug_information(path))
 }

@@ -72,7 +72,7 @@ impl Making {
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     let file = input::open(&arguments.file)?;
     let parsed = File::parse(file.bytes()).map_err(|error| Failure::of(&arguments.file, error))?;
-    let section = from_debug_information(&arguments.file, &parsed, Lent::No, &arguments.making)?;
+    let section = from_debug_information(&arguments.file, &parsed, NeedsFile::No, &arguments.making)?;
     let Some(section) = section else {
         return Err(no_debug_information(&arguments.file));
     };
@@ -88,7 +88,7 @@ pub(crate) fn no_debug_information(path: &Path) -> Failure {
 pub(super) fn from_debug_information(
     path: &Path,
     file: &File<'_>,
-    lent: Lent,
+    needs_file: NeedsFile,
     making: &Making,
 ) -> Result<Option<Vec<u8>>, Failure> {
     let made = with_debug_information(path, file, |at, with_dwarf, supplementary| {
@@ -107,7 +107,7 @@ pub(super) fn from_debug_information(
             true => parts.make_with_arguments(),
             false => parts.make(),
         };
-        let section = write_for(path, file, &made.units, lent, making)?;
+        let section = write_for(path, file, &made.units, needs_file, making)?;
         Ok(Some((section, made.left_out)))
     })?;
     Ok(made.map(|(section, left_out)| {
@@ -146,20 +146,20 @@ pub(super) fn from_input_sections(path: &Path, file: &File<'_>, making: &Making)
         return Ok(None);
     }
     let source = Source::find(path, file.bytes())?;
-    let opened = Section::open(source.section(), source.lent()).map_err(|error| source.failure(error))?;
+    let opened = Section::open(source.section(), source.surroundings()).map_err(|error| source.failure(error))?;
     let unlinked = opened.len() > 1 && !source.is_archive();
     if !unlinked {
         return Ok(None);
     }
     let mut units = opened.units(&[]).map_err(|error| source.failure(error))?;
     units.iter_mut().for_each(|unit| link::tell_declared(unit, file));
-    write_for(path, file, &units, Lent::Yes, making).map(Some)
+    write_for(path, file, &units, NeedsFile::Yes, making).map(Some)
 }
 
 /// Whether reading a section may require its file: for names that the file has anyway, and for
 /// symbols by number.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lent {
+pub(super) enum NeedsFile {
     Yes,
     No,
 }
@@ -168,7 +168,7 @@ fn write_for(
     path: &Path,
     file: &File<'_>,
     units: &[Unit<'_>],
-    lent: Lent,
+    needs_file: NeedsFile,
     making: &Making,
 ) -> Result<Vec<u8>, Failure> {
     let linked_file = matches!(file.kind(), Kind::Executable | Kind::Shared);
@@ -177,7 +177,7 @@ fn write_for(
         .transpose()?;
     let alone = write::Options::new(file.endian());
     let (symbols, options) = match &around {
-        Some(around) if lent == Lent::Yes => (around.symbols(), around.options(file.endian())),
+        Some(around) if needs_file == NeedsFile::Yes => (around.symbols(), around.options(file.endian())),
         Some(around) => (around.symbols_by_name(), alone),
         None => (Symbols::Named, alone),
     };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
-use backtrail_ctype::{Archive, Dict, Error, Lent, Member, Symbol, Types};
+use backtrail_ctype::{Archive, Dict, Error, Member, Surroundings, Symbol, Types};
 use backtrail_debuginfo::types::{self, Reason, SourceError};
 use backtrail_elf::machines::*;
 use backtrail_elf::{File, MappedFile};
@@ -26,7 +26,7 @@ pub(super) struct Source<'a> {
 pub(super) struct Dicts<'s> {
     source: &'s Source<'s>,
     archive: Archive<'s>,
-    lent: Lent<'s>,
+    surroundings: Surroundings<'s>,
     /// Dicts that are not children, by position: each may be the parent of any other.
     parents: HashMap<usize, Rc<Dict<'s>>>,
     next: usize,
@@ -75,7 +75,7 @@ impl<'s> Dicts<'s> {
         if let Some(parent) = self.parents.get(&member.offset) {
             return Ok(Rc::clone(parent));
         }
-        let dict = Rc::new(member.open(self.lent)?);
+        let dict = Rc::new(member.open(self.surroundings)?);
         if !dict.is_child() {
             self.parents.insert(member.offset, Rc::clone(&dict));
         }
@@ -137,20 +137,20 @@ impl<'a> Source<'a> {
 
     /// The dicts in the section.
     pub(super) fn dicts(&self) -> Result<Dicts<'_>, Failure> {
-        self.dicts_with(self.lent())
+        self.dicts_with(self.surroundings())
     }
 
     /// The dicts in the section, as objdump reads them.
     pub(super) fn dicts_of_objdump(&self) -> Result<Dicts<'_>, Failure> {
-        self.dicts_with(self.inner.lent_like_libctf())
+        self.dicts_with(self.inner.surroundings_like_libctf())
     }
 
-    fn dicts_with<'s>(&'s self, lent: Lent<'s>) -> Result<Dicts<'s>, Failure> {
+    fn dicts_with<'s>(&'s self, surroundings: Surroundings<'s>) -> Result<Dicts<'s>, Failure> {
         let archive = Archive::parse(self.section()).map_err(|error| self.failure(error))?;
         Ok(Dicts {
             source: self,
             archive,
-            lent,
+            surroundings,
             parents: HashMap::new(),
             next: 0,
         })
@@ -201,7 +201,7 @@ impl<'a> Source<'a> {
     }
 
     /// The parts of the file that the readers of its dicts borrow.
-    pub(super) fn lent(&self) -> Lent<'_> {
-        self.inner.lent()
+    pub(super) fn surroundings(&self) -> Surroundings<'_> {
+        self.inner.surroundings()
     }
 }

@@ -211,8 +211,8 @@ impl<'a> Inputs<'a> {
             Some((file.endian(), file.address_bytes()))
         };
         let machine = machine_of(source);
-        let pointer = source.lent().pointer;
-        let differs = |source: &Source<'_>| machine_of(source) != machine || source.lent().pointer != pointer;
+        let pointer = source.surroundings().pointer;
+        let differs = |source: &Source<'_>| machine_of(source) != machine || source.surroundings().pointer != pointer;
         if let Some((path, ..)) = sources.iter().find(|(_, source)| differs(source)) {
             let what = format_args!("of another machine than {}", first.display());
             return Err(Failure::of(path, what));
@@ -227,7 +227,7 @@ impl<'a> Inputs<'a> {
     fn open(&self) -> Result<Vec<Section<'_>>, Failure> {
         let sources = self.sources.par_iter().with_max_len(link::AT_ONCE);
         let opened = sources.map(|(_, source)| {
-            let opened = Section::open(source.section(), source.lent());
+            let opened = Section::open(source.section(), source.surroundings());
             opened.map_err(|error| source.failure(error))
         });
         opened.collect()

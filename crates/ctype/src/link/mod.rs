@@ -38,7 +38,7 @@ use rustc_hash::FxHashMap;
 use crate::constants::{CTF_SECTION, Flags};
 use crate::error::Error;
 use crate::graph::Graph;
-use crate::read::{Archive, Dict, Header, Lent, Symbol, TypeId, Types};
+use crate::read::{Archive, Dict, Header, Surroundings, Symbol, TypeId, Types};
 use crate::threads;
 use crate::write::{self, Contents, WriteError};
 use classes::Classes;
@@ -108,12 +108,12 @@ pub struct Section<'a> {
 impl<'a> Section<'a> {
     /// Opens every dict of an archive, a lone dict, or all dicts that a linker without support for
     /// the format has concatenated.
-    pub fn open(bytes: &'a [u8], lent: Lent<'a>) -> Result<Section<'a>, Error> {
+    pub fn open(bytes: &'a [u8], surroundings: Surroundings<'a>) -> Result<Section<'a>, Error> {
         let archive = Archive::parse(bytes)?;
         let units = concatenated(bytes);
         if units.len() > 1 {
             let dicts = units.into_iter().map(|(offset, unit)| {
-                let dict = Dict::open(unit, lent).map_err(|error| error.shifted(offset))?;
+                let dict = Dict::open(unit, surroundings).map_err(|error| error.shifted(offset))?;
                 Ok((CTF_SECTION, dict, None))
             });
             let dicts = dicts.collect::<Result<_, Error>>()?;
@@ -124,7 +124,7 @@ impl<'a> Section<'a> {
         for member in archive.members() {
             let member = member?;
             opened.entry(member.offset).or_insert(dicts.len());
-            dicts.push((member.name, member.open(lent)?, None));
+            dicts.push((member.name, member.open(surroundings)?, None));
         }
         let parents = dicts.iter().map(|(_, dict, _)| {
             let parent = archive.parent_of(dict)?;

@@ -2,7 +2,7 @@
 
 use backtrail_wire::{Bytes, Endian};
 
-use super::{Dict, Lent, endian_of};
+use super::{Dict, Surroundings, endian_of};
 use crate::constants::*;
 use crate::error::{Error, ErrorKind, Foreign, Result};
 
@@ -137,8 +137,8 @@ impl<'a> Archive<'a> {
 
 impl<'a> Member<'a> {
     /// Opens the dict.
-    pub fn open(&self, lent: Lent<'a>) -> Result<Dict<'a>> {
-        Dict::open(self.bytes, lent)
+    pub fn open(&self, surroundings: Surroundings<'a>) -> Result<Dict<'a>> {
+        Dict::open(self.bytes, surroundings)
     }
 }
 

@@ -18,7 +18,7 @@ const MOST_INFLATED: u64 = 258 * 4;
 
 /// Data that the reader borrows from the file around a section.
 #[derive(Clone, Copy, Debug)]
-pub struct Lent<'a> {
+pub struct Surroundings<'a> {
     /// The external string table: `.dynstr` if a dict's flags have [`Flags::DYNSTR`], otherwise
     /// `.strtab`.
     pub strings: &'a [u8],
@@ -26,10 +26,10 @@ pub struct Lent<'a> {
     pub pointer: u8,
 }
 
-impl Default for Lent<'_> {
+impl Default for Surroundings<'_> {
     /// No strings, and pointers of 8 bytes.
     fn default() -> Self {
-        Lent {
+        Surroundings {
             strings: &[],
             pointer: 8,
         }
@@ -41,14 +41,14 @@ impl Default for Lent<'_> {
 pub struct Dict<'a> {
     header: Header,
     body: Cow<'a, [u8]>,
-    lent: Lent<'a>,
+    surroundings: Surroundings<'a>,
     /// Offset of each type's record, in bytes from the header's end.
     types: Vec<u32>,
 }
 
 impl<'a> Dict<'a> {
     /// Opens a dict: inflates it if it is compressed, and locates its types.
-    pub fn open(bytes: &'a [u8], lent: Lent<'a>) -> Result<Dict<'a>> {
+    pub fn open(bytes: &'a [u8], surroundings: Surroundings<'a>) -> Result<Dict<'a>> {
         let header = Header::parse(bytes)?;
         let behind = bytes.get(header.size()..).unwrap_or_default();
         let body = if header.flags.contains(Flags::COMPRESS) {
@@ -60,7 +60,7 @@ impl<'a> Dict<'a> {
         let mut dict = Dict {
             header,
             body,
-            lent,
+            surroundings,
             types: Vec::new(),
         };
         dict.types = dict.find_types()?;
@@ -104,7 +104,7 @@ impl<'a> Dict<'a> {
 
     /// The size of a pointer in bytes.
     pub fn pointer_bytes(&self) -> u8 {
-        self.lent.pointer
+        self.surroundings.pointer
     }
 
     /// The ids of its own types.
@@ -141,7 +141,7 @@ impl<'a> Dict<'a> {
         let offset = (reference & 0x7fff_ffff) as usize;
         let table = match reference >> 31 {
             0 => self.part(&self.header.strings),
-            _ => self.lent.strings,
+            _ => self.surroundings.strings,
         };
         let bad = || Error::new(ErrorKind::Name(reference), self.header.size());
         let tail = match table.get(offset..) {
@@ -183,7 +183,7 @@ impl<'a> Dict<'a> {
     }
 
     pub(crate) fn lent_pointer(&self) -> u64 {
-        self.lent.pointer.into()
+        self.surroundings.pointer.into()
     }
 
     /// The record of an own type; the first has the index 1.

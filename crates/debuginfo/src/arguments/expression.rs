@@ -1,7 +1,7 @@
 //! Evaluates expressions (DWARF 5, section 2.5) and location descriptions (section 2.6) with
 //! symbols instead of values.
 
-use backtrail_args::table::write::Told;
+use backtrail_args::table::write::Location;
 use backtrail_args::table::{Operation as Does, PARAMETERS, Value};
 use gimli::{Encoding, Expression, Operation, UnitOffset};
 
@@ -37,7 +37,7 @@ enum Outcome {
 }
 
 /// The location of a value, from a location description.
-pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Told {
+pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Location {
     let encoding = context.unit.encoding();
     let mut operations = expression.operations(encoding);
     let mut machine = Machine::new(context);
@@ -49,34 +49,34 @@ pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, 
                 bit_offset: None,
             })) if size_in_bits.is_multiple_of(8) && size_in_bits <= 128 => {
                 let value = match placed(machine.outcome()) {
-                    Told::One(value) => value,
+                    Location::One(value) => value,
                     _ => Value::Lost,
                 };
                 parts.push(((size_in_bits / 8) as u8, value));
                 machine = Machine::new(context);
             }
-            Ok(Some(Operation::Piece { .. })) => return Told::LOST,
+            Ok(Some(Operation::Piece { .. })) => return Location::LOST,
             Ok(Some(operation)) => machine.step(operation, encoding),
             Ok(None) => {
                 return match parts.len() {
                     0 => placed(machine.outcome()),
-                    1..=MOST_PARTS => Told::Parts(parts),
-                    _ => Told::LOST,
+                    1..=MOST_PARTS => Location::Parts(parts),
+                    _ => Location::LOST,
                 };
             }
             Err(_) => break,
         }
     }
-    Told::LOST
+    Location::LOST
 }
 
 /// The value of an expression in a call site (section 3.4.2).
-pub(super) fn value(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Told {
+pub(super) fn value(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Location {
     match run(expression, context).outcome() {
         Outcome::At(symbol) | Outcome::Is(symbol) => symbol.told(),
         // GNU as writes a register's value like this, contrary to the standard.
-        Outcome::InRegister(register) => Told::One(Value::Register(register, 0)),
-        Outcome::Nothing => Told::LOST,
+        Outcome::InRegister(register) => Location::One(Value::Register(register, 0)),
+        Outcome::Nothing => Location::LOST,
     }
 }
 
@@ -112,12 +112,12 @@ fn run<'c, 'd>(expression: Expression<Slice<'_>>, context: &'c Context<'c, 'd>) 
     machine
 }
 
-fn placed(outcome: Outcome) -> Told {
+fn placed(outcome: Outcome) -> Location {
     match outcome {
-        Outcome::InRegister(register) => Told::One(Value::Register(register, 0)),
+        Outcome::InRegister(register) => Location::One(Value::Register(register, 0)),
         Outcome::Is(symbol) => symbol.told(),
         Outcome::At(symbol) => symbol.there(),
-        Outcome::Nothing => Told::LOST,
+        Outcome::Nothing => Location::LOST,
     }
 }
 

@@ -16,11 +16,11 @@ use std::ops::Range;
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::{Abi, Passing, Piece, Place as Where, Placer, Storage};
 use backtrail_args::shape::{Form, Shape};
-use backtrail_args::table::write::{self, Places, Site, Told};
+use backtrail_args::table::write::{self, Location, Places, Site};
 use backtrail_args::table::{PARAMETERS, Step, Value};
 use backtrail_ctype::graph::{Body, Graph};
 use backtrail_ctype::link::Section;
-use backtrail_ctype::{Archive, Lent, TypeId, threads};
+use backtrail_ctype::{Archive, Surroundings, TypeId, threads};
 use backtrail_elf::{File, Image};
 use gimli::{EndianSlice, RunTimeEndian};
 use rayon::prelude::*;
@@ -76,7 +76,7 @@ impl From<backtrail_ctype::Error> for Error {
 
 /// The result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct ArgumentTable {
     /// The table.
     pub bytes: Vec<u8>,
     /// Functions and parts of functions in it.
@@ -93,7 +93,7 @@ pub struct TypesOfFile<'a> {
     /// The section `.ctf`.
     pub section: &'a [u8],
     /// The borrowed data.
-    pub lent: Lent<'a>,
+    pub surroundings: Surroundings<'a>,
 }
 
 /// Builds the table of `image` from the debug information in `with_dwarf` (`image` itself, or a
@@ -104,7 +104,7 @@ pub fn table(
     supplementary: Option<&File<'_>>,
     types: TypesOfFile<'_>,
     places: Places,
-) -> Result<Option<Made>, Error> {
+) -> Result<Option<ArgumentTable>, Error> {
     threads::scoped(|| table_in_pool(image, with_dwarf, supplementary, types, places))
 }
 
@@ -114,7 +114,7 @@ fn table_in_pool(
     supplementary: Option<&File<'_>>,
     types: TypesOfFile<'_>,
     places: Places,
-) -> Result<Option<Made>, Error> {
+) -> Result<Option<ArgumentTable>, Error> {
     let arch = image.arch();
     let abi = Abi::of(arch.cpu).ok_or(Error::Architecture(arch.name()))?;
     let Some(sections) = Sections::load_more(with_dwarf, supplementary, &PLACES)? else {
@@ -122,7 +122,7 @@ fn table_in_pool(
     };
     let parts = Parts::read(&sections)?;
     let dwarf = sections.main()?;
-    let opened = Section::open(types.section, types.lent)?;
+    let opened = Section::open(types.section, types.surroundings)?;
     let archive = Archive::parse(types.section)?;
     let names = archive.members().map(|member| Ok(member?.name));
     let dicts = Dicts::read(&opened, names.collect::<Result<Vec<_>, backtrail_ctype::Error>>()?)?;
@@ -147,7 +147,7 @@ fn table_in_pool(
         .map(|(number, functions)| maker.unit(number, &functions))
         .collect();
     let functions = apart(needed::only(made.into_iter().flatten().collect(), abi));
-    Ok(Some(Made {
+    Ok(Some(ArgumentTable {
         bytes: write::table(&functions, abi, checksum(types.section), image.endian(), places),
         calls: functions.iter().map(calls_in).sum(),
         functions: functions.len(),
@@ -249,7 +249,7 @@ enum Target {
     /// Any function that a register leads to, whose value is still known at the function's start.
     Any,
     /// Any function that this value leads to; the instruction alone does not show it.
-    Told(Told),
+    Location(Location),
     /// Something else.
     Elsewhere,
 }
@@ -355,7 +355,7 @@ impl Maker<'_> {
             let mut fitting = ways.filter_map(|storage| {
                 let (mut placer, mut pieces) = (before, Vec::new());
                 placer.next(&storage, &mut |piece| pieces.push(piece))?;
-                let begins = |(range, told): &(Range<u64>, Told)| {
+                let begins = |(range, told): &(Range<u64>, Location)| {
                     range.contains(&function.start()) && is_passed_so(told, &storage, &pieces)
                 };
                 let is_there = storage.passing == Passing::Nothing || parameter.places.iter().any(begins);
@@ -454,9 +454,9 @@ impl Maker<'_> {
         }
         let through = call.through.as_ref().filter(|_| call.target.is_none());
         match through.map(|through| self.kept(through, safe)) {
-            None | Some(Told::LOST) => Target::Elsewhere,
-            Some(Told::One(Value::Register(_, 0))) => Target::Any,
-            Some(told) => Target::Told(told),
+            None | Some(Location::LOST) => Target::Elsewhere,
+            Some(Location::One(Value::Register(_, 0))) => Target::Any,
+            Some(told) => Target::Location(told),
         }
     }
 
@@ -499,10 +499,10 @@ impl Maker<'_> {
     /// it.
     fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: u64) -> Option<write::Call> {
         // All registers have the values of the jumping function's caller again.
-        let kept = |told: &Told| match told {
-            Told::One(Value::Constant(_) | Value::Address(_)) => told.clone(),
-            Told::One(Value::Entry(..)) if safe => told.clone(),
-            _ => Told::LOST,
+        let kept = |told: &Location| match told {
+            Location::One(Value::Constant(_) | Value::Address(_)) => told.clone(),
+            Location::One(Value::Entry(..)) if safe => told.clone(),
+            _ => Location::LOST,
         };
         self.tails.is_only_way(function.start(), to).then(|| write::Call {
             return_address: call.return_address,
@@ -514,7 +514,7 @@ impl Maker<'_> {
 
     /// The value of each general register, and of each parameter that was removed from the called
     /// function.
-    fn entries(&self, call: &units::Call, target: &Target, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
+    fn entries(&self, call: &units::Call, target: &Target, kept: impl Fn(&Location) -> Location) -> Vec<Location> {
         let mut entries = Vec::new();
         for (passed, told) in &call.passed {
             let number = match (passed, target) {
@@ -526,7 +526,7 @@ impl Maker<'_> {
                 _ => None,
             };
             if let (Some(place), told) = (number.and_then(|number| needed::place(number, self.abi)), kept(told))
-                && told != Told::LOST
+                && told != Location::LOST
             {
                 needed::put(&mut entries, place, told);
             }
@@ -535,7 +535,7 @@ impl Maker<'_> {
     }
 
     /// The part of a value that is known in a frame that is not the innermost.
-    fn kept(&self, told: &Told, safe: bool) -> Told {
+    fn kept(&self, told: &Location, safe: bool) -> Location {
         kept_by(told, |value| match value {
             Value::Register(register, _) | Value::AtRegister(register, _) => self.is_preserved(register),
             Value::Entry(..) => safe,
@@ -549,34 +549,34 @@ impl Maker<'_> {
 }
 
 /// The places of the function's own arguments at an address, as far as they are kept.
-fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Told) -> Told) -> Vec<Told> {
+fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Location) -> Location) -> Vec<Location> {
     let place = |parameter: &units::Parameter| {
         let told = parameter.places.iter().find(|(range, _)| range.contains(&address));
-        told.map_or(Told::LOST, |(_, told)| kept(told))
+        told.map_or(Location::LOST, |(_, told)| kept(told))
     };
-    let mut places: Vec<Told> = function.parameters.iter().map(place).collect();
-    if places.iter().all(|place| *place == Told::LOST) {
+    let mut places: Vec<Location> = function.parameters.iter().map(place).collect();
+    if places.iter().all(|place| *place == Location::LOST) {
         places.clear();
     }
     places
 }
 
 /// The part of a value that is known if `is_kept` holds for its single values.
-fn kept_by(told: &Told, is_kept: impl Fn(Value) -> bool) -> Told {
+fn kept_by(told: &Location, is_kept: impl Fn(Value) -> bool) -> Location {
     let one = |value| if is_kept(value) { value } else { Value::Lost };
     match told {
-        Told::One(value) => Told::One(one(*value)),
-        Told::Parts(parts) => {
+        Location::One(value) => Location::One(one(*value)),
+        Location::Parts(parts) => {
             let kept: Vec<(u8, Value)> = parts.iter().map(|&(bytes, value)| (bytes, one(value))).collect();
             match kept.iter().all(|(_, value)| *value == Value::Lost) {
-                true => Told::LOST,
-                false => Told::Parts(kept),
+                true => Location::LOST,
+                false => Location::Parts(kept),
             }
         }
-        Told::Computed(steps) => {
+        Location::Computed(steps) => {
             let is_lost = |step: &Step| matches!(*step, Step::Push(value) if one(value) == Value::Lost);
             match steps.iter().any(is_lost) {
-                true => Told::LOST,
+                true => Location::LOST,
                 false => told.clone(),
             }
         }
@@ -590,15 +590,15 @@ fn is_known(graph: &Graph<'_>, id: TypeId, model: backtrail_args::shape::DataMod
 }
 
 /// Whether a location is the one that the calling convention gives to the argument.
-fn is_passed_so(told: &Told, storage: &Storage, pieces: &[Piece]) -> bool {
+fn is_passed_so(told: &Location, storage: &Storage, pieces: &[Piece]) -> bool {
     let in_register = |value: &Value, piece: &Piece| match piece.place {
         Where::Register(register) if storage.passing == Passing::Reference => *value == Value::AtRegister(register, 0),
         Where::Register(register) => *value == Value::Register(register, 0),
         Where::Stack(at) => i64::try_from(at).is_ok_and(|at| *value == Value::AtFrame(at)),
     };
     match (told, pieces) {
-        (Told::One(value), [piece]) => in_register(value, piece),
-        (Told::Parts(parts), pieces) => {
+        (Location::One(value), [piece]) => in_register(value, piece),
+        (Location::Parts(parts), pieces) => {
             parts.len() == pieces.len()
                 && parts
                     .iter()

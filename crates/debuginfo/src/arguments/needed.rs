@@ -5,7 +5,7 @@
 //! twice. They are the larger half of a table.
 
 use backtrail_args::abi::{Abi, Place as Where};
-use backtrail_args::table::write::{Function, Site, Told};
+use backtrail_args::table::write::{Function, Location, Site};
 use backtrail_args::table::{PARAMETERS, Value};
 use rustc_hash::FxHashMap;
 
@@ -21,7 +21,7 @@ impl Needed {
     fn by(&self, target: &Target) -> Registers {
         match target {
             Target::Function(function) => self.0.get(function).copied().unwrap_or(0),
-            Target::Any | Target::Told(_) => Registers::MAX,
+            Target::Any | Target::Location(_) => Registers::MAX,
             Target::Elsewhere => 0,
         }
     }
@@ -49,14 +49,14 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
             let needed = needed.by(target);
             for (index, entry) in (0..).zip(call.entries.iter_mut()) {
                 if needed.unbounded_shr(index) & 1 == 0 {
-                    *entry = Told::LOST;
+                    *entry = Location::LOST;
                 }
             }
-            while call.entries.last() == Some(&Told::LOST) {
+            while call.entries.last() == Some(&Location::LOST) {
                 call.entries.pop();
             }
             // If the call passes anything, the address of the called function is stored too.
-            if let (Target::Told(told), false) = (target, call.entries.is_empty()) {
+            if let (Target::Location(told), false) = (target, call.entries.is_empty()) {
                 let at = abi.general_registers().len();
                 put(&mut call.entries, at, told.clone());
             }
@@ -89,8 +89,8 @@ fn asked(function: &Function, abi: Abi) -> Registers {
         for (index, registers) in passed.iter().enumerate() {
             asked |= match call.places.get(index) {
                 // Between calls, lost values are not searched for.
-                None | Some(Told::One(Value::Lost)) if call.site == Site::Between => 0,
-                None | Some(Told::One(Value::Lost)) => *registers,
+                None | Some(Location::One(Value::Lost)) if call.site == Site::Between => 0,
+                None | Some(Location::One(Value::Lost)) => *registers,
                 Some(told) => entries(told, abi),
             };
         }
@@ -98,7 +98,7 @@ fn asked(function: &Function, abi: Abi) -> Registers {
     asked
 }
 
-fn entries(told: &Told, abi: Abi) -> Registers {
+fn entries(told: &Location, abi: Abi) -> Registers {
     let bits = told.values().into_iter().map(|value| match value {
         Value::Entry(register, _) => bit(register, abi),
         _ => 0,
@@ -111,8 +111,8 @@ fn bit(register: u8, abi: Abi) -> Registers {
 }
 
 /// Stores a value at a place among entries.
-pub(super) fn put(entries: &mut Vec<Told>, place: usize, told: Told) {
-    entries.resize(entries.len().max(place + 1), Told::LOST);
+pub(super) fn put(entries: &mut Vec<Location>, place: usize, told: Location) {
+    entries.resize(entries.len().max(place + 1), Location::LOST);
     entries[place] = told;
 }
 

@@ -1,6 +1,6 @@
 //! Symbolic values, with which expressions are evaluated.
 
-use backtrail_args::table::write::Told;
+use backtrail_args::table::write::Location;
 use backtrail_args::table::{Operation, Outcome, Step, Value, compute};
 
 /// Steps of the longest computation that is stored; a longer one is dropped.
@@ -46,11 +46,11 @@ impl Symbol {
     }
 
     /// The symbol, as it is stored in a table.
-    pub(super) fn told(&self) -> Told {
+    pub(super) fn told(&self) -> Location {
         match (self.single(), self) {
-            (Some(value), _) => Told::One(value),
-            (None, Symbol::Computed(steps)) => Told::Computed(steps.clone()),
-            _ => Told::LOST,
+            (Some(value), _) => Location::One(value),
+            (None, Symbol::Computed(steps)) => Location::Computed(steps.clone()),
+            _ => Location::LOST,
         }
     }
 
@@ -65,9 +65,9 @@ impl Symbol {
     }
 
     /// The value at the address in the symbol, as it is stored in a table.
-    pub(super) fn there(&self) -> Told {
+    pub(super) fn there(&self) -> Location {
         match self.place() {
-            Some(value) => Told::One(value),
+            Some(value) => Location::One(value),
             None => computed(std::slice::from_ref(self), Operation::There).told(),
         }
     }
@@ -167,8 +167,8 @@ mod tests {
             two(constant(4), register.clone(), Operation::Plus),
             Symbol::Register(3, 12)
         );
-        assert_eq!(register.loaded().told(), Told::One(Value::AtRegister(3, 8)));
-        assert_eq!(register.there(), Told::One(Value::AtRegister(3, 8)));
+        assert_eq!(register.loaded().told(), Location::One(Value::AtRegister(3, 8)));
+        assert_eq!(register.there(), Location::One(Value::AtRegister(3, 8)));
     }
 
     #[test]
@@ -176,7 +176,10 @@ mod tests {
         let shifted = two(Symbol::Register(3, 0), Symbol::Constant(48), Operation::ShiftLeft);
         let back = two(shifted.clone(), Symbol::Constant(48), Operation::ShiftRightSigned);
         let pushed = Step::Push(Value::Register(3, 0));
-        assert_eq!(back.told(), Told::Computed(vec![pushed, Step::Do(Operation::Signed2)]));
+        assert_eq!(
+            back.told(),
+            Location::Computed(vec![pushed, Step::Do(Operation::Signed2)])
+        );
         let other = two(shifted, Symbol::Constant(40), Operation::ShiftRight);
         assert_eq!(
             other.told().values(),
@@ -188,9 +191,9 @@ mod tests {
     fn what_is_not_known_stays_so() {
         assert_eq!(
             two(Symbol::Unknown, Symbol::Constant(1), Operation::Xor).told(),
-            Told::LOST
+            Location::LOST
         );
-        assert_eq!(Symbol::Unknown.there(), Told::LOST);
+        assert_eq!(Symbol::Unknown.there(), Location::LOST);
         let mut long = Symbol::Register(3, 0);
         for _ in 0..9 {
             long = two(long, Symbol::Register(6, 0), Operation::Xor);

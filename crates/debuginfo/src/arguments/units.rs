@@ -9,7 +9,7 @@ use super::calls::Transfer;
 use super::expression::{self, Context};
 use crate::types::{Parts, Place};
 use backtrail_args::table::Value;
-use backtrail_args::table::write::Told;
+use backtrail_args::table::write::Location;
 
 /// A function with code.
 pub(super) struct Function {
@@ -41,7 +41,7 @@ impl Function {
 pub(super) struct Parameter {
     pub(super) entry: Place,
     /// Its locations, each with the range of addresses where it holds.
-    pub(super) places: Vec<(Range<u64>, Told)>,
+    pub(super) places: Vec<(Range<u64>, Location)>,
 }
 
 /// A call, or a jump that takes the place of one.
@@ -52,11 +52,11 @@ pub(super) struct Call {
     /// The called function, if it is known.
     pub(super) target: Option<Place>,
     /// Otherwise, the value of the called function's address, if it is known.
-    pub(super) through: Option<Told>,
+    pub(super) through: Option<Location>,
     /// Whether it is a jump: the caller's frame is gone.
     pub(super) is_tail: bool,
     /// The known arguments, and their values.
-    pub(super) passed: Vec<(Passed, Told)>,
+    pub(super) passed: Vec<(Passed, Location)>,
 }
 
 /// The place of an argument that a call passes.
@@ -238,7 +238,7 @@ fn parameter<'d>(
         Some(AttributeValue::Data8(number)) => Some(number as i64),
         _ => None,
     };
-    places.extend(constant.map(|number| (everywhere, Told::One(Value::Constant(number)))));
+    places.extend(constant.map(|number| (everywhere, Location::One(Value::Constant(number)))));
     Ok(Some(Parameter { entry: at, places }))
 }
 
@@ -286,7 +286,12 @@ fn call<'d>(
     }))
 }
 
-fn passed<'d>(context: &Context<'_, 'd>, entry: &Entry<'d>, number: u32, parts: &Parts<'_>) -> Option<(Passed, Told)> {
+fn passed<'d>(
+    context: &Context<'_, 'd>,
+    entry: &Entry<'d>,
+    number: u32,
+    parts: &Parts<'_>,
+) -> Option<(Passed, Location)> {
     let expression = |names: [dw::DwAt; 2]| {
         names.into_iter().find_map(|name| match entry.attr_value(name) {
             Some(AttributeValue::Exprloc(expression)) => Some(expression),

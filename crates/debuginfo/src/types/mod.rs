@@ -24,7 +24,7 @@ use crate::sections::Dwarf;
 use dies::{Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
 pub use sections::Sections;
-pub use source::{Source, SourceError, counted, lent};
+pub use source::{Source, SourceError, counted, surroundings};
 
 /// Limit of entries that refer to each other for missing attributes; real chains have two at most.
 const MAX_ORIGINS: usize = 8;
@@ -34,12 +34,12 @@ pub(crate) use build::Place;
 /// The additional sections that give locations and ranges of code.
 pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
 
-/// The parsed units, with their names, which are joined from parts. [`Made`] borrows from them and
+/// The parsed units, with their names, which are joined from parts. [`Conversion`] borrows from them and
 /// from the sections.
 pub struct Parts<'d>(All<'d>);
 
 /// The result.
-pub struct Made<'d> {
+pub struct Conversion<'d> {
     /// Each C unit's types, functions and variables.
     pub units: Vec<Unit<'d>>,
     /// The debug information that was left out.
@@ -92,7 +92,7 @@ impl<'d> Parts<'d> {
     }
 
     /// Builds the types, in parallel.
-    pub fn make<'p>(&'p self) -> Made<'p>
+    pub fn make<'p>(&'p self) -> Conversion<'p>
     where
         'd: 'p,
     {
@@ -101,21 +101,21 @@ impl<'d> Parts<'d> {
 
     /// Like `Parts::make`, and adds types of units in other languages: those of arguments and
     /// results that C has too.
-    pub fn make_with_arguments<'p>(&'p self) -> Made<'p>
+    pub fn make_with_arguments<'p>(&'p self) -> Conversion<'p>
     where
         'd: 'p,
     {
         self.make_of(true)
     }
 
-    fn make_of<'p>(&'p self, arguments: bool) -> Made<'p>
+    fn make_of<'p>(&'p self, arguments: bool) -> Conversion<'p>
     where
         'd: 'p,
     {
         threads::scoped(|| self.make_in_pool(arguments))
     }
 
-    fn make_in_pool<'p>(&'p self, arguments: bool) -> Made<'p>
+    fn make_in_pool<'p>(&'p self, arguments: bool) -> Conversion<'p>
     where
         'd: 'p,
     {
@@ -149,7 +149,7 @@ impl<'d> Parts<'d> {
             }
             (None, left_out)
         });
-        let mut result = Made {
+        let mut result = Conversion {
             units: Vec::new(),
             left_out: LeftOut::default(),
         };

@@ -6,7 +6,7 @@ use std::fmt;
 
 use backtrail_ctype::constants::CTFA_MAGIC;
 use backtrail_ctype::write::WriteError;
-use backtrail_ctype::{Archive, Flags, Lent, Symbol, SymbolKind, btf};
+use backtrail_ctype::{Archive, Flags, Surroundings, Symbol, SymbolKind, btf};
 use backtrail_elf::{File, SymbolEntry, Table};
 
 /// The section's name.
@@ -115,40 +115,40 @@ impl<'a> Source<'a> {
     }
 
     /// The parts of the file that the readers of its dicts borrow.
-    pub fn lent(&self) -> Lent<'_> {
+    pub fn surroundings(&self) -> Surroundings<'_> {
         match &self.file {
-            Some(file) => lent(file, &self.section),
-            None => Lent {
-                pointer: self.told_pointer().unwrap_or(Lent::default().pointer),
-                ..Lent::default()
+            Some(file) => surroundings(file, &self.section),
+            None => Surroundings {
+                pointer: self.recorded_pointer().unwrap_or(Surroundings::default().pointer),
+                ..Surroundings::default()
             },
         }
     }
 
-    /// Like `Source::lent`, but with libctf's pointer size: the one in the archive, whatever the
-    /// file is, or else the one of the file's symbol table.
-    pub fn lent_like_libctf(&self) -> Lent<'_> {
-        let lent = self.lent();
+    /// Like `Source::surroundings`, but with libctf's pointer size: the one in the archive,
+    /// whatever the file is, or else the one of the file's symbol table.
+    pub fn surroundings_like_libctf(&self) -> Surroundings<'_> {
+        let surroundings = self.surroundings();
         let table = self
             .file
             .as_ref()
             .and_then(|file| file.symbol_table(table_of(&self.section)));
-        let pointer = self.told_pointer().or(table.map(|_| lent.pointer));
-        Lent {
-            pointer: pointer.unwrap_or(Lent::default().pointer),
-            ..lent
+        let pointer = self.recorded_pointer().or(table.map(|_| surroundings.pointer));
+        Surroundings {
+            pointer: pointer.unwrap_or(Surroundings::default().pointer),
+            ..surroundings
         }
     }
 
-    fn told_pointer(&self) -> Option<u8> {
+    fn recorded_pointer(&self) -> Option<u8> {
         Archive::parse(&self.section).ok()?.pointer_bytes()
     }
 }
 
 /// The parts of a file that the readers of the dicts in a section of types borrow.
-pub fn lent<'a>(file: &File<'a>, section: &[u8]) -> Lent<'a> {
+pub fn surroundings<'a>(file: &File<'a>, section: &[u8]) -> Surroundings<'a> {
     let strings = file.symbol_table(table_of(section));
-    Lent {
+    Surroundings {
         strings: strings.map_or(&[], |(_, strings)| strings),
         pointer: file.address_bytes(),
     }

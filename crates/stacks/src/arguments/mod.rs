@@ -127,11 +127,11 @@ struct Parameter {
     /// How it is passed, and where it is at the function's start. If unknown, so is that of the
     /// following parameters.
     passed: Option<(Passing, Vec<Piece>)>,
-    told: Told,
+    location: LocationText,
 }
 
 /// Where a parameter is, in readable form.
-struct Told {
+struct LocationText {
     /// The table's place.
     now: Option<Arc<str>>,
     /// Where it was passed.
@@ -176,14 +176,14 @@ impl<'l, 's> Known<'l, 's> {
             let name: Vec<u8> = parameter.name.take(LONGEST_NAME).collect();
             let type_id = TypeId(parameter.type_id);
             let (type_name, size) = opened.known(signature.dict, type_id);
-            let pieces = passed.as_ref().map(|(_, pieces)| told_pieces(arch, pieces));
+            let pieces = passed.as_ref().map(|(_, pieces)| pieces_text(arch, pieces));
             parameters.push(Parameter {
                 name: String::from_utf8_lossy(&name).into(),
                 type_id,
                 type_name,
                 size,
-                told: Told {
-                    now: places.get(index).map(|value| told(arch, value).into()),
+                location: LocationText {
+                    now: places.get(index).map(|value| location_text(arch, value).into()),
                     before: pieces.as_ref().map(|pieces| format!("passed {pieces}").into()),
                     passed: pieces.map(Arc::from),
                 },
@@ -266,11 +266,11 @@ impl<'l, 's> Look<'l, 's> {
         {
             let mut register = |register| self.registers(frame)?.get(Register(register));
             let found = self.passed(pieces, *passing, &mut register, frame);
-            self.show(&mut argument, known, parameter, found, &parameter.told.passed);
+            self.show(&mut argument, known, parameter, found, &parameter.location.passed);
         }
         if let Some(value) = known.places.get(index).filter(|_| !known.at_start) {
             let found = self.value(known, frame, *value, 0);
-            self.show(&mut argument, known, parameter, found, &parameter.told.now);
+            self.show(&mut argument, known, parameter, found, &parameter.location.now);
         }
         // Arguments passed in memory, or by the address of a copy, may have been changed there.
         let in_registers = |pieces: &[Piece]| {
@@ -285,7 +285,7 @@ impl<'l, 's> Look<'l, 's> {
         {
             let mut register = |register| self.entry(frame, register, 0);
             let found = self.passed(pieces, Passing::General, &mut register, frame);
-            self.show(&mut argument, known, parameter, found, &parameter.told.before);
+            self.show(&mut argument, known, parameter, found, &parameter.location.before);
             argument.at_entry = argument.value.is_some();
         }
         argument
@@ -442,12 +442,12 @@ impl<'l, 's> Look<'l, 's> {
             let value = nth(&known.entries, known, register)?;
             self.word(self.value(known, caller, *value, depth + 1)?)
         };
-        let told = known
+        let location = known
             .entries
             .get(registers(known).len())
-            .filter(|told| **told != Value::Lost);
-        let called = match told {
-            Some(told) => self.word(self.value(known, caller, *told, depth + 1)?)?,
+            .filter(|location| **location != Value::Lost);
+        let called = match location {
+            Some(location) => self.word(self.value(known, caller, *location, depth + 1)?)?,
             None => self.called(self.thread.frames[caller].address, caller)?,
         };
         if called == callee.start {
@@ -596,16 +596,16 @@ fn name(arch: &Arch, register: u8) -> String {
     }
 }
 
-fn told_pieces(arch: &Arch, pieces: &[Piece]) -> String {
-    let told = |piece: &Piece| match piece.place {
+fn pieces_text(arch: &Arch, pieces: &[Piece]) -> String {
+    let location = |piece: &Piece| match piece.place {
         Place::Register(register) => name(arch, register),
         Place::Stack(at) => format!("[cfa+{at:#x}]"),
     };
-    pieces.iter().map(told).collect::<Vec<_>>().join(", ")
+    pieces.iter().map(location).collect::<Vec<_>>().join(", ")
 }
 
 /// A place in readable form.
-fn told(arch: &Arch, value: &Value) -> String {
+fn location_text(arch: &Arch, value: &Value) -> String {
     let offset = |offset: i64| match offset {
         0 => String::new(),
         offset if offset < 0 => format!("-{:#x}", offset.unsigned_abs()),
@@ -620,7 +620,7 @@ fn told(arch: &Arch, value: &Value) -> String {
         Value::Constant(_) => "constant".to_owned(),
         Value::Address(_) => "address".to_owned(),
         Value::AtAddress(address) => format!("[{address:#x}]"),
-        Value::Entry(parameter, _) if parameter >= PARAMETERS => "told by the caller".to_owned(),
+        Value::Entry(parameter, _) if parameter >= PARAMETERS => "known to the caller".to_owned(),
         Value::Entry(register, from) => format!("entry {}{}", name(arch, register), offset(from)),
         Value::Parts(..) => "parts".to_owned(),
         Value::Computed(..) => "computed".to_owned(),

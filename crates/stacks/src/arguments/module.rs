@@ -7,9 +7,9 @@ use backtrail_arch::Arch;
 use backtrail_args::table::{SECTION, Table};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::print::Plain;
-use backtrail_ctype::{AlignmentRule, Lent, Measures, TypeId, Types};
+use backtrail_ctype::{AlignmentRule, Measures, Surroundings, TypeId, Types};
 use backtrail_debuginfo::arguments::checksum;
-use backtrail_debuginfo::types::lent;
+use backtrail_debuginfo::types::surroundings;
 use backtrail_elf::Image;
 use backtrail_wire::Endian;
 use rustc_hash::FxHashMap;
@@ -29,7 +29,7 @@ impl Source {
     pub(crate) fn of(image: &Image<'_>) -> Option<Source> {
         let table = image.section(SECTION).ok().flatten()?.data.into_owned();
         let types = image.section(".ctf").ok().flatten()?.data.into_owned();
-        let strings = lent(image, &types).strings.to_vec();
+        let strings = surroundings(image, &types).strings.to_vec();
         Some(Source {
             table,
             types,
@@ -56,11 +56,11 @@ impl<'s> Opened<'s> {
     /// `None` if the table can't be read, or was made for other types than the file's.
     pub(super) fn new(source: &'s Source, arch: &'static Arch) -> Option<Opened<'s>> {
         let table = Table::parse(&source.table, source.endian).ok()?;
-        let lent = Lent {
+        let surroundings = Surroundings {
             strings: &source.strings,
-            ..Lent::default()
+            ..Surroundings::default()
         };
-        let section = Section::open(&source.types, lent).ok()?;
+        let section = Section::open(&source.types, surroundings).ok()?;
         let parent = section.types().position(|types| !types.dict().is_child())?;
         (table.types() == checksum(&source.types)).then_some(Opened {
             arch,

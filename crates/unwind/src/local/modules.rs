@@ -62,7 +62,7 @@ impl Module {
 /// What the loader reports about a module, and the beginning of its `.eh_frame_hdr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    told: Told,
+    loader: LoaderEntry,
     begins: Beginning,
     /// Number of words at the beginning that were readable; the others are 0.
     readable: usize,
@@ -70,7 +70,7 @@ pub struct Identity {
 
 /// A module's address range, `link_map`, and `.eh_frame_hdr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Told {
+struct LoaderEntry {
     map: (u64, u64),
     link_map: u64,
     eh_frame_hdr: u64,
@@ -81,23 +81,27 @@ type Beginning = [u64; 8];
 impl Identity {
     /// The module that is at `address` now; `None` if the loader knows none or cannot be asked.
     pub fn of(address: u64) -> Option<Identity> {
-        let told = Told::of(address)?;
+        let loader = LoaderEntry::of(address)?;
         // The module may be unloaded at any moment, so its memory is copied, not loaded.
         let mut begins = [0; 8];
-        let readable = memory::read_words(told.eh_frame_hdr, &mut begins);
-        Some(Identity { told, begins, readable })
+        let readable = memory::read_words(loader.eh_frame_hdr, &mut begins);
+        Some(Identity {
+            loader,
+            begins,
+            readable,
+        })
     }
 }
 
-impl Told {
-    fn of(address: u64) -> Option<Told> {
+impl LoaderEntry {
+    fn of(address: u64) -> Option<LoaderEntry> {
         // SAFETY: null or the function of this name and type; the prefix of its name is reserved.
         let find: FindObject = unsafe { core::mem::transmute::<*const c_void, Option<FindObject>>(find_object()) }?;
         let mut found = Found::default();
         // SAFETY: the function writes no more than a `struct dl_find_object`; the address is only
         // compared.
         let missing = unsafe { find(core::ptr::with_exposed_provenance(address as usize), &mut found) };
-        (missing == 0).then_some(Told {
+        (missing == 0).then_some(LoaderEntry {
             map: (found.map_start, found.map_end),
             link_map: found.link_map,
             eh_frame_hdr: found.eh_frame_hdr,
@@ -243,7 +247,7 @@ impl Published {
                 continue;
             };
             let Some(place) = held.get_mut(count) else { return false };
-            if Told::of(module.start) != Some(identity.told) {
+            if LoaderEntry::of(module.start) != Some(identity.loader) {
                 return false;
             }
             *place = Some(identity);
@@ -306,7 +310,7 @@ impl Published {
 
 /// Whether the memory of these modules still begins with the same bytes; all are copied at once.
 fn begin_as_before(held: &[Option<&Identity>; MOST_VOLATILE]) -> bool {
-    let place = |identity: &Identity| (identity.told.eh_frame_hdr, identity.readable);
+    let place = |identity: &Identity| (identity.loader.eh_frame_hdr, identity.readable);
     let places = held.map(|identity| identity.map_or((0, 0), place));
     let mut begins: [Beginning; MOST_VOLATILE] = [[0; 8]; MOST_VOLATILE];
     let same = |(identity, begins): (&Identity, &Beginning)| identity.begins == *begins;
@@ -329,7 +333,7 @@ pub fn wait_for_unknown_module() {
 #[cold]
 #[inline(never)]
 fn tell_of_unknown(address: u64) -> bool {
-    let is_loaded = Told::of(address).is_some();
+    let is_loaded = LoaderEntry::of(address).is_some();
     let is_waiting = || IS_WAITING.load(Ordering::Relaxed) == 1;
     if is_loaded && is_waiting() && IS_WAITING.swap(0, Ordering::SeqCst) == 1 {
         syscall::wake(&IS_WAITING);
