@@ -53,13 +53,13 @@ fn operand_len(operand: &[u8]) -> Option<usize> {
         (0..=2, 4) => (1, *operand.get(1)? & 7),
         _ => (0, rm),
     };
-    let displacement = match mode {
+    let displacement: usize = match mode {
         0 if base == 5 => 4,
         1 => 1,
         2 => 4,
         _ => 0,
     };
-    Some(1 + sib + displacement)
+    Some(displacement.saturating_add(sib).saturating_add(1))
 }
 
 /// `bl`, `blr` and its forms that authenticate the address.
@@ -77,13 +77,13 @@ fn s390x(ra: u64, before: &[u8]) -> Option<Call> {
     if let Some([0xc0, registers, offset @ ..]) = before.last_chunk::<6>()
         && registers & 15 == 5
     {
-        let offset = i64::from(i32::from_be_bytes(*offset)) * 2;
+        let offset = i64::from(i32::from_be_bytes(*offset)) << 1;
         return Some(Call::Direct(ra.wrapping_sub(6).wrapping_add_signed(offset)));
     }
     if let Some([0xa7, registers, offset @ ..]) = before.last_chunk::<4>()
         && registers & 15 == 5
     {
-        let offset = i64::from(i16::from_be_bytes(*offset)) * 2;
+        let offset = i64::from(i16::from_be_bytes(*offset)) << 1;
         return Some(Call::Direct(ra.wrapping_sub(4).wrapping_add_signed(offset)));
     }
     let [opcode, _] = before.last_chunk()?;

@@ -5,6 +5,7 @@
 //! CPU's name.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 pub mod aarch64;
 mod calls;
@@ -164,7 +165,7 @@ impl Arch {
         if self.address_bits >= 64 {
             address
         } else {
-            address & ((1 << self.address_bits) - 1)
+            address & !(u64::MAX << self.address_bits)
         }
     }
 }

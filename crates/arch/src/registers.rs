@@ -26,6 +26,7 @@ impl Registers {
     }
 
     /// The value of `register`, if known.
+    #[expect(clippy::indexing_slicing, reason = "the number was compared")]
     #[inline]
     pub const fn get(&self, register: Register) -> Option<u64> {
         if (register.0 as usize) < REGISTERS && self.known >> register.0 & 1 != 0 {
@@ -36,6 +37,7 @@ impl Registers {
     }
 
     /// Sets `register`; a number past the last is ignored.
+    #[expect(clippy::indexing_slicing, reason = "the number was compared")]
     #[inline]
     pub const fn set(&mut self, register: Register, value: u64) {
         if (register.0 as usize) < REGISTERS {
@@ -45,6 +47,11 @@ impl Registers {
     }
 
     /// Whether no other registers are known.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the index is below the length"
+    )]
     #[inline]
     pub const fn are_only(&self, registers: &[Register]) -> bool {
         let mut others = self.known;

@@ -189,7 +189,7 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
         match self.frame.registers.get(self.arch.sp) {
             // In an epilogue the register has been popped, and compilers go on saying that it is
             // saved where nothing is kept any more (gcc 12 on x86-64).
-            Some(sp) if slot < sp && sp - slot > self.arch.red_zone => {
+            Some(sp) if sp.saturating_sub(slot) > self.arch.red_zone => {
                 let is_popped = register != self.arch.ra || self.arch.link_register;
                 is_popped.then(|| self.register(register))?
             }

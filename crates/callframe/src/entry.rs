@@ -56,7 +56,7 @@ impl Search<'_> {
 fn search<S: Source>(header: u64, pc: u64, reader: &mut Reader<'_, S>) -> Option<u64> {
     let (table, count) = table(header, reader)?;
     let mut entry = |index: u64| {
-        let at = table.wrapping_add(8 * index);
+        let at = table.wrapping_add(index.wrapping_mul(8));
         let mut cursor = Cursor {
             at,
             end: at.checked_add(8)?,
@@ -66,9 +66,9 @@ fn search<S: Source>(header: u64, pc: u64, reader: &mut Reader<'_, S>) -> Option
     };
     let (mut low, mut high) = (0, count);
     while low < high {
-        let middle = low + (high - low) / 2;
+        let middle = u64::midpoint(low, high);
         match entry(middle)?.0 <= pc {
-            true => low = middle + 1,
+            true => low = middle.saturating_add(1),
             false => high = middle,
         }
     }
@@ -158,7 +158,7 @@ impl Cie {
                 0 => break,
                 letter => *augmentation.get_mut(letters)? = letter,
             }
-            letters += 1;
+            letters = letters.saturating_add(1);
         }
         let code_align = reader.uleb(&mut cursor)?;
         let data_align = reader.sleb(&mut cursor)?;

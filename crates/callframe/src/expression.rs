@@ -21,7 +21,7 @@ struct Stack {
 impl Stack {
     fn push(&mut self, value: u64) -> Option<()> {
         *self.values.get_mut(self.depth)? = value;
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
         Some(())
     }
 
@@ -85,7 +85,7 @@ pub(crate) fn evaluate<S: Source>(
                 stack.push(part(values, address, bytes)?)?;
             }
             0x70..=0x8f => {
-                let value = values.register(Register(opcode - 0x70))?;
+                let value = values.register(Register(opcode.wrapping_sub(0x70)))?;
                 stack.push(value.wrapping_add_signed(reader.sleb(&mut cursor)?))?;
             }
             0x92 => {
@@ -93,7 +93,7 @@ pub(crate) fn evaluate<S: Source>(
                 let value = values.register(Register(register))?;
                 stack.push(value.wrapping_add_signed(reader.sleb(&mut cursor)?))?;
             }
-            0x30..=0x4f => stack.push(u64::from(opcode - 0x30))?,
+            0x30..=0x4f => stack.push(u64::from(opcode.wrapping_sub(0x30)))?,
             0x03 | 0x08..=0x11 => stack.push(constant(opcode, &mut cursor, reader)?)?,
             0x23 => {
                 let more = reader.uleb(&mut cursor)?;
@@ -113,7 +113,7 @@ pub(crate) fn evaluate<S: Source>(
 fn part(values: &mut impl Values, address: u64, bytes: u8) -> Option<u64> {
     let bits = u32::from(bytes).checked_mul(8).filter(|bits| (8..=64).contains(bits))?;
     let word = values.word(address)?;
-    Some(word & u64::MAX.unbounded_shr(64 - bits))
+    Some(word & u64::MAX.unbounded_shr(64u32.saturating_sub(bits)))
 }
 
 fn constant<S: Source>(opcode: u8, cursor: &mut Cursor, reader: &mut Reader<'_, S>) -> Option<u64> {

@@ -1,4 +1,5 @@
 //! The fuzz target, which also runs as an ordinary test.
+#![expect(clippy::arithmetic_side_effects, reason = "small numbers of its own")]
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers, aarch64, x86_64};
 

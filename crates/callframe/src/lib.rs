@@ -9,6 +9,7 @@
 //! that reads the stack. Damaged sections cause an error after a bounded number of instructions.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 mod caller;
 mod entry;

@@ -55,7 +55,8 @@ impl<'s, S: Source> Reader<'s, S> {
     fn byte(&mut self, address: u64) -> Option<u8> {
         if address.wrapping_sub(self.at) >= self.bytes {
             self.at = address & !7;
-            self.bytes = 8 * self.source.copy(self.at, &mut self.window).min(WINDOW) as u64;
+            let words = self.source.copy(self.at, &mut self.window).min(WINDOW) as u64;
+            self.bytes = words << 3;
         }
         let offset = address.wrapping_sub(self.at);
         if offset >= self.bytes {
@@ -108,7 +109,7 @@ impl<'s, S: Source> Reader<'s, S> {
         loop {
             let byte = self.u8(cursor)?;
             value |= u64::from(byte & 0x7f).unbounded_shl(bits);
-            bits += 7;
+            bits = bits.saturating_add(7);
             if byte & 0x80 == 0 {
                 return Some((value, bits.min(64)));
             }

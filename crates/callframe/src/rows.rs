@@ -131,7 +131,7 @@ impl<S: Source> Machine<'_, '_, S> {
             }
             0x0a => {
                 *self.remembered.get_mut(self.depth)? = self.row;
-                self.depth += 1;
+                self.depth = self.depth.saturating_add(1);
             }
             0x0b => {
                 self.depth = self.depth.checked_sub(1)?;
@@ -239,7 +239,10 @@ impl<S: Source> Machine<'_, '_, S> {
     fn expression(&mut self, cursor: &mut Cursor) -> Option<(u16, i32)> {
         let code = self.stretch(cursor)?;
         let at = code.at.wrapping_sub(self.fde.instructions.at) as i64;
-        Some((u16::try_from(code.end - code.at).ok()?, i32::try_from(at).ok()?))
+        Some((
+            u16::try_from(code.end.wrapping_sub(code.at)).ok()?,
+            i32::try_from(at).ok()?,
+        ))
     }
 
     fn cfa_register(&self) -> Option<Register> {

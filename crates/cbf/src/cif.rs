@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         if header & 0x40 != 0 {
             return fail(ErrorKind::Reserved(header));
         }
-        let mask = u64::MAX >> (64 - word.bits());
+        let mask = word.max();
         let mut base = self.signed(usize::from(header >> 3 & 7) + 1)?;
         if header & RELATIVE != 0 {
             base = base.wrapping_add(last);
@@ -300,7 +300,7 @@ pub fn encode(map: &ImageMap) -> Vec<u8> {
             _ => (0, absolute),
         };
         let text = signed_bytes(image.end_of_text.wrapping_sub(image.base));
-        out.push(flag | (base.len() as u8 - 1) << 3 | (text.len() as u8 - 1));
+        out.push(flag | length_less_one(&base) << 3 | length_less_one(&text));
         out.extend(base);
         out.extend(text);
         push_number(&mut out, image.build_id.len() as u64);
@@ -311,6 +311,11 @@ pub fn encode(map: &ImageMap) -> Vec<u8> {
     out
 }
 
+fn length_less_one(bytes: &[u8]) -> u8 {
+    (bytes.len() as u8).saturating_sub(1)
+}
+
+#[expect(clippy::arithmetic_side_effects, reason = "64 bits have at most ten groups of 7")]
 fn push_number(out: &mut Vec<u8>, number: u64) {
     let groups = (64 - number.leading_zeros()).div_ceil(7).max(1);
     for group in (0..groups).rev() {
@@ -320,6 +325,7 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
 }
 
 /// The fewest big-endian bytes that yield the number after sign extension.
+#[expect(clippy::indexing_slicing, reason = "at most the length is skipped")]
 fn signed_bytes(number: u64) -> Vec<u8> {
     let bytes = number.to_be_bytes();
     let sign = if number >> 63 == 1 { 0xff } else { 0 };
@@ -336,7 +342,7 @@ fn push_path(out: &mut Vec<u8>, mut path: &[u8], prefixes: &mut Vec<Vec<u8>>) {
             .enumerate()
             .map(|(code, prefix)| (code as u64, *prefix));
         let told = prefixes.iter().enumerate();
-        let told = told.map(|(index, prefix)| (index as u64 + FIRST_CODE, prefix.as_slice()));
+        let told = told.map(|(index, prefix)| ((index as u64).saturating_add(FIRST_CODE), prefix.as_slice()));
         let known = fixed.chain(told).filter(|(_, prefix)| path.starts_with(prefix));
         if let Some((code, prefix)) = known.max_by_key(|(_, prefix)| prefix.len()) {
             path = path.get(prefix.len()..).unwrap_or_default();
@@ -352,6 +358,11 @@ fn push_path(out: &mut Vec<u8>, mut path: &[u8], prefixes: &mut Vec<Vec<u8>>) {
     out.push(0);
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "from 1 to 8 bytes of 8"
+)]
 fn push_expand(out: &mut Vec<u8>, code: u64) {
     let Some(value) = code.checked_sub(EXTENDED) else {
         out.push(0x80 | code as u8);

@@ -38,6 +38,7 @@
 //! is not a repetition.
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 #[cfg(feature = "cif")]
 extern crate alloc;

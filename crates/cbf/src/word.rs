@@ -49,13 +49,14 @@ impl WordSize {
     }
 
     /// The largest address, and the largest count of omitted frames.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most 64 bits")]
     pub const fn max(self) -> u64 {
         u64::MAX >> (64 - self.bits())
     }
 
     /// The largest encoded size of a frame, in bytes.
     pub const fn max_frame_bytes(self) -> usize {
-        1 + self.bytes()
+        self.bytes().saturating_add(1)
     }
 
     /// The largest encoded size of a backtrace of `frames` pushed frames, including the information

@@ -5,6 +5,7 @@
 use crate::{Endian, Error, ErrorKind, Result};
 
 /// Reads `width` bits (0 to 64) that begin `bit_offset` bits into `data`, zero-extended.
+#[expect(clippy::arithmetic_side_effects, reason = "`first` is below 8, `width` from 1 to 64")]
 #[inline]
 pub fn read_bits(data: &[u8], bit_offset: u64, width: u32, endian: Endian) -> Result<u64> {
     // Nearly always, the eight bytes from the first one on exist and contain all bits.
@@ -21,6 +22,11 @@ pub fn read_bits(data: &[u8], bit_offset: u64, width: u32, endian: Endian) -> Re
     read_bits_bytewise(data, bit_offset, width, endian)
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "the range is checked first; `done` stays below `width`"
+)]
 fn read_bits_bytewise(data: &[u8], bit_offset: u64, width: u32, endian: Endian) -> Result<u64> {
     check_range(data.len(), bit_offset, width)?;
     let mut value = 0u64;
@@ -42,6 +48,11 @@ fn read_bits_bytewise(data: &[u8], bit_offset: u64, width: u32, endian: Endian) 
 
 /// Writes the low `width` bits of `value` where [`read_bits`] reads them; surrounding bits keep
 /// their values.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "the range is checked first; `done` stays below `width`"
+)]
 pub fn write_bits(data: &mut [u8], bit_offset: u64, width: u32, endian: Endian, value: u64) -> Result<()> {
     check_range(data.len(), bit_offset, width)?;
     let mut done = 0u32;
@@ -67,7 +78,7 @@ pub const fn sign_extend(value: u64, width: u32) -> i64 {
     if width == 0 || width >= 64 {
         return value as i64;
     }
-    let unused = 64 - width;
+    let unused = 64u32.saturating_sub(width);
     ((value << unused) as i64) >> unused
 }
 
@@ -82,7 +93,7 @@ fn check_range(len: usize, bit_offset: u64, width: u32) -> Result<()> {
     if end > len as u64 {
         return Err(Error {
             kind: ErrorKind::Truncated {
-                missing: end - len as u64,
+                missing: end.saturating_sub(len as u64),
             },
             offset: bit_offset / 8,
         });

@@ -23,6 +23,11 @@ macro_rules! integers {
     };
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a read that succeeded ends within the data"
+)]
 impl<'a> Cursor<'a> {
     pub(crate) fn new(bytes: Bytes<'a>, offset: usize) -> Self {
         Cursor { bytes, offset }

@@ -1,5 +1,6 @@
 //! LEB128 (DWARF 5, section 7.6). Longer encodings than needed are accepted as long as the value
 //! fits into 64 bits.
+#![expect(clippy::arithmetic_side_effects, reason = "they count bytes in memory")]
 
 use crate::{Bytes, Error, ErrorKind, Result};
 

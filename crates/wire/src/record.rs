@@ -34,6 +34,7 @@ macro_rules! fields {
 
 impl<const N: usize> Record<'_, N> {
     /// Byte `AT`. An offset past the end does not compile.
+    #[expect(clippy::indexing_slicing, reason = "the compiler has checked it")]
     #[inline(always)]
     pub const fn u8<const AT: usize>(&self) -> u8 {
         const { assert!(AT < N) };

@@ -143,14 +143,14 @@ impl<'a> Decoder<'a> {
             return Err(self.fail(at, Failure::Instruction(ErrorKind::FrameLimit(self.limit))));
         }
         let repeat = self.repeat();
-        self.frames += repeat;
+        self.frames = self.frames.saturating_add(repeat);
         Ok(Some(Repeated { frame, repeat }))
     }
 
     /// The number of copies of a frame: 1 plus what the following `rep` instructions add. An error
     /// in them is kept for the next call, so that the frame itself is still yielded.
     fn repeat(&mut self) -> u64 {
-        let room = self.limit - self.frames;
+        let room = self.limit.saturating_sub(self.frames);
         let mut repeat = 1u64;
         loop {
             let at = self.cursor;
@@ -162,7 +162,7 @@ impl<'a> Decoder<'a> {
                 return repeat;
             };
             match self.count(count) {
-                Ok(more) if more <= room - repeat => repeat += more,
+                Ok(more) if more <= room.saturating_sub(repeat) => repeat = repeat.saturating_add(more),
                 Ok(_) => {
                     let kind = ErrorKind::FrameLimit(self.limit);
                     self.pending = Some(self.fail(at, Failure::Instruction(kind)));
@@ -203,7 +203,7 @@ impl<'a> Decoder<'a> {
                 word: self.word,
             }));
         }
-        let value = backtrail_wire::sign_extend(value, bytes as u32 * 8) as u64;
+        let value = backtrail_wire::sign_extend(value, (bytes as u32).saturating_mul(8)) as u64;
         let base = if absolute { 0 } else { self.base };
         self.base = self.word.wrap(base.wrapping_add(value));
         Ok(self.base)

@@ -57,7 +57,7 @@ impl<'a> EndsEncoder<'a> {
             match self.encoder.push(frame) {
                 Err(EncodeError::BufferFull) => self.head = 0,
                 done => {
-                    self.head -= u64::from(done.is_ok());
+                    self.head = self.head.saturating_sub(u64::from(done.is_ok()));
                     return done;
                 }
             }
@@ -88,7 +88,7 @@ impl<'a> EndsEncoder<'a> {
             return Err(EncodeError::WiderThanWord { frame, word });
         }
         if self.kept < self.tail.len() {
-            self.kept += 1;
+            self.kept = self.kept.saturating_add(1);
         } else {
             let oldest = self.tail.get(self.next).copied().unwrap_or(frame);
             let omitted = self.omitted.saturating_add(frames(oldest));
@@ -102,7 +102,7 @@ impl<'a> EndsEncoder<'a> {
         }
         if let Some(slot) = self.tail.get_mut(self.next) {
             *slot = frame;
-            self.next += 1;
+            self.next = self.next.saturating_add(1);
         }
         if self.next >= self.tail.len() {
             self.next = 0;

@@ -1,4 +1,8 @@
 //! Encoding instructions in the fewest bytes.
+#![expect(
+    clippy::arithmetic_side_effects,
+    reason = "numbers of bytes from 1 to 8, of bits up to 64"
+)]
 
 use crate::WordSize;
 use crate::constants::*;

@@ -97,10 +97,10 @@ impl<'a> Encoder<'a> {
         let mut left = count;
         if left > 0 && self.last != Some(frame) {
             self.write_frame(frame)?;
-            left -= 1;
+            left = left.saturating_sub(1);
         }
         while left > 0 {
-            left -= self.write_copies(left)?;
+            left = left.saturating_sub(self.write_copies(left)?);
         }
         Ok(())
     }
@@ -113,7 +113,7 @@ impl<'a> Encoder<'a> {
                 End::Truncated => TRUNC,
             };
         }
-        self.len + 1
+        self.len.saturating_add(1)
     }
 
     fn write_frame(&mut self, frame: Frame) -> Result<(), EncodeError> {
@@ -145,10 +145,10 @@ impl<'a> Encoder<'a> {
                 count: 0,
             }
         };
-        let added = wanted.min(most - before.count);
+        let added = wanted.min(most.saturating_sub(before.count));
         let rep = Rep {
             start: before.start,
-            count: before.count + added,
+            count: before.count.saturating_add(added),
         };
         self.write(rep.start, &Instruction::rep(rep.count))?;
         self.rep = rep;
