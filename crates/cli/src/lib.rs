@@ -3,6 +3,7 @@
 mod cbf;
 mod edited;
 mod error;
+mod examples;
 mod hex;
 mod link;
 mod manual;
@@ -17,7 +18,7 @@ mod types;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use error::{Failure, Status};
 
@@ -50,7 +51,8 @@ enum Command {
 
 /// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let matches = command().try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return error::usage(&error),
     };
@@ -58,6 +60,11 @@ pub fn main() -> ExitCode {
         Ok(status) => status.into(),
         Err(failure) => failure.report(),
     }
+}
+
+/// The options of all verbs, with their help.
+fn command() -> clap::Command {
+    examples::add(Cli::command())
 }
 
 fn run(command: Command) -> Result<Status, Failure> {

@@ -3,18 +3,14 @@
 use std::io;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
 use crate::error::{Failure, Status};
-use crate::{Cli, output};
+use crate::{command, output};
 
 /// Print completions for a shell.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  backtrail completions bash > /etc/bash_completion.d/backtrail
-  backtrail completions zsh > ~/.zfunc/_backtrail")]
 pub(crate) struct Completions {
     /// Shell to print completions for.
     shell: Shell,
@@ -22,10 +18,6 @@ pub(crate) struct Completions {
 
 /// Print the man page, or write the pages of all subcommands.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  backtrail man | man -l -
-  backtrail man --directory /usr/local/share/man/man1")]
 pub(crate) struct Man {
     /// Write a page for the command and for each subcommand into DIR, created if needed.
     #[arg(long, value_name = "DIR")]
@@ -34,13 +26,13 @@ pub(crate) struct Man {
 
 pub(crate) fn completions(arguments: &Completions) -> Result<Status, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "backtrail", &mut script);
+    clap_complete::generate(arguments.shell, &mut command(), "backtrail", &mut script);
     output::to_stdout(|out| out.write_all(&script))?;
     Ok(Status::Done)
 }
 
 pub(crate) fn man(arguments: &Man) -> Result<Status, Failure> {
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = command().disable_help_subcommand(true);
     let Some(directory) = &arguments.directory else {
         let page = clap_mangen::Man::new(command);
         output::to_stdout(|out| page.render(out))?;

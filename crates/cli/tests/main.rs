@@ -3,6 +3,7 @@
 mod adding;
 mod cbf;
 mod common;
+mod examples;
 mod fuzz_seeds;
 mod link;
 mod manual;

@@ -1,0 +1,180 @@
+//! The examples at the end of each verb's help. `tests/examples.rs` runs them as they are printed,
+//! in a folder with the program that they name.
+
+/// A verb's path, and its command lines.
+type Examples = (&'static [&'static str], &'static [&'static str]);
+
+const EXAMPLES: &[Examples] = &[
+    (
+        &["record"],
+        &[
+            "backtrail record -o server.trace -- ./server 200",
+            "backtrail record -o live.trace -p $(pidof -s server) --duration 1",
+            "backtrail record -o calls.trace --entry parse -- ./server 1",
+        ],
+    ),
+    (
+        &["report"],
+        &[
+            "backtrail report server.trace",
+            "backtrail report server.trace --flamegraph server.svg",
+            "backtrail report server.trace --folded - | sort -k2 | head",
+        ],
+    ),
+    (
+        &["stack"],
+        &[
+            "backtrail stack $(pidof -s server)",
+            "backtrail stack $(pidof -s server) --args",
+            "backtrail stack $(pidof -s server) --json > server.json",
+        ],
+    ),
+    (
+        &["trace", "show"],
+        &[
+            "backtrail trace show server.trace | head",
+            "backtrail trace show --json server.trace > server.jsonl",
+        ],
+    ),
+    (
+        &["trace", "info"],
+        &[
+            "backtrail trace info server.trace",
+            "backtrail trace info --json server.trace",
+        ],
+    ),
+    (
+        &["trace", "check"],
+        &[
+            "backtrail trace check server.trace",
+            "backtrail trace check --json server.trace live.trace",
+        ],
+    ),
+    (
+        &["trace", "convert"],
+        &[
+            "backtrail trace convert server.trace -o server.ctf1 --to 1.8",
+            "backtrail trace convert server.trace -o server.rfc --to rfc1.1 --compress gzip --checksum md5",
+        ],
+    ),
+    (
+        &["cbf", "encode"],
+        &["backtrail cbf encode --word 64 pc:0x401136 ra:0x401180 ra:0x7f0000001000"],
+    ),
+    (
+        &["cbf", "decode"],
+        &[
+            "backtrail cbf encode --word 64 pc:0x401136 ra:0x401180 > stack.hex && backtrail cbf decode $(cat stack.hex)",
+            "backtrail cbf decode --json $(cat stack.hex)",
+        ],
+    ),
+    (
+        &["sframe", "build"],
+        &[
+            "backtrail sframe build server -o server.sframe",
+            "backtrail sframe build server -o server.v2.sframe --version 2",
+        ],
+    ),
+    (
+        &["sframe", "add"],
+        &[
+            "backtrail sframe add server -o server.new",
+            "backtrail sframe add server.new",
+        ],
+    ),
+    (
+        &["sframe", "show"],
+        &[
+            "backtrail sframe show server.new",
+            "backtrail sframe show --json server.new",
+        ],
+    ),
+    (
+        &["sframe", "check"],
+        &[
+            "backtrail sframe check server.new",
+            "backtrail sframe check --json server.new",
+        ],
+    ),
+    (
+        &["sframe", "convert"],
+        &["backtrail sframe convert server.new --to 2 -o server.v2"],
+    ),
+    (
+        &["sframe", "strip"],
+        &["backtrail sframe strip server.new -o server.plain"],
+    ),
+    (
+        &["sframe", "size"],
+        &[
+            "backtrail sframe size server",
+            "backtrail sframe size --json server server.o",
+        ],
+    ),
+    (&["types", "build"], &["backtrail types build server -o server.ctf"]),
+    (&["types", "add"], &["backtrail types add server -o server.types"]),
+    (
+        &["types", "show"],
+        &[
+            "backtrail types show server.types",
+            "backtrail types show --json server.types",
+        ],
+    ),
+    (
+        &["types", "print"],
+        &[
+            "backtrail types print server.types 'struct request'",
+            "backtrail types print server.types > server.h",
+        ],
+    ),
+    (
+        &["types", "find"],
+        &[
+            "backtrail types find server.types parse",
+            "backtrail types find server.types 'struct request' --json",
+        ],
+    ),
+    (
+        &["types", "link"],
+        &["backtrail types link server.ctf.o parse.ctf.o -o program.ctf"],
+    ),
+    (
+        &["types", "diff"],
+        &[
+            "backtrail types diff server.types server.types",
+            "backtrail types diff --json server.types server.types",
+        ],
+    ),
+    (
+        &["link"],
+        &[
+            "backtrail link --sframe 3 -- cc -O2 -o server.linked server.c",
+            "backtrail link --sframe 3 --types -- cc -g -O2 -o server.linked server.c",
+        ],
+    ),
+    (
+        &["completions"],
+        &[
+            "backtrail completions bash > backtrail.bash",
+            "backtrail completions zsh > _backtrail",
+        ],
+    ),
+    (
+        &["man"],
+        &["backtrail man > backtrail.1", "backtrail man --directory man1"],
+    ),
+];
+
+/// Adds the examples to the help of their verbs.
+pub(crate) fn add(command: clap::Command) -> clap::Command {
+    EXAMPLES
+        .iter()
+        .fold(command, |command, (path, lines)| add_to(command, path, lines))
+}
+
+fn add_to(command: clap::Command, path: &[&'static str], lines: &[&str]) -> clap::Command {
+    match path {
+        [] => command.after_help(format!("EXAMPLES\n  {}", lines.join("\n  "))),
+        [verb, rest @ ..] => command.mut_subcommand(verb, |command| add_to(command, rest, lines)),
+    }
+}

@@ -1,0 +1,115 @@
+//! The examples in the help, run as they are printed.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use backtrail_testkit::command::{self, Finished};
+use backtrail_testkit::{SKIPPED, alone, available, scratch};
+
+const LIMIT: Duration = Duration::from_secs(120);
+const BACKTRAIL: &str = env!("CARGO_BIN_EXE_backtrail");
+
+#[test]
+fn every_verb_ends_its_help_with_examples_that_run() {
+    let _alone = alone("recording");
+    let folder = scratch();
+    let Some(_server) = prepare(folder.path()) else { return };
+    let mut left: Vec<String> = verbs(&[]).iter().flat_map(|verb| examples(verb)).collect();
+    // An example may need a file that another one makes.
+    loop {
+        let mut failed = Vec::new();
+        for line in &left {
+            if line.contains("--entry") && !rustix::process::geteuid().is_root() {
+                eprintln!("{SKIPPED} only root may run `{line}`");
+                continue;
+            }
+            let finished = shell(folder.path(), line);
+            if !finished.status.success() {
+                failed.push(format!("{line}\n{}", finished.describe()));
+            }
+        }
+        if failed.is_empty() {
+            return;
+        }
+        assert!(failed.len() < left.len(), "{}", failed.join("\n"));
+        left = failed
+            .iter()
+            .filter_map(|text| Some(text.lines().next()?.to_owned()))
+            .collect();
+    }
+}
+
+/// Compiles the program that the examples name, and starts it.
+fn prepare(folder: &Path) -> Option<Server> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/server.c");
+    std::fs::copy(source, folder.join("server.c")).unwrap();
+    for line in [
+        "cc -g -O2 -o server server.c",
+        "cc -g -O2 -c server.c",
+        "cc -gctf -O2 -c server.c -o server.ctf.o",
+        "cc -gctf -O2 -c server.c -o parse.ctf.o",
+    ] {
+        let mut words = line.split(' ');
+        let mut compile = Command::new(words.next()?);
+        let finished = available(command::run(compile.args(words).current_dir(folder), LIMIT))?;
+        assert!(finished.status.success(), "{}", finished.describe());
+    }
+    let mut start = Command::new(folder.join("server"));
+    Some(Server(start.stdout(Stdio::null()).spawn().unwrap()))
+}
+
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn shell(folder: &Path, line: &str) -> Finished {
+    let programs = Path::new(BACKTRAIL).parent().unwrap();
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
+    let mut run = Command::new("sh");
+    run.args(["-ec", line]).current_dir(folder).env("PATH", path);
+    command::run(&mut run, LIMIT).unwrap()
+}
+
+fn help(verb: &[String]) -> String {
+    let mut run = Command::new(BACKTRAIL);
+    let finished = command::run(run.args(verb).arg("--help"), LIMIT).unwrap();
+    assert!(finished.status.success(), "{}", finished.describe());
+    finished.stdout
+}
+
+/// The verbs below a verb, and those below them; a verb without any is itself.
+fn verbs(of: &[String]) -> Vec<Vec<String>> {
+    let text = help(of);
+    let Some((_, list)) = text.split_once("\nCommands:\n") else {
+        return vec![of.to_vec()];
+    };
+    let names = list
+        .lines()
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help");
+    names
+        .flat_map(|name| verbs(&[of, &[name.to_owned()]].concat()))
+        .collect()
+}
+
+fn examples(verb: &[String]) -> Vec<String> {
+    let text = help(verb);
+    let lines = text
+        .split_once("\nEXAMPLES\n")
+        .unwrap_or_else(|| panic!("{verb:?} has no examples"))
+        .1;
+    lines
+        .lines()
+        .map(|line| line.trim().to_owned())
+        .filter(|line| !line.is_empty())
+        .collect()
+}
