@@ -4,6 +4,7 @@ use core::fmt;
 
 /// The kind of an error in a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The magic number is wrong.
     Magic(u16),

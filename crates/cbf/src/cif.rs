@@ -67,6 +67,7 @@ pub struct ImageMap {
 
 /// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// Unknown version.
     Version(u8),

@@ -6,6 +6,7 @@ use crate::{Frame, WordSize};
 
 /// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The data has no information byte.
     Empty,
@@ -84,6 +85,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// Why a frame could not be written. Frames written before stay valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum EncodeError {
     /// The buffer has no room for the frame and the end after it.
     BufferFull,

@@ -85,6 +85,7 @@ impl FromStr for Frame {
 
 /// Why a string is not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ParseFrameError {
     /// There is no `:` between kind and number.
     NoColon,

@@ -8,6 +8,7 @@ use crate::eh_frame;
 
 /// Why a module has no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// A section cannot be read.
     Elf(backtrail_elf::Error),

@@ -70,7 +70,7 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
                 false => Failure::new(error),
             }
         }
-        ReadError::NoRecording => Failure::of(&arguments.trace, error),
+        error => Failure::of(&arguments.trace, error),
     };
     let mut reader = Reader::open(&arguments.trace).map_err(failed)?;
     let mut profile = Profile::new(Options {

@@ -31,6 +31,7 @@ impl Foreign {
 
 /// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The data ends this many bytes too early.
     Truncated {

@@ -46,6 +46,7 @@ const MOST_COPIED: u64 = 64 << 20;
 
 /// Why a process could not be captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// There is no such process.
     Gone,

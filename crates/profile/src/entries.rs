@@ -11,6 +11,7 @@ use crate::demangle::demangle;
 
 /// Why a function was not found.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum EntryError {
     /// The file can't be read.
     Io(io::Error),

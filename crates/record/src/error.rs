@@ -8,6 +8,7 @@ use backtrail_recording::{CreateError, WriteError, is_occupied};
 
 /// Why a recording did not begin.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Error {
     /// The kernel does not permit sampling.
     Sampling(OpenError),

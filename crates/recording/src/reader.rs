@@ -30,6 +30,7 @@ pub struct Reader {
 
 /// Why a trace cannot be read as a recording.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ReadError {
     /// It is not a trace, or a damaged one.
     Trace(TraceError),

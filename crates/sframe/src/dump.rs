@@ -13,6 +13,7 @@ use crate::validate::Finding;
 
 /// Why a dump is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DumpError {
     /// Some functions or rows can't be read; everything else was written.
     Damaged {

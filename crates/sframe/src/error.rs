@@ -7,6 +7,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// The kind of error found in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The data ends this many bytes too early.
     Truncated {

@@ -22,6 +22,7 @@ const MOST_FRAMES: usize = 1 << 22;
 
 /// Why a document is not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// Invalid JSON: line and column.
     Json(usize, usize),

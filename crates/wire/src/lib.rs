@@ -56,6 +56,7 @@ impl Endian {
 
 /// What was wrong with the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The value needs this many bytes more than there are.
     Truncated {

@@ -48,6 +48,7 @@ fn findings_in(files: &[(String, String)], root: &Path) -> Vec<String> {
         if name.ends_with(".rs") {
             findings.extend(long(name, text));
             findings.extend(unsafe_code(name, text));
+            findings.extend(exhaustive(name, text));
             findings.extend(prose::wide(name, text));
         }
         if !name.ends_with("Cargo.lock") {
@@ -109,6 +110,21 @@ fn unsafe_code(name: &str, text: &str) -> Option<String> {
     ))
 }
 
+/// Public errors to which no variant can be added without breaking the programs that match them.
+fn exhaustive(name: &str, text: &str) -> Option<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_closed = |at: &usize| {
+        let Some(rest) = lines[*at].strip_prefix("pub enum ") else {
+            return false;
+        };
+        let word = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        let mut above = lines[..*at].iter().rev().take_while(|line| line.starts_with("#["));
+        (word.ends_with("Error") || word.ends_with("ErrorKind")) && !above.any(|line| line.contains("non_exhaustive"))
+    };
+    let at = (0..lines.len()).find(is_closed)?;
+    Some(format!("{name}:{}: a public error without #[non_exhaustive]", at + 1))
+}
+
 /// Paths that mean something on one machine only.
 fn private_paths(name: &str, text: &str, root: &Path) -> Option<String> {
     // Put together here so that this file does not hold what it looks for.
@@ -151,6 +167,10 @@ mod tests {
                 "words to avoid",
             ),
             (vec![file("target/planted.rs", &"\n".repeat(2000))], "2000 lines"),
+            (
+                vec![file("planted.rs", "#[derive(Debug)]\npub enum PlantedError {\n    One,\n}\n")],
+                "non_exhaustive",
+            ),
             (
                 vec![file("target/planted.rs", &format!("// see /{}/me/notes\n", "home"))],
                 "absolute path",

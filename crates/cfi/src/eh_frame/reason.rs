@@ -114,6 +114,7 @@ pub struct Skipped {
 
 /// The kind of damage in the section's structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// The section ends within the length of an entry.
     Truncated,

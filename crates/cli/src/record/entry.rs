@@ -86,7 +86,7 @@ fn explain(path: &Path, error: EntryError) -> Failure {
         )),
         EntryError::Indirect(_) => Some("give the implementation's name".to_owned()),
         EntryError::Elf(_) => Some("of a script, give the file of its interpreter: --entry FILE:FUNCTION".to_owned()),
-        EntryError::Io(_) => None,
+        _ => None,
     };
     let failure = Failure::of(path, error);
     match help {

@@ -376,6 +376,7 @@ impl Names {
 
 /// The kind of error that prevents linking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum LinkErrorKind {
     /// A reference to a type that does not exist.
     NoType(TypeId),

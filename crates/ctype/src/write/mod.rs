@@ -115,6 +115,7 @@ impl Options<'_> {
 
 /// Why types can't be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WriteError {
     /// The type with this id has too many members, values or arguments: this number, with a limit
     /// of 0xffffff.

@@ -35,6 +35,7 @@ type Slice<'d> = EndianSlice<'d, RunTimeEndian>;
 
 /// Why no table can be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// The CPU's calling convention is not supported.
     Architecture(&'static str),

@@ -34,6 +34,7 @@ pub struct Frame {
 
 /// Why there are no source lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// A section cannot be read or decompressed.
     Elf(backtrail_elf::Error),

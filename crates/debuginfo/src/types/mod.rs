@@ -34,8 +34,8 @@ pub(crate) use build::Place;
 /// The additional sections that give locations and ranges of code.
 pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
 
-/// The parsed units, with their names, which are joined from parts. [`Conversion`] borrows from them and
-/// from the sections.
+/// The parsed units, with their names, which are joined from parts. [`Conversion`] borrows from
+/// them and from the sections.
 pub struct Parts<'d>(All<'d>);
 
 /// The result.

@@ -23,6 +23,7 @@ pub struct Source<'a> {
 
 /// Why a file has no types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SourceError {
     /// The ELF file is damaged.
     Elf(backtrail_elf::Error),

@@ -15,6 +15,7 @@ pub struct Entry {
 
 /// Why sampling could not start.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The kernel does not permit it; with the value of `kernel.perf_event_paranoid`, if known.
     NotPermitted {

@@ -16,6 +16,7 @@ const ROWS_A_BYTE: usize = 4;
 
 /// Why a section can't be converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ConvertError {
     /// Part of it can't be read.
     Read(Error),

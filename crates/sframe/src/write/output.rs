@@ -32,6 +32,7 @@ pub struct Skipped {
 
 /// Why a section can't be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WriteError {
     /// Version 1 has no flag for start fields that are relative to themselves.
     PcrelInV1,
