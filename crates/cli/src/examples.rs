@@ -59,12 +59,15 @@ const EXAMPLES: &[Examples] = &[
     ),
     (
         &["cbf", "encode"],
-        &["backtrail cbf encode --word 64 pc:0x401136 ra:0x401180 ra:0x7f0000001000"],
+        &[
+            "backtrail cbf encode --word 64 pc:0x401136 ra:0x401180 ra:0x7f0000001000",
+            "backtrail cbf encode --word 64 pc:0x401136 ra:0x401180 > stack.hex",
+        ],
     ),
     (
         &["cbf", "decode"],
         &[
-            "backtrail cbf encode --word 64 pc:0x401136 ra:0x401180 > stack.hex && backtrail cbf decode $(cat stack.hex)",
+            "backtrail cbf decode $(cat stack.hex)",
             "backtrail cbf decode --json $(cat stack.hex)",
         ],
     ),
@@ -130,7 +133,7 @@ const EXAMPLES: &[Examples] = &[
     (
         &["types", "find"],
         &[
-            "backtrail types find server.types parse",
+            "backtrail types find server.ctf.o parse",
             "backtrail types find server.types 'struct request' --json",
         ],
     ),

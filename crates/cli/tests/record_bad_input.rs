@@ -42,14 +42,14 @@ fn code_in_a_truncated_elf_file() {
     let run = workload::built(
         "dlopen run",
         &program::DLOPEN,
-        &["2", "run", text(&cut), &format!("{entry:#x}")],
+        &["1", "run", text(&cut), &format!("{entry:#x}")],
     );
     let Some(run) = available(run) else { return };
     let recording = setup.record(&[], &run);
     recording
         .ended_with(0)
         .one_line_about("cut.so")
-        .complete(1000, 0.3)
+        .complete(200, 0.3)
         .readable();
     let in_it = |stack: &[String]| stack.last().is_some_and(|leaf| leaf.contains("cut.so"));
     assert!(
@@ -71,7 +71,7 @@ fn elf_headers_that_end_too_early() {
             return;
         };
         let recording = setup.record(&[], &workload);
-        recording.ended_with(0).complete(300, common::PROMISED).readable();
+        recording.ended_with(0).complete(200, common::PROMISED).readable();
         assert!(
             errors(&recording.finished).len() <= 1,
             "{}",
@@ -100,7 +100,7 @@ fn frame_tables_full_of_garbage() {
         recording
             .ended_with(0)
             .one_line_about("spoilt.so")
-            .complete(500, 0.0)
+            .complete(200, 0.0)
             .readable();
         fs::remove_dir_all(&recording.trace).expect("the recording can be removed");
     }
@@ -283,7 +283,7 @@ impl Drop for Mounted {
 #[test]
 fn a_full_disk() {
     let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::python(4)) else {
+    let Some(workload) = available(workload::python(2)) else {
         return;
     };
     let Some(disk) = Mounted::tmpfs(&setup.path("disk"), "256k") else {
@@ -296,7 +296,7 @@ fn a_full_disk() {
     assert!(code == 2 || code == 0, "{}", recording.finished.describe());
     recording
         .one_line_about("No space left on device")
-        .complete(500, 0.5)
+        .complete(200, 0.5)
         .readable();
     assert_eq!(
         errors(&recording.finished).len(),
@@ -309,7 +309,7 @@ fn a_full_disk() {
 #[test]
 fn a_limit_on_the_size_of_files() {
     let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::python(4)) else {
+    let Some(workload) = available(workload::python(2)) else {
         return;
     };
     let trace = setup.path("trace");
@@ -323,5 +323,5 @@ fn a_limit_on_the_size_of_files() {
     let recording = setup.recording(trace, command::run(&mut limited, LIMIT).expect("there is a shell"));
     let code = recording.finished.code();
     assert!(code == 2 || code == 0, "{}", recording.finished.describe());
-    recording.one_line_about("File too large").complete(500, 0.5).readable();
+    recording.one_line_about("File too large").complete(200, 0.5).readable();
 }

@@ -22,33 +22,33 @@ fn complete_to(least: f64, make: impl Fn(&Path) -> Result<Workload, Missing>) {
     setup
         .record(&[], &workload)
         .ended_with(0)
-        .complete(400, least)
+        .complete(200, least)
         .readable();
 }
 
 #[test]
 fn python() {
-    complete(|_| workload::python(4));
+    complete(|_| workload::python(2));
 }
 
 #[test]
 fn xz() {
-    complete(|folder| workload::xz(4, folder));
+    complete(|folder| workload::xz(2, folder));
 }
 
 #[test]
 fn git() {
-    complete(|folder| workload::git(5, folder));
+    complete(|folder| workload::git(2, folder));
 }
 
 #[test]
 fn cpp_compiler() {
-    complete(|folder| workload::compiler(3, folder));
+    complete(|folder| workload::compiler(1, folder));
 }
 
 #[test]
 fn rust_threads() {
-    complete(|_| workload::rust_threads(3));
+    complete(|_| workload::rust_threads(1));
 }
 
 /// Stacks deeper than their copies are whole where a watch proves them, and cut else: never
@@ -59,23 +59,23 @@ fn whole_or_cut(make: impl Fn(&Path) -> Result<Workload, Missing>) {
         return;
     };
     let recording = setup.record(&[], &workload);
-    recording.ended_with(0).complete_or_cut(400, PROMISED, 1.0).readable();
+    recording.ended_with(0).complete_or_cut(200, PROMISED, 1.0).readable();
 }
 
 #[test]
 fn recursion_5000_deep() {
-    whole_or_cut(|_| workload::deep(4, "one"));
+    whole_or_cut(|_| workload::deep(2, "one"));
 }
 
 #[test]
 fn recursion_5000_deep_through_three_functions() {
-    whole_or_cut(|_| workload::deep(4, "three"));
+    whole_or_cut(|_| workload::deep(2, "three"));
 }
 
 #[test]
 fn deep_stacks_have_their_depth() {
     let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::deep(3, "one")) else {
+    let Some(workload) = available(workload::deep(2, "one")) else {
         return;
     };
     let recording = setup.record(&[], &workload);
@@ -89,20 +89,20 @@ fn deep_stacks_have_their_depth() {
 #[test]
 fn signal_handlers() {
     // A handler on a stack of its own is copied with that stack alone.
-    whole_or_cut(|_| workload::signals(5));
+    whole_or_cut(|_| workload::signals(3));
 }
 
 #[test]
 fn short_lived_children() {
     // Much of their time is in the dynamic linker's resolver, whose frames stand on rbx, and where
     // the C library has no table.
-    complete_to(0.98, |_| workload::built("forker", &program::FORKER, &["3", "10"]));
+    complete_to(0.98, |_| workload::built("forker", &program::FORKER, &["2", "10"]));
 }
 
 #[test]
 fn linkage_stubs() {
-    complete(|_| workload::built("plt_lazy", &program::PLT_LAZY, &["2"]));
-    complete(|_| workload::built("plt_now", &program::PLT_NOW, &["2"]));
+    complete(|_| workload::built("plt_lazy", &program::PLT_LAZY, &["1"]));
+    complete(|_| workload::built("plt_now", &program::PLT_NOW, &["1"]));
 }
 
 /// A file that must not outlive the test, however that ends.
@@ -117,12 +117,12 @@ impl Drop for Removed {
 #[test]
 fn code_made_at_run_time() {
     let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::built("jit", &program::JIT, &["3"])) else {
+    let Some(workload) = available(workload::built("jit", &program::JIT, &["1.5"])) else {
         return;
     };
     let recording = setup.record(&[], &workload);
     let _map = Removed(format!("/tmp/perf-{}.map", recording.finished.stdout.trim()));
-    recording.ended_with(0).complete(400, PROMISED);
+    recording.ended_with(0).complete(200, PROMISED);
     let share = recording.share_through(&["main", "call_made_code", "jit_outer", "jit_inner"]);
     assert!(
         share > 0.95,
@@ -142,7 +142,7 @@ fn libraries_that_come_and_go() {
         workload::built(
             "dlopen cycle",
             &program::DLOPEN,
-            &["3", "cycle", text(&plugin), text(&other)],
+            &["1.5", "cycle", text(&plugin), text(&other)],
         )
     });
 }
@@ -154,9 +154,9 @@ fn a_library_whose_file_is_removed() {
         return;
     };
     let copy = setup.file("gone.so", &fs::read(plugin).expect("it was just built"));
-    let unlink = workload::built("dlopen unlink", &program::DLOPEN, &["3", "unlink", text(&copy)]);
+    let unlink = workload::built("dlopen unlink", &program::DLOPEN, &["1.5", "unlink", text(&copy)]);
     let recording = setup.record(&[], &unlink.expect("a compiler has just built the library"));
-    recording.ended_with(0).complete(400, PROMISED).readable();
+    recording.ended_with(0).complete(200, PROMISED).readable();
     let named = recording
         .folded()
         .iter()
@@ -182,10 +182,10 @@ fn a_library_whose_file_is_replaced() {
     let replace = workload::built(
         "dlopen replace",
         &program::DLOPEN,
-        &["3", "replace", text(&copy), text(&new)],
+        &["1.5", "replace", text(&copy), text(&new)],
     );
     let recording = setup.record(&[], &replace.expect("a compiler has just built the libraries"));
-    recording.ended_with(0).complete(400, PROMISED).readable();
+    recording.ended_with(0).complete(200, PROMISED).readable();
     let wrong = recording
         .folded()
         .into_iter()

@@ -5,7 +5,7 @@ use crate::common;
 
 use std::process::Command;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backtrail_testkit::command::{self, Signal};
 use backtrail_testkit::workload::{self, Workload};
@@ -59,16 +59,12 @@ fn an_interrupt_ends_the_recording_properly() {
     let trace = setup.path("trace");
     let running = setup.start(&trace, &[], &workload);
     assert!(running.wait_for_output("started"), "{}", running.finish().describe());
-    sleep(Duration::from_secs(2));
+    sleep(Duration::from_secs(1));
     // Ctrl-C reaches the program too, which ends with a status of its own.
     running.signal_group(Signal::INT);
     let recording = setup.recording(trace, running.finish());
-    assert!(
-        recording.finished.wall < Duration::from_secs(30),
-        "{}",
-        recording.finished.describe()
-    );
-    recording.ended_with(42).complete(1000, PROMISED).readable();
+    assert!(!recording.finished.timed_out, "{}", recording.finished.describe());
+    recording.ended_with(42).complete(200, PROMISED).readable();
 }
 
 #[test]
@@ -88,7 +84,7 @@ fn a_request_to_end_is_obeyed() {
             "it goes on after {signal:?}: {}",
             recording.finished.describe()
         );
-        recording.complete(500, PROMISED).readable();
+        recording.complete(200, PROMISED).readable();
     }
 }
 
@@ -101,12 +97,12 @@ fn what_was_flushed_outlives_the_recorder() {
         let trace = setup.path("trace");
         let running = setup.start(&trace, &["-F", "2000", "--format", format], &workload);
         assert!(running.wait_for_output("started"), "{}", running.finish().describe());
-        sleep(Duration::from_secs(4));
+        sleep(Duration::from_millis(2500));
         running.signal(Signal::KILL);
         sleep(Duration::from_millis(200));
         running.signal_group(Signal::KILL);
         let recording = setup.recording(trace, running.finish());
-        recording.ended_with(128 + 9).complete(2000, PROMISED);
+        recording.ended_with(128 + 9).complete(200, PROMISED);
         if format == "1.8" {
             recording.readable();
         }
@@ -118,7 +114,7 @@ fn both_formats_hold_the_same_kind_of_recording() {
     for format in ["1.8", "2"] {
         let Some((setup, workload)) = ready(&["2"]) else { return };
         let recording = setup.record(&["--format", format], &workload);
-        recording.ended_with(0).complete(400, PROMISED);
+        recording.ended_with(0).complete(200, PROMISED);
         let share = recording.share_through(&["main", "outer_work", "inner_work", "spin"]);
         assert!(
             share > 0.95,
@@ -129,7 +125,7 @@ fn both_formats_hold_the_same_kind_of_recording() {
 
 #[test]
 fn attaches_to_a_running_process_and_lets_it_go() {
-    let Some((setup, workload)) = ready(&["8"]) else { return };
+    let Some((setup, workload)) = ready(&["4"]) else { return };
     let spin = command::start(&mut workload.command(), LIMIT).expect("it was just built");
     assert!(spin.wait_for_output("started"));
     let trace = setup.path("trace");
@@ -138,26 +134,26 @@ fn attaches_to_a_running_process_and_lets_it_go() {
         "-o",
         text(&trace),
         "--duration",
-        "3",
+        "1",
         "-p",
         &spin.pid().to_string(),
     ]);
     let recording = setup.recording(trace, command::run(&mut attach, LIMIT).expect("the binary is there"));
     let spin = spin.finish();
     assert_eq!(spin.code(), 0, "the process was disturbed: {}", spin.describe());
-    recording.ended_with(0).complete(400, PROMISED).readable();
+    recording.ended_with(0).complete(200, PROMISED).readable();
     let summary = recording.summary();
     assert!(
-        summary.samples < 4000,
-        "{} samples in three seconds at 997 Hz",
+        summary.samples < 2000,
+        "{} samples in one second at 997 Hz",
         summary.samples
     );
 }
 
 #[test]
 fn attaches_to_all_threads_of_several_processes() {
-    let Some((setup, spin)) = ready(&["8"]) else { return };
-    let Some(threads) = available(workload::rust_threads(8)) else {
+    let Some((setup, spin)) = ready(&["4"]) else { return };
+    let Some(threads) = available(workload::rust_threads(4)) else {
         return;
     };
     let running: Vec<_> = [&spin, &threads]
@@ -167,13 +163,13 @@ fn attaches_to_all_threads_of_several_processes() {
     let trace = setup.path("trace");
     let mut attach = setup
         .backtrail
-        .command(["record", "-q", "-o", text(&trace), "--duration", "3"]);
+        .command(["record", "-q", "-o", text(&trace), "--duration", "1"]);
     for process in &running {
         attach.args(["-p", &process.pid().to_string()]);
     }
     let recording = setup.recording(trace, command::run(&mut attach, LIMIT).expect("the binary is there"));
     assert!(running.into_iter().all(|process| process.finish().code() == 0));
-    recording.ended_with(0).complete(400, PROMISED).readable();
+    recording.ended_with(0).complete(200, PROMISED).readable();
     let sees = |function: &str| {
         recording
             .folded()
@@ -198,22 +194,18 @@ fn attached_recordings_end_with_the_process() {
     let attached = command::start(&mut attach, LIMIT).expect("the binary is there");
     assert_eq!(spin.finish().code(), 0);
     let recording = setup.recording(trace, attached.finish());
-    assert!(
-        recording.finished.wall < Duration::from_secs(20),
-        "{}",
-        recording.finished.describe()
-    );
-    recording.ended_with(0).complete(500, PROMISED).readable();
+    assert!(!recording.finished.timed_out, "{}", recording.finished.describe());
+    recording.ended_with(0).complete(200, PROMISED).readable();
 }
 
 #[test]
 fn a_duration_bounds_the_recording_of_a_command() {
-    let Some((setup, workload)) = ready(&["6"]) else { return };
-    let recording = setup.record(&["--duration", "2"], &workload);
+    let Some((setup, workload)) = ready(&["3"]) else { return };
+    let recording = setup.record(&["--duration", "1"], &workload);
     assert!(!recording.finished.timed_out, "{}", recording.finished.describe());
-    recording.complete(1000, PROMISED).readable();
+    recording.complete(200, PROMISED).readable();
     let samples = recording.summary().samples;
-    assert!(samples < 3000, "{samples} samples in two seconds at 997 Hz");
+    assert!(samples < 1500, "{samples} samples in one second at 997 Hz");
 }
 
 #[test]
@@ -225,7 +217,7 @@ fn programs_that_become_others() {
     setup
         .record(&[], &workload)
         .ended_with(5)
-        .complete(1000, PROMISED)
+        .complete(200, PROMISED)
         .readable();
 }
 
@@ -233,11 +225,9 @@ fn programs_that_become_others() {
 fn a_program_that_is_over_at_once() {
     let Some(setup) = setup() else { return };
     let trace = setup.path("trace");
-    let started = Instant::now();
     let mut record = setup.backtrail.record(&trace, &[], &["true"]);
     let recording = setup.recording(trace, command::run(&mut record, LIMIT).expect("the binary is there"));
     recording.ended_with(0).readable();
-    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]

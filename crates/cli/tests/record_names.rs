@@ -28,7 +28,7 @@ fn a_part_of_a_file_that_is_mapped_again() {
         ("remapped", &program::REMAPPED),
         ("remapped_fixed", &program::REMAPPED_FIXED),
     ] {
-        let Some(workload) = available(workload::built(name, program, &["2"])) else {
+        let Some(workload) = available(workload::built(name, program, &["1"])) else {
             return;
         };
         let recording = setup.record(&[], &workload);
@@ -47,7 +47,7 @@ fn a_part_of_a_file_that_is_mapped_again() {
 fn a_stripped_program_has_as_many_rows_as_functions() {
     let Some(setup) = setup() else { return };
     let rows = [&program::SHARES, &program::SHARES_STRIPPED].map(|program| {
-        let workload = available(workload::built("shares", program, &["2"]))?;
+        let workload = available(workload::built("shares", program, &["1"]))?;
         let recording = setup.record(&[], &workload);
         recording.ended_with(0).complete(100, PROMISED);
         let folded = recording.folded();
@@ -70,7 +70,7 @@ fn a_stripped_program_has_as_many_rows_as_functions() {
 fn code_made_at_run_time_has_the_name_of_its_time() {
     let Some(setup) = setup() else { return };
     let folder = setup.folder.path().to_str().expect("a path").to_owned();
-    let Some(workload) = available(workload::built("jit_dump", &program::JIT_DUMP, &[&folder, "3"])) else {
+    let Some(workload) = available(workload::built("jit_dump", &program::JIT_DUMP, &[&folder, "1.5"])) else {
         return;
     };
     let recording = setup.record(&[], &workload);

@@ -11,11 +11,11 @@ use common::{PROMISED, setup};
 #[test]
 fn a_program_in_a_file_system_of_its_own() {
     let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::hidden(&program::DEEP, &["50", "3", "one"])) else {
+    let Some(workload) = available(workload::hidden(&program::DEEP, &["50", "1", "one"])) else {
         return;
     };
     let recording = setup.record(&[], &workload);
-    recording.ended_with(0).complete(500, PROMISED).readable();
+    recording.ended_with(0).complete(200, PROMISED).readable();
 }
 
 /// Another boot puts the kernel elsewhere, so a report must be able to tell.

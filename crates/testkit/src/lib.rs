@@ -29,6 +29,7 @@ pub use tempfile::TempDir;
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
+use std::time::Duration;
 
 /// Something that this machine lacks, and what it was needed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,12 @@ pub fn alone(name: &str) -> File {
     let file = File::create(folder.join(format!("{name}.lock"))).expect("the target directory can be written");
     file.lock().expect("a local file can be locked");
     file
+}
+
+/// The CPU time that the calling thread has used, which a busy machine does not change.
+pub fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Reports that this test checks nothing here, and why.

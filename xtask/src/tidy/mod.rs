@@ -168,7 +168,10 @@ mod tests {
             ),
             (vec![file("target/planted.rs", &"\n".repeat(2000))], "2000 lines"),
             (
-                vec![file("planted.rs", "#[derive(Debug)]\npub enum PlantedError {\n    One,\n}\n")],
+                vec![file(
+                    "planted.rs",
+                    "#[derive(Debug)]\npub enum PlantedError {\n    One,\n}\n",
+                )],
                 "non_exhaustive",
             ),
             (
