@@ -15,7 +15,7 @@ use backtrail_ctype::link::{self, LinkedSymbol, Options, Section, Symbols, Unit}
 use backtrail_ctype::write::{self, ExternalStrings};
 use backtrail_ctype::{Dict, Kind, Surroundings, NameIndex, Symbol};
 use backtrail_debuginfo::types::{Parts, Sections, counted};
-use backtrail_elf::{Image, MappedFile, Table};
+use backtrail_elf::{Image, FileBytes, Table};
 use backtrail_testkit::peers::{Binutils, CProgram, Compiler, Machine, Release};
 use backtrail_testkit::{command, place, scratch, skip};
 use backtrail_wire::Endian;
@@ -76,14 +76,14 @@ fn measure(names: &[String]) -> Result<(), Failed> {
 
 /// A program's objects.
 struct Objects {
-    files: Vec<MappedFile>,
+    files: Vec<FileBytes>,
 }
 
 impl Objects {
     fn open(paths: &[PathBuf]) -> Result<Objects, Failed> {
         let files = paths
             .iter()
-            .map(|path| MappedFile::open(path))
+            .map(|path| FileBytes::open(path))
             .collect::<Result<_, _>>()?;
         Ok(Objects { files })
     }
@@ -162,7 +162,7 @@ fn program(binutils: &Binutils, program: &CProgram, page: &mut String, details: 
         seconds(objcopy.args(["--remove-section", ".ctf"]).arg(path).arg(&to))?;
         bare.push(to);
     }
-    let linked = MappedFile::open(&program.linked)?;
+    let linked = FileBytes::open(&program.linked)?;
     let image = Image::parse(linked.bytes())?;
     let around = around(&image);
     let pools = [1, 2].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
@@ -276,7 +276,7 @@ fn look_up(
     page: &mut String,
 ) -> Result<(), Failed> {
     let (section, _) = objects.link(usize::MAX, around)?;
-    let linked = MappedFile::open(&program.linked)?;
+    let linked = FileBytes::open(&program.linked)?;
     let image = Image::parse(linked.bytes())?;
     let surroundings = Surroundings {
         strings: image.symbol_table(Table::Dynamic).map_or(&[], |(_, strings)| strings),

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use backtrail_cfi::build;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{Image, FileBytes};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Abi, Version};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -86,7 +86,7 @@ fn of_release(binutils: &Binutils, source: &Path, folder: &Path, rounds: usize) 
 
 /// Functions, and the seconds from the mapped file to the section's bytes.
 fn ours(path: &Path) -> Result<(u32, f64), String> {
-    let file = MappedFile::open(path).map_err(|error| error.to_string())?;
+    let file = FileBytes::open(path).map_err(|error| error.to_string())?;
     let begin = Instant::now();
     let image = Image::parse(file.bytes()).map_err(|error| error.to_string())?;
     let options = Options::new(Version::V3, Abi::Amd64Little, 0);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use backtrail_cfi::tables;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{Image, FileBytes};
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Abi, Index, Location, Row, Rule, Section, Version};
 use backtrail_testkit::peers::{Binutils, Release};
@@ -201,7 +201,7 @@ fn pcs(functions: &[FunctionRows], random: &mut Random) -> Vec<u64> {
 }
 
 fn of_file(path: &str) -> Result<Vec<FunctionRows>, String> {
-    let Ok(file) = MappedFile::open(path) else {
+    let Ok(file) = FileBytes::open(path) else {
         skip(format!("{path} is not there"));
         return Ok(Vec::new());
     };

@@ -28,7 +28,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     let found: Vec<FunctionRows> = undescribed(image, &known)
         .into_iter()
         .filter_map(|range| {
-            let bytes = image.data_at(range.start)?;
+            let bytes = image.data_in(range.clone())?;
             let bytes = bytes.get(..(range.end - range.start) as usize)?;
             Some(code::rows(&Input {
                 entries: &[range.start],

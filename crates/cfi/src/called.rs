@@ -23,7 +23,7 @@ pub fn called(image: &Image<'_>) -> Vec<u64> {
     }
     let mut found = Vec::new();
     for range in &ranges {
-        let code = image.data_at(range.start).unwrap_or_default();
+        let code = image.data_in(range.clone()).unwrap_or_default();
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         let targets = targets(&code[..len.min(code.len())], range.start);
         found.extend(targets.filter(|target| ranges.iter().any(|range| range.contains(target))));
@@ -53,7 +53,7 @@ fn targets(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backtrail_elf::MappedFile;
+    use backtrail_elf::FileBytes;
 
     #[test]
     fn calls_and_addresses_lead_forwards_and_backwards() {
@@ -69,8 +69,8 @@ mod tests {
 
     #[test]
     fn functions_of_a_small_file_are_found_and_of_a_large_one_none() {
-        let own = MappedFile::open(std::env::current_exe().expect("a path")).expect("this program");
-        let image = Image::parse(own.bytes()).expect("ELF");
+        let own = FileBytes::open(std::env::current_exe().expect("a path")).expect("this program");
+        let image = Image::of(&own).expect("ELF");
         let found = called(&image);
         let size: u64 = image.code_ranges().iter().map(|range| range.end - range.start).sum();
         assert!(found.is_sorted());

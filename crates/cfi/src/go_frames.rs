@@ -108,7 +108,9 @@ fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<FunctionRows> {
 }
 
 fn bytes<'a>(image: &Image<'a>, function: &Function) -> Option<&'a [u8]> {
-    image.data_at(function.start)?.get(..function.size as usize)
+    image
+        .data_in(function.start..function.start.saturating_add(function.size.into()))?
+        .get(..function.size as usize)
 }
 
 /// The rows of a function whose stack pointer the compiler or the assembler manages.

@@ -67,7 +67,7 @@ pub(crate) fn functions(image: &Image<'_>) -> Option<Vec<Function>> {
 /// which most functions in the table follow padding.
 fn text_start(image: &Image<'_>, table: &Table<'_>) -> Option<u64> {
     let section = image.section_header(".text")?;
-    let code = image.data_at(section.address)?;
+    let code = image.data_in(section.memory())?;
     let offsets: Vec<usize> = (1..table.count)
         .map_while(|index| table.start(index))
         .map(|start| start as usize)

@@ -11,12 +11,12 @@
 //! ```
 //! use backtrail_cfi::eh_frame::EhFrame;
 //! use backtrail_cfi::{build, check, tables};
-//! use backtrail_elf::{Image, MappedFile};
+//! use backtrail_elf::{Image, FileBytes};
 //! use backtrail_sframe::write::Options;
 //! use backtrail_sframe::{Section, Version};
 //!
-//! let file = MappedFile::open(&std::env::current_exe()?)?;
-//! let image = Image::parse(file.bytes())?;
+//! let file = FileBytes::open(&std::env::current_exe()?)?;
+//! let image = Image::of(&file)?;
 //! let built = build::of_image(&image, &Options::new(Version::V3, tables::abi(&image), 0))?;
 //! println!("{} functions in {} bytes", built.functions, built.bytes.len());
 //!

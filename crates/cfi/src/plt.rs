@@ -63,7 +63,7 @@ pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
                 .find_map(|range| first_entry(image, range));
         }
         let section = image.section_header(".plt")?;
-        let code = image.data_at(section.address)?;
+        let code = image.data_in(section.memory())?;
         let code = code.get(..usize::try_from(section.size).ok()?)?;
         Some((section.address, code))
     };
@@ -76,7 +76,7 @@ pub(crate) fn functions(image: &Image<'_>) -> Vec<FunctionRows> {
 /// The address of the first entry and the code from there on. Its sequence of instructions occurs
 /// in no other code.
 fn first_entry<'a>(image: &Image<'a>, range: Range<u64>) -> Option<(u64, &'a [u8])> {
-    let code = image.data_at(range.start)?;
+    let code = image.data_in(range.clone())?;
     let words = code.as_chunks::<INSTRUCTION>().0;
     let is_entry = |words: &[[u8; INSTRUCTION]]| {
         let [push, rest @ ..] = words else { return false };

@@ -69,7 +69,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         .filter_map(|hole| {
             Some((
                 hole.start,
-                image.data_at(hole.start)?.get(..(hole.end - hole.start) as usize)?,
+                image.data_in(hole.clone())?.get(..(hole.end - hole.start) as usize)?,
             ))
         })
         .flat_map(|(start, code)| in_hole(start, code))
@@ -88,8 +88,7 @@ pub(crate) fn end_of_entry(image: &Image<'_>, entry: u64, most: u64) -> Option<u
     if image.arch().cpu != Cpu::X86_64 {
         return None;
     }
-    let code = image.data_at(entry)?;
-    let code = &code[..code.len().min(most as usize)];
+    let code = image.data_in(entry..entry.saturating_add(most))?;
     Some(end_of_code(code, entry))
 }
 
@@ -118,7 +117,8 @@ fn end_of_code(code: &[u8], start: u64) -> u64 {
 /// Whether a stack begins in the function at this address, although its call frame information
 /// describes an ordinary function.
 pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
-    let code = image.data_at(start).filter(|_| image.arch().cpu == Cpu::X86_64);
+    let end = start.saturating_add(START_CONTEXT.len() as u64);
+    let code = image.data_in(start..end).filter(|_| image.arch().cpu == Cpu::X86_64);
     code.is_some_and(|code| code.starts_with(&START_CONTEXT))
 }
 
@@ -207,7 +207,9 @@ fn reach_back(converted: &mut Converted, image: &Image<'_>) {
 /// Whether this byte is the last byte of padding between functions: `nop`, `int3`, 0, or a long
 /// `nop`, which ends in 0.
 fn fills_room(image: &Image<'_>, address: u64) -> bool {
-    let byte = image.data_at(address).and_then(|code| code.first());
+    let byte = image
+        .data_in(address..address.saturating_add(1))
+        .and_then(|code| code.first());
     byte.is_some_and(|byte| matches!(*byte, 0 | NOP | INT3))
 }
 

@@ -154,14 +154,14 @@ impl<'a> Frames<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backtrail_elf::MappedFile;
+    use backtrail_elf::FileBytes;
 
     /// Finds the functions that `.eh_frame` of this test describes, with the search table and
     /// without it.
     #[test]
     fn both_ways_give_the_start_of_every_function_and_nothing_between() {
-        let file = MappedFile::open(std::env::current_exe().expect("a path")).expect("this program");
-        let image = Image::parse(file.bytes()).expect("ELF");
+        let file = FileBytes::open(std::env::current_exe().expect("a path")).expect("this program");
+        let image = Image::of(&file).expect("ELF");
         let by_table = FunctionStarts::of_image(&image).expect("frames");
         let by_list = FunctionStarts {
             eh_frame: by_table.eh_frame.as_ref().map(|frames| Frames {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backtrail_elf::{Image, MappedFile, SectionData, Symbols};
+use backtrail_elf::{FileBytes, Image, SectionData, Symbols};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
@@ -218,13 +218,13 @@ const LARGE: usize = 1 << 16;
 fn code_id(image: &Image<'_>) -> Vec<u8> {
     let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
     for range in image.code_ranges() {
-        let code = image.data_at(range.start).unwrap_or_default();
+        let code = image.data_in(range.clone()).unwrap_or_default();
         let len = (range.end - range.start).min(code.len() as u64);
         crc.update(&range.start.to_le_bytes());
         crc.update(&code[..len as usize]);
         bytes += len;
     }
-    let (crc, len) = (crc.finalize().to_le_bytes(), image.bytes().len() as u64);
+    let (crc, len) = (crc.finalize().to_le_bytes(), image.len() as u64);
     [b"code", &crc[..], &bytes.to_le_bytes(), &len.to_le_bytes()].concat()
 }
 
@@ -365,7 +365,7 @@ fn source_crc(image: &Image<'_>, sections: [Option<&SectionData<'_>>; 4]) -> u32
 }
 
 fn read_entry(path: &Path, source: u32, abi: Abi) -> Option<Table> {
-    let file = MappedFile::open(path).ok()?;
+    let file = FileBytes::open(path).ok()?;
     let (head, crc) = file.bytes().split_last_chunk::<4>()?;
     let split = head.len().checked_sub(TRAILER_BYTES - 4)?;
     let trailer = Bytes::new(&head[split..], Endian::Little);

@@ -8,7 +8,7 @@ use std::process::Command;
 use backtrail_cfi::check::{self, Report, What};
 use backtrail_cfi::eh_frame::{EhFrame, FunctionRows};
 use backtrail_cfi::{build, tables};
-use backtrail_elf::{Image, Kind, MappedFile, Symbols};
+use backtrail_elf::{FileBytes, Image, Kind, Symbols};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Base, Rule, Section, Version};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -71,7 +71,7 @@ impl Compiler {
 
 /// A file's own table, and the table built from its `.eh_frame` in the same version.
 struct Pair {
-    file: MappedFile,
+    file: FileBytes,
 }
 
 /// The result of comparing both.
@@ -91,7 +91,7 @@ struct Compared {
 impl Pair {
     fn of(path: &Path) -> Pair {
         Pair {
-            file: MappedFile::open(path).unwrap(),
+            file: FileBytes::open(path).unwrap(),
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use backtrail_cfi::tables;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::{Base, Location};
 use common::row_at;
 
@@ -85,7 +85,7 @@ fn interpreted_frames() {
             backtrail_testkit::skip("no gcc or readelf");
             return;
         };
-        let file = MappedFile::open(&program).unwrap();
+        let file = FileBytes::open(&program).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let converted = tables::convert(&image).unwrap();
         let text = String::from_utf8_lossy(&dump.stdout);

@@ -6,7 +6,7 @@ use std::path::Path;
 use backtrail_arch::{Register, Registers};
 use backtrail_callframe::{Entries, Frame, Missing, Search, Source, caller, is_searchable};
 use backtrail_cfi::registers::{CallFrames, Held};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_testkit::skip;
 
 /// A file as it would be loaded at its own addresses.
@@ -90,7 +90,7 @@ fn compare(image: &Image<'_>, search: &Search<'_>, starts: &[(u64, u64)]) -> (us
 }
 
 fn check(path: &str) {
-    let Ok(file) = MappedFile::open(Path::new(path)) else {
+    let Ok(file) = FileBytes::open(Path::new(path)) else {
         return skip(format!("there is no {path}"));
     };
     let image = Image::parse(file.bytes()).unwrap();
@@ -130,7 +130,7 @@ fn callers_are_those_of_another_reader() {
 #[test]
 fn what_a_callee_leaves_is_doubtful() {
     let path = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";
-    let Ok(file) = MappedFile::open(Path::new(path)) else {
+    let Ok(file) = FileBytes::open(Path::new(path)) else {
         return skip(format!("there is no {path}"));
     };
     let image = Image::parse(file.bytes()).unwrap();
@@ -165,7 +165,7 @@ fn what_a_callee_leaves_is_doubtful() {
 #[test]
 fn damaged_sections_end() {
     let path = "/bin/ls";
-    let Ok(file) = MappedFile::open(Path::new(path)) else {
+    let Ok(file) = FileBytes::open(Path::new(path)) else {
         return skip(format!("there is no {path}"));
     };
     let image = Image::parse(file.bytes()).unwrap();

@@ -7,7 +7,7 @@ use backtrail_cfi::build::{self, Built};
 use backtrail_cfi::check::{self, Report, What};
 use backtrail_cfi::eh_frame::{self, EhFrame, FunctionRows};
 use backtrail_cfi::tables;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::write::{self, Options};
 use backtrail_sframe::{Section, Version};
 use common::real_files;
@@ -24,7 +24,7 @@ fn built(image: &Image<'_>, input: &EhFrame<'_>, version: Version) -> Built {
 fn tables_of_real_files_say_what_eh_frame_says() {
     let mut pcs = 0;
     for path in real_files() {
-        let file = MappedFile::open(&path).unwrap();
+        let file = FileBytes::open(&path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let Some(section) = image.eh_frame().unwrap() else {
             backtrail_testkit::skip(format_args!("{} has no .eh_frame", path.display()));
@@ -62,11 +62,11 @@ fn tables_of_real_files_say_what_eh_frame_says() {
 
 /// A small file with the relevant cases: a procedure linkage table of repeated blocks, and
 /// functions with frame pointers.
-fn sample() -> Option<(MappedFile, Vec<FunctionRows>)> {
+fn sample() -> Option<(FileBytes, Vec<FunctionRows>)> {
     let path = real_files()
         .into_iter()
         .find(|path| path.ends_with("ld-linux-x86-64.so.2") || path.ends_with("git"))?;
-    let file = MappedFile::open(path).unwrap();
+    let file = FileBytes::open(path).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let section = image.eh_frame().unwrap()?;
     let functions = eh_frame::convert(&EhFrame::of_image(&image, &section.data, section.address)).functions;
@@ -74,7 +74,7 @@ fn sample() -> Option<(MappedFile, Vec<FunctionRows>)> {
 }
 
 /// The report of a check after `spoil` has changed the table.
-fn found(file: &MappedFile, functions: &[FunctionRows], spoil: impl FnOnce(&mut Vec<FunctionRows>)) -> Report {
+fn found(file: &FileBytes, functions: &[FunctionRows], spoil: impl FnOnce(&mut Vec<FunctionRows>)) -> Report {
     let image = Image::parse(file.bytes()).unwrap();
     let section = image.eh_frame().unwrap().unwrap();
     let input = EhFrame::of_image(&image, &section.data, section.address);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use backtrail_cfi::fuzz;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_wire::{Bytes, Endian};
 
 /// A file reduced to the first bytes of its `.eh_frame`: the headers, and the section's place in
@@ -19,7 +19,7 @@ struct Seed {
 /// to parse.
 fn seed(path: &Path, machine: u8) -> Option<Seed> {
     const KEPT: usize = 3000;
-    let file = MappedFile::open(path).ok()?;
+    let file = FileBytes::open(path).ok()?;
     let image = Image::parse(file.bytes()).ok()?;
     let section = image.section_header(".eh_frame")?;
     let data = image.section(".eh_frame").ok()??;

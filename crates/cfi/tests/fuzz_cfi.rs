@@ -4,14 +4,14 @@ use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
 use backtrail_cfi::fuzz;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 
 /// Sections with all relevant features: PLTs, signal trampolines, expressions, personalities.
 fn seeds() -> Vec<Vec<u8>> {
     let own = std::env::current_exe().unwrap();
     let candidates = ["/lib64/ld-linux-x86-64.so.2", "/lib/x86_64-linux-gnu/libc.so.6"];
     let paths = candidates.iter().map(std::path::PathBuf::from).chain([own]);
-    let files: Vec<MappedFile> = paths.filter_map(|path| MappedFile::open(path).ok()).collect();
+    let files: Vec<FileBytes> = paths.filter_map(|path| FileBytes::open(path).ok()).collect();
     let sections = files.iter().filter_map(|file| {
         let image = Image::parse(file.bytes()).ok()?;
         Some([image.eh_frame().ok()??, image.eh_frame_hdr().ok()??])

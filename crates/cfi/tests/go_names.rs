@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_cfi::go_names::GoNames;
-use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_testkit::{available, command, scratch};
 
 const SOURCE: &str = r#"package main
@@ -100,7 +100,7 @@ fn stripped_programs_have_the_names_and_lines_of_debug_information() {
         return;
     };
     let stripped = build(folder, "stripped", &["-ldflags=-s -w"]).expect("the other was built");
-    let [whole_file, stripped_file] = [&whole, &stripped].map(|path| MappedFile::open(path).expect("it was built"));
+    let [whole_file, stripped_file] = [&whole, &stripped].map(|path| FileBytes::open(path).expect("it was built"));
     let whole_image = Image::parse(whole_file.bytes()).expect("ELF");
     let stripped_image = Image::parse(stripped_file.bytes()).expect("ELF");
     assert!(Symbols::new(&stripped_image).is_empty());

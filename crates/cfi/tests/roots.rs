@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_cfi::tables::Tables;
-use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_sframe::{Base, Location, Section};
 use backtrail_testkit::command::run;
 use backtrail_testkit::{available, skip};
@@ -34,7 +34,7 @@ fn fibres_begin_in_outermost_rows() {
             skip(format!("{path} is not there"));
             continue;
         }
-        let file = MappedFile::open(path).unwrap();
+        let file = FileBytes::open(path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let table = Tables::without_cache().load(&image).unwrap();
         let section = table.section().unwrap();
@@ -78,7 +78,7 @@ fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
         return;
     };
     assert!(made.status.success(), "{}", made.describe());
-    let file = MappedFile::open(&built).unwrap();
+    let file = FileBytes::open(&built).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let table = Tables::without_cache().load(&image).unwrap();
     let section = table.section().unwrap();

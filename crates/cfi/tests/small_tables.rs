@@ -6,7 +6,7 @@ use std::process::Command;
 
 use backtrail_cfi::eh_frame::Converted;
 use backtrail_cfi::tables;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::Version;
 use backtrail_sframe::write::Options;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -88,7 +88,7 @@ fn rows(text: &str) -> Vec<Printed> {
 }
 
 fn converted(path: &Path) -> Option<(Converted, Options)> {
-    let Ok(file) = MappedFile::open(path) else {
+    let Ok(file) = FileBytes::open(path) else {
         skip(format!("{} is not there", path.display()));
         return None;
     };

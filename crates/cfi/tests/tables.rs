@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, Error, TableOrigin, Tables, convert};
-use backtrail_elf::{Image, MappedFile, SectionData};
+use backtrail_elf::{FileBytes, Image, SectionData};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Location, Section, Version, write};
 use backtrail_testkit::available;
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[test]
 fn the_written_table_says_what_was_converted() {
     for path in real_files() {
-        let file = MappedFile::open(&path).unwrap();
+        let file = FileBytes::open(&path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let Ok(converted) = convert(&image) else { continue };
         let table = Tables::without_cache().load(&image).unwrap();
@@ -51,7 +51,7 @@ fn the_written_table_says_what_was_converted() {
 #[test]
 fn the_table_of_a_function_says_what_that_of_its_module_does() {
     for path in real_files() {
-        let file = MappedFile::open(&path).unwrap();
+        let file = FileBytes::open(&path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let (Ok(converted), Ok(Some(frames))) = (convert(&image), image.eh_frame()) else {
             continue;
@@ -116,7 +116,7 @@ fn debug_frame_says_what_eh_frame_says() {
         compile.args(flags).arg("-o").arg(&path).arg(&source);
         let compiled = available(run(&mut compile, LIMIT))?;
         assert!(compiled.status.success(), "{}", compiled.describe());
-        let file = MappedFile::open(&path).unwrap();
+        let file = FileBytes::open(&path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let table = Tables::without_cache().load(&image).unwrap();
         let section = table.section().unwrap();
@@ -157,7 +157,7 @@ fn library() -> Option<PathBuf> {
 #[test]
 fn the_cache_is_private_checked_and_repaired() {
     let Some(path) = library() else { return };
-    let file = MappedFile::open(path).unwrap();
+    let file = FileBytes::open(path).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let tables = Tables::open(Some(dir.path().join("new")));
@@ -204,7 +204,7 @@ fn the_cache_is_private_checked_and_repaired() {
 #[test]
 fn large_files_without_a_build_id_are_known_by_their_code() {
     let Some(path) = library() else { return };
-    let mut bytes = MappedFile::open(path).unwrap().bytes().to_vec();
+    let mut bytes = FileBytes::open(path).unwrap().bytes().to_vec();
     let (note, code) = {
         let image = Image::parse(&bytes).unwrap();
         let section = |name| image.section_header(name).unwrap().offset as usize;
@@ -233,7 +233,7 @@ fn large_files_without_a_build_id_are_known_by_their_code() {
 #[test]
 fn without_a_place_for_the_cache_it_works() {
     let Some(path) = library() else { return };
-    let file = MappedFile::open(path).unwrap();
+    let file = FileBytes::open(path).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let blocked = dir.path().join("file");
@@ -267,7 +267,7 @@ fn a_shipped_table_is_used_where_it_is_sound() {
     let Some(object) = gcc(dir.path(), "a.c", PROGRAM, &[]) else {
         return;
     };
-    let file = MappedFile::open(&object).unwrap();
+    let file = FileBytes::open(&object).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let converted = convert(&image).unwrap();
     let abi = backtrail_cfi::tables::abi(&image);
@@ -284,7 +284,7 @@ fn a_shipped_table_is_used_where_it_is_sound() {
             backtrail_testkit::skip("no objcopy");
             return;
         }
-        let file = MappedFile::open(&output).unwrap();
+        let file = FileBytes::open(&output).unwrap();
         let table = Tables::without_cache()
             .load(&Image::parse(file.bytes()).unwrap())
             .unwrap();
@@ -302,7 +302,7 @@ fn a_shipped_table_is_completed() {
     let Some(program) = gcc(dir.path(), "a.c", PROGRAM, &["-O1", "-Wa,--gsframe"]) else {
         return;
     };
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let own = image.sframe().unwrap().expect("the linker keeps .sframe");
     let own = backtrail_sframe::Section::parse(&own.data, own.address).unwrap();
@@ -342,7 +342,7 @@ fn the_entry_point_is_outermost_even_without_an_fde() {
     let Some(program) = gcc(dir.path(), "a.s", text, &["-nostdlib"]) else {
         return;
     };
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let converted = convert(&image).unwrap();
     let start = converted.find(image.entry()).unwrap();
@@ -361,7 +361,7 @@ fn a_file_without_tables_says_so() {
     let Some(program) = gcc(dir.path(), "a.s", ".globl _start\n_start: ret\n", &options) else {
         return;
     };
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let error = Tables::without_cache()
         .load(&Image::parse(file.bytes()).unwrap())
         .unwrap_err();
@@ -422,7 +422,7 @@ fn linkage_tables_of_aarch64_have_rows() {
     let Some(listing) = available(run(&mut disassemble, LIMIT)) else {
         return;
     };
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let table = Tables::without_cache().load(&image).unwrap();
     let section = table.section().unwrap();
@@ -492,7 +492,7 @@ fn go_without_debug_information_says_what_it_says_with_it() {
             build.env("GOARCH", architecture).env("CGO_ENABLED", "0");
             let made = available(run(&mut build, LIMIT))?;
             assert!(made.status.success(), "{}", made.describe());
-            let file = MappedFile::open(&built).unwrap();
+            let file = FileBytes::open(&built).unwrap();
             let image = Image::parse(file.bytes()).unwrap();
             let text = image.section_header(".text").unwrap();
             let text = text.address..text.address + text.size;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_cfi::tables;
-use backtrail_elf::{Image, Kind, MappedFile};
+use backtrail_elf::{FileBytes, Image, Kind};
 use backtrail_sframe::Version;
 use backtrail_sframe::write::Options;
 use clap::Args;
@@ -95,11 +95,11 @@ impl Stamp {
 }
 
 fn is_linked(path: &Path) -> bool {
-    let Ok(file) = MappedFile::open(path) else {
+    let Ok(file) = FileBytes::open(path) else {
         return false;
     };
     // Anything but an ELF file for these CPUs was not made to get tables.
-    Image::parse(file.bytes()).is_ok_and(|image| matches!(image.kind(), Kind::Executable | Kind::Shared))
+    Image::of(&file).is_ok_and(|image| matches!(image.kind(), Kind::Executable | Kind::Shared))
 }
 
 /// The name of a linker's output if none is given.
@@ -146,7 +146,7 @@ fn expand(arguments: &[OsString], depth: u32, all: &mut Vec<OsString>) {
 }
 
 fn read_response_file(path: &Path) -> io::Result<Vec<OsString>> {
-    let file = MappedFile::open(path)?;
+    let file = FileBytes::open(path)?;
     Ok(words(file.bytes()).into_iter().map(OsString::from_vec).collect())
 }
 

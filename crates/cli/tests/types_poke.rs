@@ -11,7 +11,7 @@ use std::process::Command;
 
 use backtrail_ctype::link::{self, Mode, Section, Unit};
 use backtrail_ctype::{Dict, Kind, Surroundings, Type, TypeId, write};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_testkit::peers::{CProgram, Compiler};
 use backtrail_testkit::{Missing, available, scratch};
 use backtrail_wire::Endian;
@@ -57,7 +57,7 @@ show (CTF_Dictionary @ open ("dict", IOS_M_RDONLY) : 0#B);
 
 /// The types of some of a program's objects in a single dict.
 fn linked(objects: &[PathBuf]) -> Vec<u8> {
-    let files: Vec<MappedFile> = objects.iter().map(|path| MappedFile::open(path).unwrap()).collect();
+    let files: Vec<FileBytes> = objects.iter().map(|path| FileBytes::open(path).unwrap()).collect();
     let sections = files.iter().map(|file| {
         let image = Image::parse(file.bytes()).unwrap();
         image.section(".ctf").unwrap().unwrap().data.into_owned()

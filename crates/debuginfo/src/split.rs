@@ -4,10 +4,12 @@
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use backtrail_elf::{File, MappedFile};
+use backtrail_elf::budget::Budget;
+use backtrail_elf::{File, FileBytes, door};
 use gimli::{DwarfFileType, EndianSlice, SectionId, Unit};
 
 use crate::reader::Slice;
@@ -46,13 +48,13 @@ pub(crate) fn rest_of<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::R
 
 /// The open files with the rests of units.
 #[derive(Debug, Default)]
-pub struct SplitFiles(Vec<(PathBuf, MappedFile)>);
+pub struct SplitFiles(Vec<(PathBuf, FileBytes)>);
 
 impl SplitFiles {
     /// Looks for a package next to the file with the skeletons, and next to the program that it was
     /// split from (`places`). Rests that no package contains are searched for where they were
     /// written, or else next to the first of these files.
-    pub fn find(units: &[SplitUnit], places: &[&Path]) -> SplitFiles {
+    pub fn find(units: &[SplitUnit], places: &[&Path], budget: &Budget) -> SplitFiles {
         let mut found = SplitFiles::default();
         let mut missing: Vec<&SplitUnit> = units.iter().collect();
         let mut tried: HashSet<PathBuf> = HashSet::new();
@@ -60,7 +62,9 @@ impl SplitFiles {
             let mut path = OsString::from(place);
             path.push(".dwp");
             if !missing.is_empty() && tried.insert(path.clone().into()) {
-                let Ok(package) = MappedFile::open(&path) else { continue };
+                let Ok(package) = open(Path::new(&path), budget) else {
+                    continue;
+                };
                 forget_packed(&mut missing, &package);
                 found.0.push((path.into(), package));
             }
@@ -74,7 +78,7 @@ impl SplitFiles {
                 if tried.contains(&path) {
                     break;
                 }
-                if let Ok(file) = MappedFile::open(&path) {
+                if let Ok(file) = open(&path, budget) {
                     tried.insert(path.clone());
                     found.0.push((path, file));
                     break;
@@ -85,14 +89,18 @@ impl SplitFiles {
     }
 
     /// Each file, with its path.
-    pub fn iter(&self) -> impl Iterator<Item = (&Path, &MappedFile)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Path, &FileBytes)> {
         self.0.iter().map(|(path, file)| (path.as_path(), file))
     }
 }
 
+fn open(path: &Path, budget: &Budget) -> io::Result<FileBytes> {
+    door::open(path)?.contents(budget)
+}
+
 /// Keeps only the units that a package does not contain.
-fn forget_packed(missing: &mut Vec<&SplitUnit>, package: &MappedFile) {
-    let Ok(file) = File::parse(package.bytes()) else { return };
+fn forget_packed(missing: &mut Vec<&SplitUnit>, package: &FileBytes) {
+    let Ok(file) = File::of(&package) else { return };
     let Ok(loaded) = Loaded::load_split(&file, &[SectionId::DebugCuIndex]) else {
         return;
     };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use backtrail_debuginfo::lines::{DebugSections, Frame, Lines};
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_testkit::{available, program, skip};
 use gimli::{EndianSlice, LittleEndian};
 
@@ -84,7 +84,7 @@ fn every_address_as_addr2line_has_it() {
         let Some(program) = compile(dir.path(), "a", options) else {
             return;
         };
-        let file = MappedFile::open(&program).unwrap();
+        let file = FileBytes::open(&program).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let sections = DebugSections::load(&image, None, &[]).unwrap().unwrap();
         let lines = Lines::new(&sections).unwrap();
@@ -129,11 +129,11 @@ fn split_off_debug_information() {
         return;
     }
     assert!(objcopy(&["--strip-debug", &link, name]));
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     assert!(DebugSections::load(&image, None, &[]).unwrap().is_none());
     let found = Search::new().debug_file(&program, &image).unwrap();
-    let debug_file = MappedFile::open(&found).unwrap();
+    let debug_file = FileBytes::open(&found).unwrap();
     let debug_image = Image::parse(debug_file.bytes()).unwrap();
     let sections = DebugSections::load(&debug_image, None, &[]).unwrap().unwrap();
     let lines = Lines::new(&sections).unwrap();
@@ -201,12 +201,12 @@ fn names_in_a_supplementary_file() {
         backtrail_testkit::skip("gcc cannot assemble here");
         return;
     };
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let link = image.debugaltlink().unwrap();
     let found = Search::new().supplementary(&program, &link).unwrap();
     assert_eq!(found, shared);
-    let supplementary = MappedFile::open(found).unwrap();
+    let supplementary = FileBytes::open(found).unwrap();
     let supplementary = Image::parse(supplementary.bytes()).unwrap();
     let name = |with: Option<&Image<'_>>| {
         let sections = DebugSections::load(&image, with, &[]).unwrap().unwrap();
@@ -312,7 +312,7 @@ fn by_library(context: &addr2line::Context<EndianSlice<'_, LittleEndian>>, svma:
 
 /// Compares about `count` addresses of a file's code with the other reader.
 fn as_the_library(path: &Path, count: u64) {
-    let file = MappedFile::open(path).unwrap();
+    let file = FileBytes::open(path).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let sections = DebugSections::load(&image, None, &[])
         .unwrap()
@@ -398,7 +398,7 @@ fn what_is_unpacked_in_part_answers_as_the_whole() {
             skip(format!("gcc cannot compile this here: {options:?}"));
             continue;
         }
-        let file = MappedFile::open(&program).unwrap();
+        let file = FileBytes::open(&program).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let sections = DebugSections::load(&image, None, &[])
             .unwrap()
@@ -427,7 +427,7 @@ fn every_kind_of_program_as_a_reader_of_all_units_has_it() {
         }
     }
     let libc = Path::new("/lib/x86_64-linux-gnu/libc.so.6");
-    let debug = MappedFile::open(libc).ok().and_then(|file| {
+    let debug = FileBytes::open(libc).ok().and_then(|file| {
         let image = Image::parse(file.bytes()).ok()?;
         Search::new().debug_file(libc, &image)
     });

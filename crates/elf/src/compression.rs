@@ -10,8 +10,10 @@ use flate2::{Decompress, FlushDecompress, Status};
 use lzma_rust2::XzReader;
 use ruzstd::decoding::StreamingDecoder;
 
+use crate::budget::Budget;
 use crate::constants::{CHDR_BYTES, CHDR32_BYTES, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
-use crate::header::Class;
+use crate::header::{Class, to_usize};
+use crate::source::Source;
 use crate::{Error, ErrorKind, Result};
 
 /// A deflate stream expands a byte to at most this many (RFC 1951: 258 bytes from two bits).
@@ -43,27 +45,57 @@ enum Format {
 pub struct Packed<'a> {
     /// Address in the file's own terms (svma); 0 if it is not loaded.
     pub address: u64,
-    /// Without the compression header.
-    data: &'a [u8],
-    /// How it is compressed, and its unpacked size in bytes; no more than the format can pack into
-    /// its length.
-    compression: Option<(Format, u64)>,
+    contents: Contents<'a>,
+    /// Where the unpacked bytes are taken from.
+    budget: &'a Budget,
     /// Offset in the file, for errors.
     at: u64,
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Contents<'a> {
+    /// Not compressed: a range of the file.
+    Plain {
+        source: Source<'a>,
+        offset: usize,
+        len: usize,
+    },
+    Compressed {
+        format: Format,
+        /// Without the compression header.
+        data: &'a [u8],
+        /// The unpacked size in bytes; no more than the format can pack into the data.
+        size: u64,
+    },
+}
+
+/// Larger sections of files are read in parts if only parts are needed.
+const LARGE: usize = 16 << 20;
+
 impl<'a> Packed<'a> {
-    pub(crate) fn plain(data: &'a [u8], address: u64, at: u64) -> Packed<'a> {
-        Packed {
-            address,
-            data,
-            compression: None,
-            at,
+    /// A section that is stored as it is.
+    pub(crate) fn plain(source: Source<'a>, address: u64, offset: usize, len: usize) -> Result<Packed<'a>> {
+        let at = offset as u64;
+        let missing = (offset.saturating_add(len)).saturating_sub(source.len()) as u64;
+        if missing > 0 {
+            return Err(Error::new(ErrorKind::Truncated { missing }, at));
         }
+        Ok(Packed {
+            address,
+            contents: Contents::Plain { source, offset, len },
+            budget: source.budget(),
+            at,
+        })
     }
 
     /// A section with `SHF_COMPRESSED`; `at` is the offset of `data` in the file.
-    pub(crate) fn with_header(data: Bytes<'a>, class: Class, address: u64, at: u64) -> Result<Packed<'a>> {
+    pub(crate) fn with_header(
+        data: Bytes<'a>,
+        class: Class,
+        address: u64,
+        at: u64,
+        budget: &'a Budget,
+    ) -> Result<Packed<'a>> {
         let (kind, size, header) = match class {
             Class::Elf32 => (data.u32(0)?, data.u32(4)?.into(), CHDR32_BYTES),
             Class::Elf64 => (data.u32(0)?, data.u64(8)?, CHDR_BYTES),
@@ -77,45 +109,62 @@ impl<'a> Packed<'a> {
             ELFCOMPRESS_ZSTD => (Format::Zstandard, ZSTD_RATIO),
             other => return Err(Error::new(ErrorKind::Compression(other), at)),
         };
-        Packed::plain(packed, address, at).compressed(format, ratio, size)
+        Packed::compressed((format, ratio), packed, size, address, at, budget)
     }
 
     /// A `.zdebug_*` section of older GNU tools: "ZLIB", the big-endian size, a zlib stream.
-    pub(crate) fn zdebug(data: &'a [u8], address: u64, at: u64) -> Result<Packed<'a>> {
+    pub(crate) fn zdebug(data: &'a [u8], address: u64, at: u64, budget: &'a Budget) -> Result<Packed<'a>> {
         if !data.starts_with(b"ZLIB") {
             return Err(Error::new(ErrorKind::Decompress, at));
         }
         let size = Bytes::new(data, Endian::Big).u64(4)?;
-        Packed::plain(&data[12..], address, at).compressed(Format::Zlib, ZLIB_RATIO, size)
+        Packed::compressed((Format::Zlib, ZLIB_RATIO), &data[12..], size, address, at, budget)
     }
 
-    fn compressed(self, format: Format, ratio: u64, size: u64) -> Result<Packed<'a>> {
-        if size > (self.data.len() as u64).saturating_mul(ratio) {
-            return Err(Error::new(ErrorKind::CompressedSize(size), self.at));
+    fn compressed(
+        (format, ratio): (Format, u64),
+        data: &'a [u8],
+        size: u64,
+        address: u64,
+        at: u64,
+        budget: &'a Budget,
+    ) -> Result<Packed<'a>> {
+        if size > (data.len() as u64).saturating_mul(ratio) {
+            return Err(Error::new(ErrorKind::CompressedSize(size), at));
         }
         Ok(Packed {
-            compression: Some((format, size)),
-            ..self
+            address,
+            contents: Contents::Compressed { format, data, size },
+            budget,
+            at,
         })
     }
 
     /// Size of its contents in bytes, as stated in its header.
     pub fn unpacked_len(&self) -> u64 {
-        self.compression.map_or(self.data.len() as u64, |(_, size)| size)
+        match self.contents {
+            Contents::Plain { len, .. } => len as u64,
+            Contents::Compressed { size, .. } => size,
+        }
     }
 
     /// Its contents.
     pub fn unpack(&self) -> Result<Cow<'a, [u8]>> {
-        match self.compression {
-            None => Ok(Cow::Borrowed(self.data)),
-            Some((Format::Zlib, size)) => self.inflate(size),
-            Some((Format::Zstandard, size)) => self.decode_zstandard(size),
+        let (format, data, size) = match self.contents {
+            Contents::Plain { source, offset, len } => return source.slice(offset, len).map(Cow::Borrowed),
+            Contents::Compressed { format, data, size } => (format, data, size),
+        };
+        let taken = self.budget.take_unpacked(data.len() as u64, size);
+        taken.map_err(|limit| Error::new(ErrorKind::Limit(limit), self.at))?;
+        match format {
+            Format::Zlib => self.inflate(data, size),
+            Format::Zstandard => self.decode_zstandard(data, size),
         }
     }
 
     /// Consecutive Zstandard frames, as written by linkers that compress in parallel.
-    fn decode_zstandard(&self, len: u64) -> Result<Cow<'a, [u8]>> {
-        let (mut rest, mut out) = (self.data, Vec::new());
+    fn decode_zstandard(&self, data: &'a [u8], len: u64) -> Result<Cow<'a, [u8]>> {
+        let (mut rest, mut out) = (data, Vec::new());
         while !rest.is_empty() {
             let frame = StreamingDecoder::new(&mut rest).map_err(|_| self.damaged())?;
             // One byte more than expected is enough to detect a wrong size.
@@ -132,13 +181,35 @@ impl<'a> Packed<'a> {
     }
 
     /// Unpacks parts of the contents, given by ascending offsets: the stream is unpacked up to the
-    /// end of the last part, and only the parts are kept. `None` for other formats, which can only
-    /// be unpacked as a whole.
+    /// end of the last part, and only the parts are kept; of a large section of a file that is not
+    /// compressed, only the parts are read. `None` for others, which are unpacked as a whole.
     pub fn unpack_parts(&self, parts: &[Range<u64>]) -> Result<Option<Vec<Vec<u8>>>> {
-        let Some((Format::Zlib, _)) = self.compression else {
-            return Ok(None);
+        let (data, size) = match self.contents {
+            Contents::Plain {
+                source: source @ Source::File(_),
+                offset,
+                len,
+            } if len > LARGE => {
+                return parts
+                    .iter()
+                    .map(|part| plain_part(source, offset, len, part))
+                    .collect::<Result<_>>()
+                    .map(Some);
+            }
+            Contents::Compressed {
+                format: Format::Zlib,
+                data,
+                size,
+            } => (data, size),
+            _ => return Ok(None),
         };
-        let mut stream = ZlibDecoder::new(self.data);
+        let limited = |limit| Error::new(ErrorKind::Limit(limit), self.at);
+        // A bomb is one whatever is kept of it: unpacking takes its time.
+        let unpacked = parts.last().map_or(0, |part| part.end).min(size);
+        self.budget
+            .take_unpacked(data.len() as u64, unpacked)
+            .map_err(limited)?;
+        let mut stream = ZlibDecoder::new(data);
         // Unwanted bytes go through a buffer that stays in the cache.
         let mut piece = vec![0; PIECE];
         let mut held = 0..0;
@@ -165,15 +236,15 @@ impl<'a> Packed<'a> {
     }
 
     /// Unpacks a zlib stream with a stated size of `len`.
-    fn inflate(&self, len: u64) -> Result<Cow<'a, [u8]>> {
+    fn inflate(&self, data: &'a [u8], len: u64) -> Result<Cow<'a, [u8]>> {
         let len = usize::try_from(len).map_err(|_| self.damaged())?;
         // Allocate the usual amount first, then at most twice what has arrived: stated sizes may be
         // wrong.
-        let mut out = vec![0; len.min(self.data.len().saturating_mul(USUAL_RATIO))];
+        let mut out = vec![0; len.min(data.len().saturating_mul(USUAL_RATIO))];
         let mut inflater = Decompress::new(true);
         loop {
             let (read, written) = (inflater.total_in() as usize, inflater.total_out() as usize);
-            let status = inflater.decompress(&self.data[read..], &mut out[written..], FlushDecompress::Finish);
+            let status = inflater.decompress(&data[read..], &mut out[written..], FlushDecompress::Finish);
             let is_whole = status.map_err(|_| self.damaged())? == Status::StreamEnd;
             match (is_whole, inflater.total_out() as usize) {
                 (true, written) if written == len => return Ok(Cow::Owned(out)),
@@ -189,10 +260,19 @@ impl<'a> Packed<'a> {
     }
 }
 
+/// The bytes of a part of a section.
+fn plain_part(source: Source<'_>, offset: usize, len: usize, part: &Range<u64>) -> Result<Vec<u8>> {
+    let (start, end) = (to_usize(part.start), to_usize(part.end).min(len));
+    let bytes = source.slice(offset.saturating_add(start), end.saturating_sub(start))?;
+    Ok(bytes.to_vec())
+}
+
 /// Unpacks the ELF file in `.gnu_debugdata`; `None` if the stream is damaged or unreasonably large.
-pub(crate) fn unpack_debugdata(xz: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn unpack_debugdata(xz: &[u8], budget: &Budget) -> Option<Vec<u8>> {
     let most = MAX_DEBUGDATA.min((xz.len() as u64).saturating_mul(XZ_RATIO));
     let mut out = Vec::new();
+    // Its own limits are stricter; the memory counts.
+    budget.take((xz.len() as u64).saturating_mul(USUAL_RATIO as u64)).ok()?;
     XzReader::new_mem_limit(xz, true, XZ_MEMORY)
         .take(most + 1)
         .read_to_end(&mut out)
@@ -236,7 +316,13 @@ mod tests {
     }
 
     fn packed_section(section: &[u8]) -> Result<Packed<'_>> {
-        Packed::with_header(Bytes::new(section, Endian::Little), Class::Elf64, 0, 0)
+        Packed::with_header(
+            Bytes::new(section, Endian::Little),
+            Class::Elf64,
+            0,
+            0,
+            Budget::unlimited(),
+        )
     }
 
     #[test]
@@ -276,7 +362,8 @@ mod tests {
             }
         }
         assert!(
-            Packed::plain(b"abc", 0, 0)
+            Packed::plain(Source::Memory(b"abc"), 0, 0, 3)
+                .unwrap()
                 .unpack_parts(&[0..1, 1..2])
                 .unwrap()
                 .is_none()
@@ -302,7 +389,10 @@ mod tests {
             let Some(xz) = packed(&data, options) else {
                 return;
             };
-            assert!(unpack_debugdata(&xz).as_deref() == Some(&data[..]), "{options:?}");
+            assert!(
+                unpack_debugdata(&xz, Budget::unlimited()).as_deref() == Some(&data[..]),
+                "{options:?}"
+            );
         }
     }
 
@@ -311,7 +401,7 @@ mod tests {
         let Some(bomb) = packed(&vec![0; 8 << 20], &[]) else {
             return;
         };
-        assert!(unpack_debugdata(&bomb).is_none());
+        assert!(unpack_debugdata(&bomb, Budget::unlimited()).is_none());
     }
 
     #[test]
@@ -354,7 +444,7 @@ mod tests {
                 let at = random(if front { 64 } else { damaged.len() });
                 damaged[at] = random(256) as u8;
             }
-            if let Some(found) = unpack_debugdata(&damaged) {
+            if let Some(found) = unpack_debugdata(&damaged, Budget::unlimited()) {
                 assert!(found.len() as u64 <= damaged.len() as u64 * XZ_RATIO);
             }
         }

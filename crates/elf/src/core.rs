@@ -8,8 +8,9 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::{NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
+use crate::source::Stored;
 use crate::{Error, ErrorKind, Result};
-use crate::{Image, Kind, Segment};
+use crate::{FileBytes, Image, Kind, Segment};
 
 /// `struct elf_prstatus`: the same offsets on every 64-bit CPU.
 mod prstatus {
@@ -63,7 +64,7 @@ pub struct MappedRange {
 }
 
 /// A range of memory (`PT_LOAD`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Load<'a> {
     /// First address.
     pub start: u64,
@@ -74,7 +75,7 @@ pub struct Load<'a> {
     /// Whether it is executable.
     pub executable: bool,
     /// Its first bytes, as far as the core contains them; may be empty.
-    pub bytes: &'a [u8],
+    pub bytes: Stored<'a>,
 }
 
 /// A core.
@@ -110,7 +111,18 @@ impl<'a> Core<'a> {
     /// If it is not an ELF file, not for a supported CPU, not a core, cut off within its headers,
     /// or has no thread.
     pub fn parse(bytes: &'a [u8]) -> Result<Core<'a>> {
-        let image = Image::parse(bytes)?;
+        Core::of_image(&Image::parse(bytes)?)
+    }
+
+    /// Reads a core of whose memory only the needed parts are read.
+    ///
+    /// # Errors
+    /// As [`Core::parse`].
+    pub fn of(file: &'a FileBytes) -> Result<Core<'a>> {
+        Core::of_image(&Image::of(file)?)
+    }
+
+    fn of_image(image: &Image<'a>) -> Result<Core<'a>> {
         if image.kind() != Kind::Core {
             return Err(Error::new(ErrorKind::NotCore, 16));
         }
@@ -126,12 +138,12 @@ impl<'a> Core<'a> {
             files: Vec::new(),
             auxv: Vec::new(),
             signal: None,
-            loads: loads(&image),
-            missing: promised.max().unwrap_or(0).saturating_sub(bytes.len() as u64),
+            loads: loads(image),
+            missing: promised.max().unwrap_or(0).saturating_sub(image.len() as u64),
             damage: None,
         };
         for segment in image.segments().iter().filter(|segment| segment.kind == PT_NOTE) {
-            if let Err(error) = core.read_notes(&image, segment) {
+            if let Err(error) = core.read_notes(image, segment) {
                 core.damage.get_or_insert(error);
             }
         }
@@ -222,7 +234,7 @@ fn loads<'a>(image: &Image<'a>) -> Vec<Load<'a>> {
             end: segment.vaddr.saturating_add(segment.memsz.max(segment.filesz)),
             writable: segment.is_writable(),
             executable: segment.is_executable(),
-            bytes: image.segment_bytes(segment).unwrap_or_default(),
+            bytes: image.stored(segment),
         })
         .collect();
     loads.sort_by_key(|load| load.start);

@@ -2,20 +2,21 @@
 //! Information in Separate Files").
 
 use std::ffi::OsStr;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use crate::budget::Budget;
+use crate::door::{self, RegularFile, Root};
 use crate::image::{AltLink, File};
-use crate::map::{MappedFile, open_regular};
 
 const SYSTEM_DEBUG: &str = "/usr/lib/debug";
 
 /// Directories that are searched for debug files.
 ///
 /// All paths are those that the traced program would use; `root` is prepended to them
-/// (`/proc/PID/root` for a process in another mount namespace). Symbolic links with absolute
-/// targets are followed from the caller's own root.
+/// (`/proc/PID/root` for a process in another mount namespace), and symbolic links are followed
+/// inside it.
 #[derive(Clone, Debug)]
 pub struct Search {
     root: PathBuf,
@@ -60,19 +61,20 @@ impl Search {
             return Some(found);
         }
         let link = file.debuglink()?;
-        self.by_debuglink(path, link.name, link.crc)
+        self.by_debuglink(path, link.name, link.crc, file.budget())
     }
 
     /// `DIR/.build-id/xx/yyyy.debug` in the debug directories, if that file has this build id.
     pub fn by_build_id(&self, build_id: &[u8]) -> Option<PathBuf> {
         let relative = build_id_path(build_id)?;
         let candidates = self.dirs.iter().map(|dir| self.rooted(&dir.join(&relative)));
-        candidates.into_iter().find(|path| has_build_id(path, build_id))
+        candidates.into_iter().find(|path| self.has_build_id(path, build_id))
     }
 
     /// The file called `name` in the module's directory, in `.debug` there, or in its directory
-    /// under each debug directory, if its CRC-32 is `crc`.
-    pub fn by_debuglink(&self, module: &Path, name: &[u8], crc: u32) -> Option<PathBuf> {
+    /// under each debug directory, if its CRC-32 is `crc`. Candidates that are too long for the
+    /// budget are left out.
+    pub fn by_debuglink(&self, module: &Path, name: &[u8], crc: u32, budget: &Budget) -> Option<PathBuf> {
         let name = Path::new(OsStr::from_bytes(name));
         // A link is a file name. Directories in it could lead anywhere.
         let mut components = name.components();
@@ -90,7 +92,7 @@ impl Search {
         let module = self.rooted(module);
         candidates
             .filter(|path| *path != module)
-            .find(|path| crc_of_file(path).is_ok_and(|found| found == crc))
+            .find(|path| self.crc(path, budget).is_ok_and(|found| found == crc))
     }
 
     /// The supplementary file of `link`, which was found in the file at `debug_path`: by its path,
@@ -111,14 +113,58 @@ impl Search {
         });
         let mut candidates = std::iter::once(beside).chain(in_dwz);
         candidates
-            .find(|path| has_build_id(path, link.build_id))
+            .find(|path| self.has_build_id(path, link.build_id))
             .or_else(|| self.by_build_id(link.build_id))
+    }
+
+    /// Opens a file that was found by this search.
+    ///
+    /// # Errors
+    /// Those of [`door::open`].
+    pub fn open(&self, path: &Path) -> io::Result<RegularFile> {
+        let below = |folder: &Path| path.strip_prefix(folder).ok().map(Path::to_path_buf);
+        if self.root != Path::new("/") {
+            let inside = below(&self.root).unwrap_or_else(|| path.to_path_buf());
+            return Root::at(&self.root)?.open(&inside);
+        }
+        // Our user named these folders, so the links to them may lead anywhere.
+        match self.dirs.iter().find_map(|dir| Some((dir, below(dir)?))) {
+            Some((dir, rest)) => door::open_below(dir, &rest),
+            None => door::open(path),
+        }
     }
 
     fn rooted(&self, path: &Path) -> PathBuf {
         self.root.join(relative(path))
     }
+
+    fn has_build_id(&self, path: &Path, build_id: &[u8]) -> bool {
+        let contents = self.open(path).and_then(|file| file.contents(&Budget::new()));
+        contents.is_ok_and(|file| File::of(&file).is_ok_and(|file| file.build_id() == Some(build_id)))
+    }
+
+    /// CRC-32 of a whole file, read in pieces.
+    fn crc(&self, path: &Path, budget: &Budget) -> io::Result<u32> {
+        let too_large = |limit| io::Error::new(io::ErrorKind::FileTooLarge, limit);
+        let file = self.open(path)?;
+        budget.allows_whole_file(file.metadata().len()).map_err(too_large)?;
+        let mut crc = crc32fast::Hasher::new();
+        let (mut buffer, mut done) = (vec![0; 256 << 10], 0);
+        while done < file.metadata().len() {
+            budget.step(buffer.len() as u64 / BYTES_OF_A_STEP).map_err(too_large)?;
+            let got = file.read_at(done, &mut buffer)?;
+            if got == 0 {
+                break;
+            }
+            crc.update(&buffer[..got]);
+            done += got as u64;
+        }
+        Ok(crc.finalize())
+    }
 }
+
+/// Bytes of a checksum that take as long as one step of other kinds.
+const BYTES_OF_A_STEP: u64 = 16;
 
 fn relative(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
@@ -128,24 +174,4 @@ fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     Some(PathBuf::from(format!(".build-id/{first:02x}/{rest}.debug")))
-}
-
-fn has_build_id(path: &Path, build_id: &[u8]) -> bool {
-    let Ok(file) = MappedFile::open(path) else {
-        return false;
-    };
-    File::parse(file.bytes()).is_ok_and(|file| file.build_id() == Some(build_id))
-}
-
-/// CRC-32 of a whole file, read in pieces.
-fn crc_of_file(path: &Path) -> io::Result<u32> {
-    let mut file = open_regular(path)?;
-    let mut crc = crc32fast::Hasher::new();
-    let mut buffer = vec![0; 64 << 10];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(crc.finalize()),
-            len => crc.update(&buffer[..len]),
-        }
-    }
 }

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::budget::Limit;
+
 /// The result of reading ELF.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
@@ -73,6 +75,8 @@ pub enum ErrorKind {
     NotCore,
     /// A note is longer than its container, or has more entries than bytes.
     Note(u32),
+    /// Reading it exceeds the budget.
+    Limit(Limit),
     /// The core has no note with a thread's registers.
     NoThreads,
     /// The program headers can't grow in place: something that code may refer to follows them
@@ -157,6 +161,7 @@ impl fmt::Display for Error {
                 f,
                 "the dynamic linker has no room for a table, and older kernels can't load it with one more segment"
             )?,
+            ErrorKind::Limit(limit) => write!(f, "{limit}")?,
             ErrorKind::NotCore => write!(f, "not a core file")?,
             ErrorKind::Note(kind) => write!(f, "damaged note of type {kind:#x}")?,
             ErrorKind::NoThreads => write!(f, "the core has no thread's registers")?,

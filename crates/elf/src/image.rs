@@ -6,11 +6,14 @@ use std::ops::{Deref, Range};
 use backtrail_arch::Arch;
 use backtrail_wire::{Bytes, Endian};
 
+use crate::budget::Budget;
 use crate::compression::Packed;
 use crate::constants::*;
 use crate::header::{Class, Header, Kind, to_usize};
+use crate::map::FileBytes;
 use crate::section::{Section, sections};
 use crate::segment::{Segment, segments};
+use crate::source::{Source, Stored};
 use crate::{Result, notes};
 
 /// The page size that a module's base is rounded to. Files may be aligned to larger pages; the
@@ -90,7 +93,8 @@ enum Layout {
 /// A parsed ELF file of any machine, class and byte order: its decoded headers, and its bytes.
 #[derive(Clone, Debug)]
 pub struct File<'a> {
-    bytes: Bytes<'a>,
+    source: Source<'a>,
+    endian: Endian,
     layout: Layout,
     class: Class,
     machine: u16,
@@ -122,8 +126,18 @@ impl<'a> Image<'a> {
     /// Section headers that are missing or lie outside the file count as absent: program headers
     /// then locate everything that the dynamic linker needs.
     pub fn parse(bytes: &'a [u8]) -> Result<Image<'a>> {
-        let (header, arch) = Header::with_arch(bytes)?;
-        let file = File::with_header(bytes, &header)?;
+        Image::of_source(Source::Memory(bytes))
+    }
+
+    /// Parses a file of which only the needed parts are read, within its budget; else as
+    /// [`Image::parse`].
+    pub fn of(file: &'a FileBytes) -> Result<Image<'a>> {
+        Image::of_source(Source::File(file))
+    }
+
+    fn of_source(source: Source<'a>) -> Result<Image<'a>> {
+        let (header, arch) = Header::with_arch(header_bytes(source)?)?;
+        let file = File::with_header(source, &header)?;
         Ok(Image { file, arch })
     }
 
@@ -135,10 +149,10 @@ impl<'a> Image<'a> {
     /// are the module's own (svma), as if the file had been parsed.
     pub fn parse_memory(bytes: &'a [u8], at: u64) -> Result<Image<'a>> {
         let (header, arch) = Header::with_arch(bytes)?;
-        let in_order = Bytes::new(bytes, header.endian);
+        let source = Source::Memory(bytes);
         let file = File {
             layout: Layout::Memory { at },
-            ..File::new(&header, in_order, segments(in_order, &header)?, Vec::new())
+            ..File::new(&header, source, segments(source, &header)?, Vec::new())
         };
         Ok(Image { file, arch })
     }
@@ -176,18 +190,28 @@ impl<'a> File<'a> {
     ///
     /// Section headers that are missing or lie outside the file count as absent.
     pub fn parse(bytes: &'a [u8]) -> Result<File<'a>> {
-        File::with_header(bytes, &Header::parse(bytes)?)
+        File::of_source(Source::Memory(bytes))
     }
 
-    fn with_header(bytes: &'a [u8], header: &Header) -> Result<File<'a>> {
-        let bytes = Bytes::new(bytes, header.endian);
-        let sections = sections(bytes, header);
-        Ok(File::new(header, bytes, segments(bytes, header)?, sections))
+    /// Parses a file of which only the needed parts are read, within its budget; else as
+    /// [`File::parse`].
+    pub fn of(file: &'a FileBytes) -> Result<File<'a>> {
+        File::of_source(Source::File(file))
     }
 
-    fn new(header: &Header, bytes: Bytes<'a>, segments: Vec<Segment>, sections: Vec<Section<'a>>) -> File<'a> {
+    fn of_source(source: Source<'a>) -> Result<File<'a>> {
+        File::with_header(source, &Header::parse(header_bytes(source)?)?)
+    }
+
+    fn with_header(source: Source<'a>, header: &Header) -> Result<File<'a>> {
+        let sections = sections(source, header);
+        Ok(File::new(header, source, segments(source, header)?, sections))
+    }
+
+    fn new(header: &Header, source: Source<'a>, segments: Vec<Segment>, sections: Vec<Section<'a>>) -> File<'a> {
         File {
-            bytes,
+            source,
+            endian: header.endian,
             layout: Layout::File,
             class: header.class,
             machine: header.machine,
@@ -214,7 +238,7 @@ impl<'a> File<'a> {
 
     /// The byte order.
     pub fn endian(&self) -> Endian {
-        self.bytes.endian()
+        self.endian
     }
 
     /// The file's type.
@@ -222,9 +246,24 @@ impl<'a> File<'a> {
         self.kind
     }
 
-    /// The bytes that were parsed.
+    /// All bytes of the file, which reads all of it.
     pub fn bytes(&self) -> &'a [u8] {
-        self.bytes.data()
+        self.source.whole()
+    }
+
+    /// The length of the file in bytes.
+    pub fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Whether there are no bytes; never, since they were parsed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is left for reading it.
+    pub fn budget(&self) -> &'a Budget {
+        self.source.budget()
     }
 
     /// `e_entry`; 0 if the file has no entry point.
@@ -338,7 +377,7 @@ impl<'a> File<'a> {
         let Some(raw) = self.raw(section)? else {
             return Ok(None);
         };
-        Packed::zdebug(raw, section.address, section.offset).map(Some)
+        Packed::zdebug(raw, section.address, section.offset, self.budget()).map(Some)
     }
 
     /// The contents of a section, decompressed; `None` if the file contains none of its bytes.
@@ -347,14 +386,21 @@ impl<'a> File<'a> {
     }
 
     fn packed_contents(&self, section: &Section<'a>) -> Result<Option<Packed<'a>>> {
+        let (address, offset) = (section.address, section.offset);
+        if section.kind != SHT_NOBITS && section.flags & SHF_COMPRESSED == 0 {
+            return Packed::plain(self.source, address, to_usize(offset), to_usize(section.size)).map(Some);
+        }
         let Some(raw) = self.raw(section)? else {
             return Ok(None);
         };
-        let (address, offset) = (section.address, section.offset);
-        if section.flags & SHF_COMPRESSED == 0 {
-            return Ok(Some(Packed::plain(raw, address, offset)));
-        }
-        Packed::with_header(Bytes::new(raw, self.endian()), self.class, address, offset).map(Some)
+        Packed::with_header(
+            Bytes::new(raw, self.endian()),
+            self.class,
+            address,
+            offset,
+            self.budget(),
+        )
+        .map(Some)
     }
 
     /// The bytes of a section as stored in the file; `None` for `SHT_NOBITS`.
@@ -363,7 +409,7 @@ impl<'a> File<'a> {
             return Ok(None);
         }
         let (offset, size) = (to_usize(section.offset), to_usize(section.size));
-        Ok(Some(self.bytes.slice(offset, size)?))
+        Ok(Some(self.source.slice(offset, size)?))
     }
 
     /// The address of `.text`: the base of `DW_EH_PE_textrel` pointers.
@@ -400,22 +446,42 @@ impl<'a> File<'a> {
         self.raw(self.section_header(".gnu_debugdata")?).ok()?
     }
 
-    /// The loaded bytes from address `svma` to the end of its segment's bytes in the image.
+    /// The loaded bytes from address `svma` to the end of its segment's bytes in the image, which
+    /// reads all of these; see [`File::data_in`].
     pub fn data_at(&self, svma: u64) -> Option<&'a [u8]> {
+        self.data_in(svma..u64::MAX)
+    }
+
+    /// The loaded bytes of a range of addresses, up to the end of the first segment's bytes in the
+    /// image; `None` if its start is not loaded.
+    pub fn data_in(&self, svmas: Range<u64>) -> Option<&'a [u8]> {
+        let svma = svmas.start;
         let holds = |segment: &&Segment| svma >= segment.vaddr && svma - segment.vaddr < self.held(segment);
         let segment = self.loads().find(holds)?;
-        let bytes = self.segment_bytes(segment)?;
-        bytes.get(to_usize(svma - segment.vaddr)..)
+        let skipped = svma - segment.vaddr;
+        let len = (self.held(segment) - skipped).min(svmas.end.saturating_sub(svma));
+        let start = self.start_of(segment)?.checked_add(skipped)?;
+        self.source.up_to(to_usize(start), to_usize(len))
     }
 
     /// The bytes of a segment that the image contains.
     pub(crate) fn segment_bytes(&self, segment: &Segment) -> Option<&'a [u8]> {
-        let start = match self.layout {
-            Layout::File => segment.offset,
-            Layout::Memory { .. } => segment.vaddr.checked_sub(self.base_vaddr())?,
-        };
-        let tail = self.bytes.data().get(to_usize(start)..)?;
-        Some(&tail[..to_usize(self.held(segment)).min(tail.len())])
+        let start = self.start_of(segment)?;
+        self.source.up_to(to_usize(start), to_usize(self.held(segment)))
+    }
+
+    /// The bytes of a segment, which are read when they are asked for.
+    pub(crate) fn stored(&self, segment: &Segment) -> Stored<'a> {
+        let start = self.start_of(segment).map_or(usize::MAX, to_usize);
+        Stored::new(self.source, start, to_usize(self.held(segment)))
+    }
+
+    /// The offset of a segment in the image.
+    fn start_of(&self, segment: &Segment) -> Option<u64> {
+        match self.layout {
+            Layout::File => Some(segment.offset),
+            Layout::Memory { .. } => segment.vaddr.checked_sub(self.base_vaddr()),
+        }
     }
 
     /// The svma of a pointer found in the image: the dynamic linker relocates the pointers of
@@ -443,4 +509,9 @@ impl<'a> File<'a> {
             Layout::Memory { .. } => segment.memsz,
         }
     }
+}
+
+/// The first bytes of a file, with its header.
+fn header_bytes(source: Source<'_>) -> Result<&[u8]> {
+    source.slice(0, EHDR_BYTES.min(source.len()))
 }

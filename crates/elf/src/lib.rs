@@ -3,14 +3,15 @@
 //! [`File`] is the view of a file: its segments, sections, symbols and build id. [`Image`] is the
 //! view of a file whose CPU is supported, or of such a module in memory, and locates its unwind
 //! tables. [`Symbols`] names functions; [`debugfile`] finds separate debug files; [`edit`] adds
-//! tables to files, [`archive`] to archives. Reading never panics, whatever the bytes are, and
+//! tables to files, [`archive`] to archives. [`door`] opens files of others, whose cost a [`budget`]
+//! limits. Reading never panics, whatever the bytes are, and
 //! allocates at most a small multiple of the input's length.
 //!
 //! ```
-//! use backtrail_elf::{Image, MappedFile, Symbols};
+//! use backtrail_elf::{FileBytes, Image, Symbols};
 //!
-//! let file = MappedFile::open(&std::env::current_exe()?)?;
-//! let image = Image::parse(file.bytes())?;
+//! let file = FileBytes::open(&std::env::current_exe()?)?;
+//! let image = Image::of(&file)?;
 //! assert!(image.section(".text")?.is_some());
 //! let symbols = Symbols::new(&image);
 //! let first = symbols.lookup(image.entry()).map(|symbol| symbol.name);
@@ -19,10 +20,12 @@
 //! ```
 
 pub mod archive;
+pub mod budget;
 mod compression;
 mod constants;
 pub mod core;
 pub mod debugfile;
+pub mod door;
 mod dynamic;
 pub mod edit;
 mod eh_frame_search;
@@ -37,6 +40,7 @@ mod notes;
 mod relocate;
 mod section;
 mod segment;
+mod source;
 mod symbol_table;
 mod symbols;
 mod unwind_data;
@@ -45,9 +49,10 @@ pub use compression::Packed;
 pub use error::{Error, ErrorKind, Result};
 pub use header::Kind;
 pub use image::{AltLink, CodeSegments, DebugLink, File, Image, SectionData};
-pub use map::MappedFile;
+pub use map::FileBytes;
 pub use notes::build_id_of_notes;
 pub use section::Section;
 pub use segment::Segment;
+pub use source::Stored;
 pub use symbol_table::{SymbolEntry, Table};
 pub use symbols::{Named, Symbol, Symbols};

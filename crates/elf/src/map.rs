@@ -1,175 +1,358 @@
-//! The bytes of a file, mapped privately and read-only.
+//! The bytes of a file, read when they are needed.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
 use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-/// Files up to this size are read into memory instead of being mapped: reading costs no more than a
-/// mapping's page faults, and a copy cannot be truncated by others.
-const READ_LIMIT: u64 = 256 << 10;
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
-/// The contents of a regular file.
+use crate::budget::{Budget, Limit};
+use crate::door::{self, RegularFile};
+
+/// Files up to this size are read at once.
+const READ_LIMIT: usize = 256 << 10;
+/// The least that is read of others at a time; a multiple of every page size.
+const CHUNK: usize = 64 << 10;
+/// Chunks are larger in files that would have more than this many.
+const MOST_CHUNKS: usize = 1 << 16;
+
+/// The contents of a regular file: what is needed of it is read once, and stays.
 ///
-/// If another process *shortens* a mapped file *in place*, touching a removed page raises SIGBUS.
-/// Package managers and linkers replace files by renaming, which keeps mappings intact, so large
-/// files are mapped anyway; files up to 256 KiB are copied.
-pub struct MappedFile {
-    bytes: Bytes,
+/// Nothing is mapped. So no other process can raise SIGBUS here by shortening the file, and no byte
+/// changes after it was read. A file that was shortened ends where it ended when a part of it was
+/// read for the first time.
+pub struct FileBytes {
+    memory: Memory,
+    budget: Budget,
 }
 
-enum Bytes {
-    Copied(Vec<u8>),
-    Mapped(memmap2::Mmap),
+enum Memory {
+    Whole(Vec<u8>),
+    OnDemand(OnDemand),
 }
 
-/// The file is not a regular file; reading it could block for ever or have side effects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotRegular {
-    /// A directory.
-    Directory,
-    /// A named pipe.
-    Fifo,
-    /// A socket.
-    Socket,
-    /// A character or block device.
-    Device,
-    /// Something else that is not a regular file.
-    Other,
-}
+impl FileBytes {
+    /// Opens a file that our own user named ([`door::named`]), with a budget of its own.
+    ///
+    /// # Errors
+    /// Those of [`door::named`] and [`FileBytes::of`].
+    pub fn open(path: impl AsRef<Path>) -> io::Result<FileBytes> {
+        door::named(path.as_ref())?.contents(&Budget::new())
+    }
 
-impl fmt::Display for NotRegular {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NotRegular::Directory => "is a directory, not a file",
-            NotRegular::Fifo => "is a named pipe, not a file",
-            NotRegular::Socket => "is a socket, not a file",
-            NotRegular::Device => "is a device, not a file",
-            NotRegular::Other => "is not a regular file",
+    /// The contents of an open file, from its start regardless of its position.
+    ///
+    /// # Errors
+    /// Those of [`FileBytes::of`].
+    pub fn from_file(file: File) -> io::Result<FileBytes> {
+        RegularFile::try_from(file)?.contents(&Budget::new())
+    }
+
+    /// The contents of a file.
+    ///
+    /// # Errors
+    /// [`Limit`] inside an error of kind `FileTooLarge` if the file is longer than any that is
+    /// read; `OutOfMemory` if there is no room for it; those of `read(2)`.
+    pub(crate) fn of(file: RegularFile, budget: &Budget) -> io::Result<FileBytes> {
+        let too_large = |limit| io::Error::new(io::ErrorKind::FileTooLarge, limit);
+        budget.allows_file(file.metadata().len()).map_err(too_large)?;
+        let len = usize::try_from(file.metadata().len()).map_err(|_| too_large(Limit::File))?;
+        let memory = if len <= READ_LIMIT {
+            budget.take(len as u64).map_err(too_large)?;
+            let mut bytes = vec![0; len];
+            let got = file.read_at(0, &mut bytes)?;
+            bytes.truncate(got);
+            Memory::Whole(bytes)
+        } else {
+            Memory::OnDemand(OnDemand::new(file, len)?)
+        };
+        Ok(FileBytes {
+            memory,
+            budget: budget.clone(),
         })
     }
-}
 
-impl std::error::Error for NotRegular {}
-
-impl MappedFile {
-    /// Opens `path`. Fails with [`NotRegular`] inside an [`io::Error`] of kind `InvalidInput` if it
-    /// is not a regular file, without waiting for the other end of a pipe.
-    pub fn open(path: impl AsRef<Path>) -> io::Result<MappedFile> {
-        Self::from_file(open_regular(path.as_ref())?)
-    }
-
-    /// The contents of an open file, from its start regardless of its position; see
-    /// [`MappedFile::open`].
-    pub fn from_file(file: File) -> io::Result<MappedFile> {
-        let len = regular_len(&file)?;
-        let bytes = if len <= READ_LIMIT {
-            let mut copy = Vec::with_capacity(len as usize);
-            read_from_start(file, &mut copy)?;
-            Bytes::Copied(copy)
-        } else {
-            // SAFETY: the mapping is private and read-only and outlives the slices borrowed from
-            // it. Another process may change bytes under it, as with every file; each read byte
-            // still is some byte, and readers never trust two reads to agree for memory safety: all
-            // accesses are bounds-checked against the mapping's length, which does not change.
-            // Shortening the file ends the process with SIGBUS, see the type's documentation; it
-            // gives no access to other memory.
-            Bytes::Mapped(unsafe { memmap2::Mmap::map(&file)? })
-        };
-        Ok(MappedFile { bytes })
-    }
-
-    /// The file's bytes.
-    pub fn bytes(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Copied(copy) => copy,
-            Bytes::Mapped(map) => map,
+    /// The number of bytes, when it was opened.
+    pub fn len(&self) -> usize {
+        match &self.memory {
+            Memory::Whole(bytes) => bytes.len(),
+            Memory::OnDemand(memory) => memory.len,
         }
     }
-}
 
-impl fmt::Debug for MappedFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MappedFile({} bytes)", self.bytes().len())
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All bytes, which reads all of the file; as many as can be read within the budget.
+    pub fn bytes(&self) -> &[u8] {
+        let len = self.len();
+        let end = match self.slice(0, len) {
+            Ok(bytes) => return bytes,
+            Err(Missing::Past(end)) => end,
+            Err(Missing::Limit(_)) => 0,
+        };
+        self.slice(0, end.min(len)).unwrap_or_default()
+    }
+
+    /// The bytes of a range, which reads only these.
+    ///
+    /// # Errors
+    /// If the file does not have all of them, or reading them exceeds the budget.
+    pub fn slice(&self, offset: usize, len: usize) -> Result<&[u8], Missing> {
+        let end = offset.checked_add(len).ok_or(Missing::Past(self.len()))?;
+        match &self.memory {
+            Memory::Whole(bytes) => bytes.get(offset..end).ok_or(Missing::Past(bytes.len())),
+            Memory::OnDemand(memory) => memory.slice(offset, end, &self.budget),
+        }
+    }
+
+    /// Where bytes lie that were [read](FileBytes::slice) from this file; `None` if they were not.
+    pub fn range_of(&self, bytes: &[u8]) -> Option<Range<usize>> {
+        let start = match &self.memory {
+            Memory::Whole(bytes) => bytes.as_ptr().addr(),
+            Memory::OnDemand(memory) => memory.start.addr().get(),
+        };
+        let offset = bytes.as_ptr().addr().checked_sub(start)?;
+        let end = offset.checked_add(bytes.len())?;
+        (end <= self.len()).then_some(offset..end)
+    }
+
+    /// What is left for this file and those that share its budget.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 }
 
-/// Opens a regular file for reading; see [`MappedFile::open`].
-pub fn open_regular(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(path)?;
-    regular_len(&file)?;
-    Ok(file)
+impl fmt::Debug for FileBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileBytes({} bytes)", self.len())
+    }
 }
 
-fn regular_len(file: &File) -> io::Result<u64> {
-    let metadata = file.metadata()?;
-    let kind = metadata.file_type();
-    let wrong = if kind.is_file() {
-        return Ok(metadata.len());
-    } else if kind.is_dir() {
-        NotRegular::Directory
-    } else if kind.is_fifo() {
-        NotRegular::Fifo
-    } else if kind.is_socket() {
-        NotRegular::Socket
-    } else if kind.is_char_device() || kind.is_block_device() {
-        NotRegular::Device
-    } else {
-        NotRegular::Other
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, wrong))
+/// Why bytes of a file can't be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The file ends at this offset.
+    Past(usize),
+    /// They would exceed the budget.
+    Limit(Limit),
 }
 
-fn read_from_start(mut file: File, out: &mut Vec<u8>) -> io::Result<()> {
-    use std::io::Seek;
-    file.rewind()?;
-    // Reading must end even if the file keeps growing.
-    file.take(READ_LIMIT).read_to_end(out)?;
-    Ok(())
+/// Memory for a whole file, of which only the parts that were read can be accessed.
+struct OnDemand {
+    start: NonNull<u8>,
+    /// The file's length.
+    len: usize,
+    /// The memory's length, whole chunks.
+    room: usize,
+    chunk: usize,
+    /// Which chunks were read. Their bytes don't change any more.
+    read: Vec<AtomicBool>,
+    /// Where the file ended if that was before `len`.
+    end: AtomicUsize,
+    /// Held while chunks are read.
+    file: Mutex<RegularFile>,
+}
+
+// SAFETY: `start` is memory of this value alone. Chunks are written by one thread at a time, under
+// the lock, before `read` says so; after that, all threads only read them.
+unsafe impl Send for OnDemand {}
+// SAFETY: as above.
+unsafe impl Sync for OnDemand {}
+
+impl OnDemand {
+    fn new(file: RegularFile, len: usize) -> io::Result<OnDemand> {
+        let chunk = len.div_ceil(MOST_CHUNKS).next_multiple_of(CHUNK);
+        let room = len.next_multiple_of(chunk);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: the kernel chooses the place of a new mapping, so no other memory changes.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)? };
+        let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(OnDemand {
+            start,
+            len,
+            room,
+            chunk,
+            read: (0..room / chunk).map(|_| AtomicBool::new(false)).collect(),
+            end: AtomicUsize::new(len),
+            file: Mutex::new(file),
+        })
+    }
+
+    fn slice(&self, offset: usize, end: usize, budget: &Budget) -> Result<&[u8], Missing> {
+        if end > self.len {
+            return Err(Missing::Past(self.end.load(Ordering::Relaxed)));
+        }
+        if offset >= end {
+            return Ok(&[]);
+        }
+        let chunks = offset / self.chunk..end.div_ceil(self.chunk);
+        if !self.read[chunks.clone()]
+            .iter()
+            .all(|read| read.load(Ordering::Acquire))
+        {
+            self.read_chunks(chunks.start, chunks.end, budget)?;
+        }
+        let file_end = self.end.load(Ordering::Acquire);
+        if end > file_end {
+            return Err(Missing::Past(file_end));
+        }
+        // SAFETY: all chunks of the range were read, so the memory is accessible and initialized,
+        // and nothing writes to it until `self` is dropped.
+        Ok(unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), end - offset) })
+    }
+
+    /// Reads those of these chunks that were not read yet.
+    fn read_chunks(&self, first: usize, end: usize, budget: &Budget) -> Result<(), Missing> {
+        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_read = |chunk: usize| self.read[chunk].load(Ordering::Relaxed);
+        let mut at = first;
+        while at < end {
+            if was_read(at) {
+                at += 1;
+                continue;
+            }
+            let until = (at..end).find(|&chunk| was_read(chunk)).unwrap_or(end);
+            let (from, to) = (at * self.chunk, until * self.chunk);
+            budget.take((to.min(self.len) - from) as u64).map_err(Missing::Limit)?;
+            self.read_range(&file, from, to)?;
+            for chunk in &self.read[at..until] {
+                chunk.store(true, Ordering::Release);
+            }
+            at = until;
+        }
+        Ok(())
+    }
+
+    /// Makes this part of the memory accessible, and reads the file into it.
+    fn read_range(&self, file: &RegularFile, from: usize, to: usize) -> Result<(), Missing> {
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: the range lies in the mapping of `self`.
+        let part = unsafe { self.start.as_ptr().add(from) };
+        // SAFETY: as above; nothing has a reference to these chunks, which were not read before.
+        if unsafe { mprotect(part.cast::<c_void>(), to - from, access) }.is_err() {
+            return Err(Missing::Limit(Limit::Bytes));
+        }
+        // SAFETY: the memory is accessible now, zero, and has no other reference: the lock is held,
+        // and `slice` gives out chunks only after they were read.
+        let part = unsafe { std::slice::from_raw_parts_mut(part, to - from) };
+        let wanted = to.min(self.len) - from;
+        let got = file.read_at(from as u64, &mut part[..wanted]).unwrap_or(0);
+        if got < wanted {
+            self.end.fetch_min(from + got, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OnDemand {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and no slice of it outlives the value.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.room) };
+        debug_assert!(unmapped.is_ok());
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn small_and_large_files_and_what_is_none() {
-        let dir = tempfile::tempdir().unwrap();
-        for len in [0usize, 1, READ_LIMIT as usize, READ_LIMIT as usize + 1] {
-            let path = dir.path().join("file");
-            let data: Vec<u8> = (0..len).map(|i| i as u8).collect();
-            std::fs::write(&path, &data).unwrap();
-            assert!(MappedFile::open(&path).unwrap().bytes() == data);
-        }
-        for (path, what) in [
-            (dir.path(), NotRegular::Directory),
-            (Path::new("/dev/null"), NotRegular::Device),
-        ] {
-            let error = MappedFile::open(path).unwrap_err();
-            let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<NotRegular>());
-            assert_eq!(inner, Some(&what));
-        }
-        assert_eq!(
-            MappedFile::open(dir.path().join("none")).unwrap_err().kind(),
-            io::ErrorKind::NotFound
-        );
+    fn data(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
     }
 
     #[test]
-    fn a_pipe_without_a_writer_does_not_block() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("fifo");
-        let made = std::process::Command::new("mkfifo").arg(&path).status();
-        if !made.is_ok_and(|status| status.success()) {
-            backtrail_testkit::skip("no mkfifo on this machine");
-            return;
+    fn small_and_large_files() {
+        let dir = backtrail_testkit::scratch();
+        let path = dir.path().join("file");
+        for len in [0usize, 1, READ_LIMIT, READ_LIMIT + 1, 1_000_000] {
+            let data = data(len);
+            std::fs::write(&path, &data).unwrap();
+            let file = FileBytes::open(&path).unwrap();
+            assert!(file.bytes() == data && file.len() == len);
+            assert_eq!(file.slice(len, 1), Err(Missing::Past(len)));
+            assert_eq!(file.slice(1, usize::MAX), Err(Missing::Past(len)));
         }
-        let error = MappedFile::open(&path).unwrap_err();
-        assert_eq!(error.to_string(), "is a named pipe, not a file");
+    }
+
+    #[test]
+    fn parts_of_a_file_are_read_once() {
+        let dir = backtrail_testkit::scratch();
+        let path = dir.path().join("file");
+        let old = data(3_000_000);
+        std::fs::write(&path, &old).unwrap();
+        let file = FileBytes::open(&path).unwrap();
+        for (offset, len) in [(0, 10), (70_000, 200_000), (65_530, 12), (2_999_999, 1), (0, 0)] {
+            assert!(file.slice(offset, len).unwrap() == &old[offset..offset + len]);
+        }
+        // Changed in place: what was read stays, the rest is what is there now.
+        std::fs::write(&path, vec![7; old.len()]).unwrap();
+        assert!(file.slice(70_000, 200_000).unwrap() == &old[70_000..270_000]);
+        assert!(file.slice(1_000_000, 1000).unwrap() == [7; 1000]);
+    }
+
+    #[test]
+    fn a_file_that_is_shortened_ends_there() {
+        let dir = backtrail_testkit::scratch();
+        let path = dir.path().join("file");
+        let old = data(3_000_000);
+        std::fs::write(&path, &old).unwrap();
+        let file = FileBytes::open(&path).unwrap();
+        assert!(file.slice(2_500_000, 1000).unwrap() == &old[2_500_000..2_501_000]);
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(100_000)
+            .unwrap();
+        assert!(file.slice(50_000, 1000).unwrap() == &old[50_000..51_000]);
+        assert_eq!(file.slice(99_000, 2000), Err(Missing::Past(100_000)));
+        assert!(file.bytes() == &old[..100_000]);
+    }
+
+    #[test]
+    fn a_long_sparse_file_takes_only_what_is_read() {
+        let dir = backtrail_testkit::scratch();
+        let path = dir.path().join("file");
+        let made = File::create(&path).unwrap();
+        made.set_len(20 << 30).unwrap();
+        let file = FileBytes::from_file(File::open(&path).unwrap()).unwrap();
+        assert_eq!(file.len(), 20 << 30);
+        assert!(file.slice(10 << 30, 100).unwrap() == [0; 100]);
+        // All of it is more than the budget allows.
+        assert_eq!(file.bytes(), b"");
+        assert_eq!(file.budget().exceeded(), Some(Limit::Bytes));
+        made.set_len(1 << 40).unwrap();
+        let error = FileBytes::open(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn threads_read_the_same_file() {
+        let dir = backtrail_testkit::scratch();
+        let path = dir.path().join("file");
+        let data = data(5_000_000);
+        std::fs::write(&path, &data).unwrap();
+        let file = FileBytes::open(&path).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let (file, data) = (&file, &data);
+                scope.spawn(move || {
+                    for step in 0..400usize {
+                        let offset = (step * 7919 * (thread + 1) * 613) % 4_900_000;
+                        assert!(file.slice(offset, 90_000).unwrap() == &data[offset..offset + 90_000]);
+                    }
+                });
+            }
+        });
     }
 }

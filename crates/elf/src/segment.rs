@@ -7,6 +7,7 @@ use backtrail_wire::{Bytes, Cursor};
 use crate::constants::*;
 use crate::header::{Class, Header, to_usize};
 use crate::section::section_0;
+use crate::source::Source;
 use crate::{Error, ErrorKind, Result};
 
 /// A program header (gABI 4.3, "Program header").
@@ -49,9 +50,9 @@ impl Segment {
     }
 }
 
-pub(crate) fn segments(bytes: Bytes<'_>, header: &Header) -> Result<Vec<Segment>> {
+pub(crate) fn segments(source: Source<'_>, header: &Header) -> Result<Vec<Segment>> {
     let count = match header.phnum {
-        PN_XNUM => section_0(bytes, header).map_or(u64::from(PN_XNUM), |section| section.info.into()),
+        PN_XNUM => section_0(source, header).map_or(u64::from(PN_XNUM), |section| section.info.into()),
         count => u64::from(count),
     };
     if count == 0 {
@@ -63,8 +64,8 @@ pub(crate) fn segments(bytes: Bytes<'_>, header: &Header) -> Result<Vec<Segment>
         let at = header.class.header_bytes() as u64 - 10;
         return Err(Error::new(ErrorKind::ProgramHeaderSize(header.phentsize), at));
     }
-    let table = bytes.slice(to_usize(header.phoff), to_usize(count.saturating_mul(size as u64)))?;
-    let table = Bytes::new(table, bytes.endian());
+    let table = source.slice(to_usize(header.phoff), to_usize(count.saturating_mul(size as u64)))?;
+    let table = Bytes::new(table, header.endian);
     (0..to_usize(count))
         .map(|index| segment(&mut table.cursor(index * size), header.class))
         .collect()

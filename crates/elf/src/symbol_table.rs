@@ -55,6 +55,9 @@ impl<'a> File<'a> {
             Table::Dynamic => SHT_DYNSYM,
         };
         let section = self.sections().iter().find(|section| section.kind == kind)?;
+        self.budget()
+            .allows_symbols(section.size / self.class().symbol_bytes() as u64)
+            .ok()?;
         let entries = Bytes::new(self.raw(section).ok()??, self.endian());
         let strings = self.raw(self.sections().get(to_usize(section.link.into()))?).ok()??;
         let class = self.class();

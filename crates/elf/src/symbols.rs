@@ -99,7 +99,9 @@ impl Symbols {
     fn collected(image: &Image<'_>, debug: Option<&Image<'_>>, code: &[Range<u64>]) -> Symbols {
         let mut symbols = Symbols::default();
         symbols.collect(image, code);
-        if let Some(unpacked) = image.gnu_debugdata().and_then(unpack_debugdata)
+        if let Some(unpacked) = image
+            .gnu_debugdata()
+            .and_then(|xz| unpack_debugdata(xz, image.budget()))
             && let Ok(inner) = Image::parse(&unpacked)
         {
             symbols.collect(&inner, code);
@@ -160,6 +162,11 @@ impl Symbols {
             if section.kind != SHT_SYMTAB && section.kind != SHT_DYNSYM {
                 continue;
             }
+            // More symbols than any file has are not read: their names are lost.
+            if image.budget().allows_symbols(section.size / SYM_BYTES as u64).is_err() {
+                found = true;
+                continue;
+            }
             let strings = image.sections().get(section.link as usize);
             let (Ok(Some(table)), Some(Ok(Some(strings)))) = (image.raw(section), strings.map(|s| image.raw(s))) else {
                 continue;
@@ -175,6 +182,12 @@ impl Symbols {
     fn collect_table(&mut self, image: &Image<'_>, table: &[u8], strings: &[u8], code: &[Range<u64>]) {
         let table = Bytes::new(table, image.endian());
         let number = self.strings.len() as u32;
+        // Entries and names are copied.
+        let copied = (table.len() / SYM_BYTES * size_of::<Entry>()).saturating_add(strings.len());
+        let budget = image.budget();
+        if budget.take(copied as u64).is_err() || budget.step((table.len() / SYM_BYTES) as u64).is_err() {
+            return;
+        }
         for index in 0..table.len() / SYM_BYTES {
             if let Some(entry) = read_symbol(image, table, index * SYM_BYTES, number, strings, code) {
                 self.entries.push(entry);

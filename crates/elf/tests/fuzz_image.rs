@@ -5,7 +5,7 @@ use backtrail_testkit::text::Random;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use backtrail_elf::{MappedFile, fuzz};
+use backtrail_elf::{FileBytes, fuzz};
 
 /// A small linked file with all tables, otherwise the beginning of this test's own program.
 fn seeds() -> Vec<Vec<u8>> {
@@ -16,10 +16,10 @@ fn seeds() -> Vec<Vec<u8>> {
     ];
     let mut seeds: Vec<Vec<u8>> = candidates
         .iter()
-        .filter_map(|path| MappedFile::open(path).ok())
+        .filter_map(|path| FileBytes::open(path).ok())
         .map(|file| file.bytes().to_vec())
         .collect();
-    let own = MappedFile::open(std::env::current_exe().unwrap()).unwrap();
+    let own = FileBytes::open(std::env::current_exe().unwrap()).unwrap();
     seeds.push(own.bytes()[..64 << 10].to_vec());
     for machine in ["gcc -m32", "powerpc-linux-gnu-gcc"] {
         seeds.extend(object(machine));

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{ErrorKind, Image, Kind, MappedFile, Symbols};
+use backtrail_elf::{ErrorKind, FileBytes, Image, Kind, Symbols};
 
 fn run(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
@@ -67,7 +68,7 @@ fn headers_build_ids_and_tables_are_those_that_readelf_prints() {
             backtrail_testkit::skip(format_args!("no readelf for {name}"));
             continue;
         };
-        let file = MappedFile::open(&path).unwrap();
+        let file = FileBytes::open(&path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let entry = format!("{:#x}", image.entry());
         assert!(
@@ -93,7 +94,7 @@ fn headers_build_ids_and_tables_are_those_that_readelf_prints() {
 #[test]
 fn segments_say_what_sections_say() {
     for path in files() {
-        let file = MappedFile::open(&path).unwrap();
+        let file = FileBytes::open(&path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let mut bare = file.bytes().to_vec();
         bare[40..48].fill(0);
@@ -146,7 +147,7 @@ fn symbols_are_those_that_nm_prints() {
             backtrail_testkit::skip(format_args!("no nm for {name}"));
             continue;
         };
-        let file = MappedFile::open(&path).unwrap();
+        let file = FileBytes::open(&path).unwrap();
         let symbols = Symbols::new(&Image::parse(file.bytes()).unwrap());
         let mut compared = 0;
         for line in text.lines() {
@@ -187,12 +188,12 @@ fn debug_files_are_found_by_link_and_by_build_id_and_checked() {
     let link = format!("--add-gnu-debuglink={debug_name}");
     run("objcopy", &["--strip-all", &link, program_name]).unwrap();
 
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let search = Search::new();
     assert_eq!(search.debug_file(&program, &image), Some(debug.clone()));
 
-    let debug_file = MappedFile::open(&debug).unwrap();
+    let debug_file = FileBytes::open(&debug).unwrap();
     let debug_image = Image::parse(debug_file.bytes()).unwrap();
     assert_eq!(debug_image.build_id(), image.build_id());
     assert_eq!(debug_image.section(".text").unwrap(), None, "SHT_NOBITS holds nothing");
@@ -220,7 +221,10 @@ fn debug_files_are_found_by_link_and_by_build_id_and_checked() {
     std::fs::copy(std::env::current_exe().unwrap(), &stored).unwrap();
     assert_eq!(search.by_build_id(image.build_id().unwrap()), None);
     // A link is a name, not a way to other places.
-    assert_eq!(search.by_debuglink(&program, b"../../etc/passwd", 0), None);
+    assert_eq!(
+        search.by_debuglink(&program, b"../../etc/passwd", 0, &Budget::new()),
+        None
+    );
 }
 
 #[test]
@@ -243,7 +247,7 @@ fn mini_debug_info_names_what_the_file_does_not() {
         backtrail_testkit::skip("no objcopy or xz");
         return;
     }
-    let file = MappedFile::open(&program).unwrap();
+    let file = FileBytes::open(&program).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let symbols = Symbols::new(&image);
     assert!(symbols.iter().any(|symbol| symbol.name == "hidden"));
@@ -256,7 +260,7 @@ fn compressed_sections_are_unpacked() {
     let Some(plain) = compile(dir.path(), source, &["-g"]) else {
         return;
     };
-    let original = MappedFile::open(&plain).unwrap();
+    let original = FileBytes::open(&plain).unwrap();
     let original = Image::parse(original.bytes())
         .unwrap()
         .section(".debug_info")
@@ -269,7 +273,7 @@ fn compressed_sections_are_unpacked() {
             backtrail_testkit::skip(format_args!("objcopy cannot write {format}"));
             continue;
         }
-        let file = MappedFile::open(&packed).unwrap();
+        let file = FileBytes::open(&packed).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         assert_eq!(
             image.section(".debug_info").unwrap().unwrap().data,
@@ -281,7 +285,7 @@ fn compressed_sections_are_unpacked() {
 
 #[test]
 fn what_is_no_elf_file_says_why_and_where() {
-    let file = MappedFile::open(std::env::current_exe().unwrap()).unwrap();
+    let file = FileBytes::open(std::env::current_exe().unwrap()).unwrap();
     let head = &file.bytes()[..4096];
     let kind = |data: &[u8]| Image::parse(data).unwrap_err();
     assert_eq!(kind(b"#!/bin/sh\n").kind, ErrorKind::NotElf);

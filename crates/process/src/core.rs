@@ -1,11 +1,11 @@
 //! Cores: the process described by the notes and segments of an ELF core.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
+use backtrail_elf::budget::Budget;
 use backtrail_elf::core::{Core, Load};
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{Image, door};
 use backtrail_unwind::Memory;
 
 use crate::proc::VDSO;
@@ -20,6 +20,8 @@ mod auxv {
 
 /// The longest path that the kernel accepts.
 const LONGEST_PATH: usize = 4096;
+/// Bytes at the start of a module that contain its headers.
+const HEADERS: usize = 1 << 20;
 /// A longer chain of loaded objects is damaged.
 const MOST_OBJECTS: usize = 1 << 16;
 /// A dynamic section with more entries is damaged.
@@ -27,7 +29,7 @@ const MOST_DYNAMIC: usize = 1 << 12;
 
 /// The process that the core describes.
 pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
-    let pieces = core.loads.iter().map(|load| (load.start, Cow::Borrowed(load.bytes)));
+    let pieces = core.loads.iter().map(|load| (load.start, load.bytes));
     let process = core.process.as_ref();
     let mut snapshot = Snapshot {
         arch: core.arch,
@@ -44,7 +46,7 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
             .enumerate()
             .map(|(index, told)| thread(core, index, told))
             .collect(),
-        pieces: Pieces::new(pieces.collect()),
+        pieces: Pieces::stored(pieces.collect()),
         is_live: false,
         is_held: false,
     };
@@ -122,8 +124,10 @@ fn mappings_by_note(core: &Core<'_>) -> Vec<Mapping> {
 fn mappings_by_headers(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = core.loads.iter().map(mapping_of).collect();
     let mut names: Option<HashMap<u64, String>> = None;
-    for load in core.loads.iter().filter(|load| load.bytes.starts_with(b"\x7fELF")) {
-        let Ok(image) = Image::parse_memory(load.bytes, load.start) else {
+    for load in &core.loads {
+        let is_elf = load.bytes.up_to(0, 4) == Some(b"\x7fELF");
+        let headers = load.bytes.up_to(0, HEADERS).filter(|_| is_elf);
+        let Some(Ok(image)) = headers.map(|headers| Image::parse_memory(headers, load.start)) else {
             continue;
         };
         let bias = load.start.wrapping_sub(image.base_vaddr());
@@ -258,10 +262,8 @@ fn dynamic_section(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
 /// The same from its file: qemu leaves out unchanged memory that begins with a header.
 fn dynamic_section_by_file(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
     let path = executable(core, snapshot)?;
-    let file = MappedFile::open(Path::new(&path)).ok()?;
-    let image = Image::parse(file.bytes())
-        .ok()
-        .filter(|image| image.arch() == core.arch)?;
+    let file = door::open(Path::new(&path)).ok()?.contents(&Budget::new()).ok()?;
+    let image = Image::of(&file).ok().filter(|image| image.arch() == core.arch)?;
     let address_of = |wanted| {
         let segment = image.segments().iter().find(|segment| segment.kind == wanted);
         segment.map(|segment| segment.vaddr)
@@ -272,8 +274,7 @@ fn dynamic_section_by_file(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u
 
 /// The string at an address.
 fn string(snapshot: &Snapshot<'_>, address: u64) -> Option<String> {
-    let bytes = snapshot.pieces.at(address)?;
-    let bytes = &bytes[..bytes.len().min(LONGEST_PATH)];
+    let bytes = snapshot.pieces.at(address, LONGEST_PATH)?;
     let end = bytes.iter().position(|&byte| byte == 0)?;
     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
 }

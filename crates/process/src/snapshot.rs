@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use backtrail_arch::{Arch, Registers};
+use backtrail_elf::Stored;
 use backtrail_unwind::Memory;
 use backtrail_wire::{Bytes, Endian};
 
@@ -93,30 +94,65 @@ pub enum NotStopped {
 #[derive(Debug, Default)]
 pub struct Pieces<'a> {
     /// By ascending address.
-    pieces: Vec<(u64, Cow<'a, [u8]>)>,
+    pieces: Vec<(u64, Piece<'a>)>,
+}
+
+#[derive(Debug)]
+enum Piece<'a> {
+    Copied(Cow<'a, [u8]>),
+    Stored(Stored<'a>),
+}
+
+impl Piece<'_> {
+    fn is_empty(&self) -> bool {
+        match self {
+            Piece::Copied(bytes) => bytes.is_empty(),
+            Piece::Stored(stored) => stored.is_empty(),
+        }
+    }
+
+    fn up_to(&self, offset: usize, most: usize) -> Option<&[u8]> {
+        match self {
+            Piece::Copied(bytes) => bytes.get(offset..).map(|rest| &rest[..most.min(rest.len())]),
+            Piece::Stored(stored) => stored.up_to(offset, most),
+        }
+    }
 }
 
 impl<'a> Pieces<'a> {
     /// From pairs of an address and the bytes there.
-    pub fn new(mut pieces: Vec<(u64, Cow<'a, [u8]>)>) -> Pieces<'a> {
+    pub fn new(pieces: Vec<(u64, Cow<'a, [u8]>)>) -> Pieces<'a> {
+        let pieces = pieces.into_iter().map(|(start, bytes)| (start, Piece::Copied(bytes)));
+        Pieces::sorted(pieces.collect())
+    }
+
+    /// From pairs of an address and the part of a file with the bytes there.
+    pub fn stored(pieces: Vec<(u64, Stored<'a>)>) -> Pieces<'a> {
+        let pieces = pieces.into_iter().map(|(start, bytes)| (start, Piece::Stored(bytes)));
+        Pieces::sorted(pieces.collect())
+    }
+
+    fn sorted(mut pieces: Vec<(u64, Piece<'a>)>) -> Pieces<'a> {
         pieces.retain(|(_, bytes)| !bytes.is_empty());
         pieces.sort_by_key(|(start, _)| *start);
         Pieces { pieces }
     }
 
-    /// The bytes from `address` to the end of their piece; `None` if no piece contains it.
-    pub fn at(&self, address: u64) -> Option<&[u8]> {
+    /// The bytes from `address` to the end of their piece, at most this many; `None` if no piece
+    /// contains it.
+    pub fn at(&self, address: u64, most: usize) -> Option<&[u8]> {
         let index = self.pieces.partition_point(|(start, _)| *start <= address);
         let (start, bytes) = self.pieces.get(index.checked_sub(1)?)?;
         let offset = usize::try_from(address - start).ok()?;
-        bytes.get(offset..).filter(|bytes| !bytes.is_empty())
+        bytes.up_to(offset, most).filter(|bytes| !bytes.is_empty())
     }
 
     /// Copies bytes from `address` on, across adjacent pieces, and returns how many there were.
     pub fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let mut done = 0;
         while done < buffer.len() {
-            let Some(bytes) = address.checked_add(done as u64).and_then(|at| self.at(at)) else {
+            let next = address.checked_add(done as u64);
+            let Some(bytes) = next.and_then(|at| self.at(at, buffer.len() - done)) else {
                 break;
             };
             let len = bytes.len().min(buffer.len() - done);
@@ -248,7 +284,7 @@ impl SnapshotMemory<'_> {
 impl Memory for SnapshotMemory<'_> {
     fn word(&mut self, address: u64) -> Option<u64> {
         address.checked_add(7)?;
-        if let Some(bytes) = self.snapshot.pieces.at(address)
+        if let Some(bytes) = self.snapshot.pieces.at(address, 8)
             && let Ok(word) = Bytes::new(bytes, self.snapshot.endian).u64(0)
         {
             return Some(word);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_elf::{FileBytes, Image, Symbols};
 
 use crate::demangle::demangle;
 
@@ -47,11 +47,11 @@ impl std::error::Error for EntryError {}
 /// # Errors
 /// If there is no such function.
 pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
-    let file = MappedFile::open(path).map_err(EntryError::Io)?;
-    let image = Image::parse(file.bytes()).map_err(EntryError::Elf)?;
+    let file = FileBytes::open(path).map_err(EntryError::Io)?;
+    let image = Image::of(&file).map_err(EntryError::Elf)?;
     let debug = Search::new().debug_file(path, &image);
-    let debug = debug.and_then(|path| MappedFile::open(&path).ok());
-    let debug = debug.as_ref().and_then(|file| Image::parse(file.bytes()).ok());
+    let debug = debug.and_then(|path| FileBytes::open(&path).ok());
+    let debug = debug.as_ref().and_then(|file| Image::of(&file).ok());
     let named = |wanted: &dyn Fn(&str) -> bool| Symbols::named(&image, debug.as_ref(), wanted);
     let mut found = named(&|name| is_copy(name, function));
     if found.is_empty() {

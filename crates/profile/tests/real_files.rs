@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_profile::{Location, Symbolizer, demangle};
 use backtrail_recording::{FrameKind, Module};
 
@@ -20,7 +20,7 @@ struct Mapped {
 
 impl Mapped {
     fn new(path: &Path) -> Mapped {
-        let file = MappedFile::open(path).unwrap();
+        let file = FileBytes::open(path).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let position_independent = image.is_position_independent();
         let base = if position_independent { BASE } else { image.base_vaddr() };

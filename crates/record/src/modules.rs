@@ -1,7 +1,7 @@
 //! The mapped files, each stored once, with its unwind table.
 
 use std::cell::{OnceCell, RefCell};
-use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,8 @@ use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Table as SymbolTable};
+use backtrail_elf::budget::Budget;
+use backtrail_elf::{CodeSegments, Image, SectionData, Table as SymbolTable, door};
 use backtrail_process::proc::{DELETED, VDSO, is_file};
 use backtrail_process::{proc, sys};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
@@ -232,7 +233,9 @@ impl<'a> Modules<'a> {
         let svma = start.wrapping_add(address.wrapping_sub(mapping.start));
         let most = usize::try_from(mapping.end.saturating_sub(address)).unwrap_or(usize::MAX);
         let copy = |image: &Image<'_>| {
-            let held = image.data_at(svma).unwrap_or_default();
+            let held = image
+                .data_in(svma..svma.saturating_add(bytes.len() as u64))
+                .unwrap_or_default();
             let len = held.len().min(bytes.len()).min(most);
             bytes[..len].copy_from_slice(&held[..len]);
             len
@@ -327,16 +330,16 @@ impl<'a> Modules<'a> {
         let path = plain_path(module);
         let mut unreadable = None;
         for candidate in proc::mapped_file(module.at.pid, module.at.start, module.at.end, path) {
-            let Ok(file) = File::open(&candidate) else {
+            let Ok(file) = door::open(&candidate) else {
                 continue;
             };
-            if !same_inode(&file, &module.key) {
+            if !same_inode(file.metadata(), &module.key) {
                 continue;
             }
-            let Ok(file) = MappedFile::from_file(file) else {
+            let Ok(file) = file.contents(&Budget::new()) else {
                 continue;
             };
-            let image = match Image::parse(file.bytes()) {
+            let image = match Image::of(&file) {
                 Ok(image) => image,
                 Err(error) => {
                     unreadable = Some(error);
@@ -348,7 +351,7 @@ impl<'a> Modules<'a> {
             {
                 continue;
             }
-            self.check_length(path, &image, file.bytes().len() as u64);
+            self.check_length(path, &image, file.len() as u64);
             return Some(look(&image));
         }
         if let Some(error) = unreadable {
@@ -457,14 +460,11 @@ pub(crate) fn kernel() -> Option<Recorded> {
     })
 }
 
-fn same_inode(file: &File, key: &FileKey) -> bool {
+fn same_inode(metadata: &Metadata, key: &FileKey) -> bool {
     // Overlay and btrfs file systems report a different device here than in the mapping; the inode
     // is the same.
     let FileKey::Inode { inode, .. } = key else {
         return true;
-    };
-    let Ok(metadata) = file.metadata() else {
-        return false;
     };
     metadata.ino() == *inode
 }

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use backtrail_arch::{Register, Registers};
 use backtrail_args::abi::Abi;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::budget::Budget;
+use backtrail_elf::{Image, door};
 use backtrail_process::Snapshot;
 use backtrail_process::snapshot::{Mapping, Pieces, Thread};
 use backtrail_profile::{CallArgument, File, Recorded};
@@ -24,8 +25,8 @@ pub fn arguments(file: &File, base: u64, calls: &[&Recorded]) -> Vec<Vec<CallArg
 }
 
 fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgument>>> {
-    let mapped = MappedFile::open(Path::new(&file.path)).ok()?;
-    let image = Image::parse(mapped.bytes()).ok()?;
+    let contents = door::open(Path::new(&file.path)).ok()?.contents(&Budget::new()).ok()?;
+    let image = Image::of(&contents).ok()?;
     if !file.build_id.is_empty() && image.build_id() != Some(&file.build_id) {
         return None;
     }

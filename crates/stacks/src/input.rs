@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
-use backtrail_elf::MappedFile;
+use backtrail_elf::FileBytes;
 
 /// An opened input.
 #[derive(Debug)]
 pub struct Input {
     /// The bytes, decompressed.
-    pub file: MappedFile,
+    pub file: FileBytes,
     /// If the bytes are incomplete, the reason.
     pub cut: Option<io::Error>,
 }
@@ -46,7 +46,7 @@ impl Compression {
 /// # Errors
 /// If it can't be opened, is not a regular file, or the temporary file can't be written.
 pub fn open(path: &Path) -> io::Result<Input> {
-    let file = MappedFile::open(path)?;
+    let file = FileBytes::open(path)?;
     match Compression::of(file.bytes()) {
         None => Ok(Input { file, cut: None }),
         Some(compression) => decompress(compression, file.bytes()),
@@ -98,7 +98,7 @@ fn keep(mut from: impl Read) -> io::Result<Input> {
     };
     file.set_len(len)?;
     Ok(Input {
-        file: MappedFile::from_file(file)?,
+        file: FileBytes::from_file(file)?,
         cut,
     })
 }

@@ -12,7 +12,8 @@ use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, TableOrigin, Tables};
-use backtrail_elf::{CodeSegments, Image, MappedFile, SectionData, Symbols, Table as SymbolTable};
+use backtrail_elf::budget::Budget;
+use backtrail_elf::{CodeSegments, FileBytes, Image, SectionData, Symbols, Table as SymbolTable, door};
 use backtrail_process::Snapshot;
 use backtrail_process::proc::{self, DELETED, VDSO, is_file};
 use backtrail_process::snapshot::Mapping;
@@ -100,14 +101,14 @@ impl Bytes {
 /// Bytes of a module that are needed later.
 #[derive(Debug)]
 pub(crate) enum Kept {
-    File(Rc<MappedFile>, Range<usize>),
+    File(Rc<FileBytes>, Range<usize>),
     Copied(Vec<u8>),
 }
 
 impl AsRef<[u8]> for Kept {
     fn as_ref(&self) -> &[u8] {
         match self {
-            Kept::File(file, range) => file.bytes().get(range.clone()).unwrap_or_default(),
+            Kept::File(file, range) => file.slice(range.start, range.len()).unwrap_or_default(),
             Kept::Copied(bytes) => bytes,
         }
     }
@@ -115,11 +116,10 @@ impl AsRef<[u8]> for Kept {
 
 impl Kept {
     /// Keeps a section; if it lies in the file, without a copy.
-    fn of(section: SectionData<'_>, file: Option<&Rc<MappedFile>>) -> Held<Kept> {
+    fn of(section: SectionData<'_>, file: Option<&Rc<FileBytes>>) -> Held<Kept> {
         let in_file = file.and_then(|file| {
-            let offset = section.data.as_ptr().addr().checked_sub(file.bytes().as_ptr().addr())?;
-            let range = offset..offset.checked_add(section.data.len())?;
-            (range.end <= file.bytes().len()).then(|| Kept::File(Rc::clone(file), range))
+            let range = file.range_of(&section.data)?;
+            Some(Kept::File(Rc::clone(file), range))
         });
         Held {
             address: section.address,
@@ -135,7 +135,7 @@ pub(crate) struct Module {
     path: String,
     /// The path that its file was opened at.
     place: Option<PathBuf>,
-    file: Option<Rc<MappedFile>>,
+    file: Option<Rc<FileBytes>>,
     pub(crate) build_id: Vec<u8>,
     pub(crate) base_vaddr: u64,
     pub(crate) mem_size: u64,
@@ -181,7 +181,7 @@ impl Module {
     }
 
     fn image(&self) -> Option<Image<'_>> {
-        Image::parse(self.file.as_ref()?.bytes()).ok()
+        Image::of(self.file.as_ref()?).ok()
     }
 
     fn is_misdescribed(&self, start: u64) -> bool {
@@ -212,12 +212,14 @@ impl Module {
         Some(mapping.start.wrapping_sub(self.code.address_of(mapping.file_offset)?))
     }
 
-    /// The file's bytes from `address`, in its mapping, to the mapping's end.
-    fn file_at(&self, mapping: &Mapping, address: u64) -> Option<&[u8]> {
+    /// The file's bytes from `address`, in its mapping, to the mapping's end; at most this many.
+    fn file_at(&self, mapping: &Mapping, address: u64, most: usize) -> Option<&[u8]> {
         let offset = mapping.file_offset.checked_add(address.checked_sub(mapping.start)?)?;
-        let bytes = self.file.as_ref()?.bytes().get(usize::try_from(offset).ok()?..)?;
+        let file = self.file.as_ref()?;
+        let offset = usize::try_from(offset).ok()?;
         let len = usize::try_from(mapping.end.checked_sub(address)?).ok()?;
-        bytes.get(..len.min(bytes.len()))
+        file.slice(offset, len.min(most).min(file.len().checked_sub(offset)?))
+            .ok()
     }
 }
 
@@ -291,7 +293,7 @@ impl ModuleSet {
     fn read_file(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> Option<usize> {
         let mapping = snapshot.mapping(address)?;
         let module = self.of(snapshot, mapping)?;
-        let bytes = module.file_at(mapping, address)?;
+        let bytes = module.file_at(mapping, address, buffer.len())?;
         let len = bytes.len().min(buffer.len());
         buffer[..len].copy_from_slice(&bytes[..len]);
         Some(len)
@@ -347,7 +349,7 @@ impl ModuleSet {
                     continue;
                 };
                 let file = Rc::new(file);
-                let reason = match Image::parse(file.bytes()) {
+                let reason = match Image::of(&file) {
                     Ok(image) if image.arch() != snapshot.arch => Reason::OtherMachine(image.arch().name()),
                     Ok(image) => {
                         let found = image.build_id().unwrap_or_default();
@@ -431,7 +433,7 @@ impl ModuleSet {
         path: &str,
         image: &Image<'_>,
         place: Option<PathBuf>,
-        file: Option<&Rc<MappedFile>>,
+        file: Option<&Rc<FileBytes>>,
         number: u32,
     ) -> Module {
         let own = tables::own_section(image);
@@ -481,14 +483,19 @@ impl ModuleSet {
 }
 
 /// Opens the file at a path, if it is the mapped one.
-fn open(place: &Path, snapshot: &Snapshot<'_>, mapping: &Mapping, is_given: bool) -> Option<MappedFile> {
-    let metadata = std::fs::metadata(place).ok().filter(std::fs::Metadata::is_file)?;
+fn open(place: &Path, snapshot: &Snapshot<'_>, mapping: &Mapping, is_given: bool) -> Option<FileBytes> {
+    let file = if is_given {
+        door::named(place)
+    } else {
+        door::open(place)
+    };
+    let file = file.ok()?;
     // Overlay and btrfs file systems report a different device here than in the mapping; the inode
     // is the same.
-    if snapshot.is_live && !is_given && mapping.inode != 0 && metadata.ino() != mapping.inode {
+    if snapshot.is_live && !is_given && mapping.inode != 0 && file.metadata().ino() != mapping.inode {
         return None;
     }
-    MappedFile::open(place).ok()
+    file.contents(&Budget::new()).ok()
 }
 
 /// The mapping of a file's first byte that belongs to this one.

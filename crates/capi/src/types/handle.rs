@@ -7,7 +7,7 @@ use backtrail_ctype::link::{self, Section, Symbols};
 use backtrail_ctype::print::{Name, Plain};
 use backtrail_ctype::{Error, ErrorKind, Surroundings, Symbol, SymbolKind, TypeId, Types, find, threads, write};
 use backtrail_debuginfo::types::{Parts, Sections, Source, SourceError};
-use backtrail_elf::{File, MappedFile};
+use backtrail_elf::{File, FileBytes};
 
 /// The types of a file, together with the data they were read from.
 pub struct Handle {
@@ -49,7 +49,7 @@ impl Id {
 
 impl Handle {
     pub(super) fn open(path: &Path, debug_information: bool) -> Result<Handle, c_int> {
-        let file = MappedFile::open(path).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        let file = FileBytes::open(path).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
         let source = match Source::find(file.bytes()) {
             Ok(source) => source,
             Err(SourceError::NoTypes) if debug_information => {

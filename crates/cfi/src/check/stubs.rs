@@ -38,7 +38,7 @@ impl Stubs {
             return None;
         }
         let section = image.section_header(".plt")?;
-        let data = image.data_at(section.address)?;
+        let data = image.data_in(section.memory())?;
         let code = data.get(..usize::try_from(section.size).ok()?)?;
         // Instructions are little-endian even if data is big-endian.
         Some(Stubs {

@@ -89,7 +89,7 @@ pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<A
     if archive::is_archive(file.bytes()) {
         return objects::add_to_archive(path, file.bytes(), output, how);
     }
-    let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+    let image = Image::of(&file).map_err(|error| Failure::of(path, error))?;
     if how.args.is_some() && image.kind() == Kind::Relocatable {
         let what = "an object file gets no table of arguments: addresses in it are not known yet";
         return Err(Failure::of(path, what).help("add it to what is linked from it"));

@@ -77,7 +77,7 @@ pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     let path = &arguments.file;
     let file = input::open(path)?;
-    let image = input::image(path, file.bytes())?;
+    let image = input::image(path, &file)?;
     let options = arguments.layout.options(&image);
     let built = build::of_image(&image, &options).map_err(|error| Failure::of(path, error))?;
     output::to(&arguments.output, |out| out.write_all(&built.bytes))?;

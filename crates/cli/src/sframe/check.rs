@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use backtrail_cfi::check::{self, Report};
 use backtrail_cfi::eh_frame::EhFrame;
 use backtrail_cfi::{build, tables};
-use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
 use clap::{Args, ValueHint};
@@ -93,7 +93,7 @@ impl<'a> Checked<'a> {
     fn new(arguments: &Check, path: &'a Path) -> Result<Checked<'a>, Failure> {
         let fails = |error: &dyn std::fmt::Display| Failure::of(path, error);
         let file = input::open(path)?;
-        let image = input::image(path, file.bytes())?;
+        let image = input::image(path, &file)?;
         let frames = image.eh_frame().map_err(|error| fails(&error))?;
         let frames = frames.ok_or_else(|| fails(&tables::Error::NoEhFrame))?;
         let raw = arguments.table.as_deref().map(Raw::open).transpose()?;
@@ -252,7 +252,7 @@ fn names(image: &Image<'_>, report: &Report) -> Vec<String> {
 /// A file with the bytes of a section.
 struct Raw<'a> {
     path: &'a Path,
-    file: MappedFile,
+    file: FileBytes,
 }
 
 impl<'a> Raw<'a> {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 
-use backtrail_elf::{Image, Kind, MappedFile, map};
+use backtrail_elf::budget::Budget;
+use backtrail_elf::{FileBytes, Image, Kind, door};
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Error, Flags, Section};
 
@@ -22,21 +23,22 @@ pub(super) struct Table<'a> {
     stored: Option<Cow<'a, [u8]>>,
 }
 
-pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
-    MappedFile::open(path).map_err(|error| Failure::of(path, error))
+pub(super) fn open(path: &Path) -> Result<FileBytes, Failure> {
+    FileBytes::open(path).map_err(|error| Failure::of(path, error))
 }
 
-/// Opens the file, and maps its contents.
-pub(super) fn open_both(path: &Path) -> Result<(File, MappedFile), Failure> {
+/// Opens the file, and its contents.
+pub(super) fn open_both(path: &Path) -> Result<(File, FileBytes), Failure> {
     let fails = |error| Failure::of(path, error);
-    let file = map::open_regular(path).map_err(fails)?;
-    let contents = file.try_clone().and_then(MappedFile::from_file).map_err(fails)?;
-    Ok((file, contents))
+    let file = door::named(path).map_err(fails)?;
+    let plain = file.file().try_clone().map_err(fails)?;
+    let contents = file.contents(&Budget::new()).map_err(fails)?;
+    Ok((plain, contents))
 }
 
 /// Parses the file, and places the sections of a relocatable one; `path` is for messages.
-pub(super) fn image<'a>(path: &Path, bytes: &'a [u8]) -> Result<Image<'a>, Failure> {
-    let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
+pub(super) fn image<'a>(path: &Path, file: &'a FileBytes) -> Result<Image<'a>, Failure> {
+    let image = Image::of(file).map_err(|error| Failure::of(path, error))?;
     Ok(image.with_sections_placed())
 }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use backtrail_elf::ErrorKind;
 use backtrail_elf::core::Core;
+use backtrail_elf::{ErrorKind, FileBytes};
 use backtrail_process::{Snapshot, core, live};
 use backtrail_stacks::{Looker, Options, Process, fold, input, record};
 use clap::Args;
@@ -147,26 +147,30 @@ fn run_core(arguments: &Stack, mut looker: Looker) -> Result<Status, Failure> {
         path
     };
     let input = input.map_err(|error| Failure::of(name, error))?;
-    let bytes = input.file.bytes();
+    let file = &input.file;
     if let Some(cut) = &input.cut {
         let failure = Failure::of(name, format_args!("can't be decompressed to its end: {cut}"));
-        if bytes.is_empty() {
+        if file.is_empty() {
             return Err(failure);
         }
         failure.warn("what came before is used");
     }
-    let process = if bytes.trim_ascii_start().starts_with(b"{") {
-        record::parse(bytes).map_err(|error| Failure::of(name, error))?
+    let start = file.slice(0, file.len().min(SPACE)).unwrap_or_default();
+    let process = if start.trim_ascii_start().starts_with(b"{") {
+        record::parse(file.bytes()).map_err(|error| Failure::of(name, error))?
     } else {
-        looker.stacks(&read_core(name, bytes)?)
+        looker.stacks(&read_core(name, file)?)
     };
     show(arguments, &mut looker, &process, None)?;
     tell_troubles(&looker, Some(&process));
     Ok(Status::Done)
 }
 
-fn read_core<'a>(name: &Path, bytes: &'a [u8]) -> Result<Snapshot<'a>, Failure> {
-    let core = Core::parse(bytes).map_err(|error| not_a_core(name, error))?;
+/// The most space before a record that is not a core.
+const SPACE: usize = 4096;
+
+fn read_core<'a>(name: &Path, file: &'a FileBytes) -> Result<Snapshot<'a>, Failure> {
+    let core = Core::of(file).map_err(|error| not_a_core(name, error))?;
     if let Some(damage) = core.damage {
         Failure::of(name, damage).warn("the notes before it are used");
     }

@@ -38,7 +38,7 @@ pub(crate) fn after_linking(path: &Path) -> Result<(), Failure> {
 
 fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failure> {
     let file = input::open(path)?;
-    let image = Image::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+    let image = Image::of(&file).map_err(|error| Failure::of(path, error))?;
     let section = section(path, &image, making)?;
     let edited = edit::set_section(file.bytes(), ".ctf", &section).map_err(|error| Failure::of(path, error))?;
     edited::store(path, output, |out| edited.write_to(out))

@@ -8,7 +8,7 @@ use backtrail_debuginfo::lines::Error;
 use backtrail_debuginfo::split::SplitFiles;
 use backtrail_debuginfo::types::{LeftOut, Parts, Sections};
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{File, Kind, MappedFile};
+use backtrail_elf::{File, FileBytes, Kind};
 use clap::{Args, ValueHint};
 
 use super::around::Around;
@@ -71,7 +71,7 @@ impl Making {
 
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     let file = input::open(&arguments.file)?;
-    let parsed = File::parse(file.bytes()).map_err(|error| Failure::of(&arguments.file, error))?;
+    let parsed = File::of(&file).map_err(|error| Failure::of(&arguments.file, error))?;
     let section = from_debug_information(&arguments.file, &parsed, NeedsFile::No, &arguments.making)?;
     let Some(section) = section else {
         return Err(no_debug_information(&arguments.file));
@@ -96,10 +96,11 @@ pub(super) fn from_debug_information(
         let Some(mut sections) = Sections::load(with_dwarf, supplementary).map_err(failed)? else {
             return Ok(None);
         };
-        let split = SplitFiles::find(&sections.split_units().map_err(failed)?, &[at, path]);
+        let units = sections.split_units().map_err(failed)?;
+        let split = SplitFiles::find(&units, &[at, path], file.budget());
         for (at, file) in split.iter() {
             let failed = |error| Failure::of(at, error);
-            let file = File::parse(file.bytes()).map_err(|error| failed(Error::Elf(error)))?;
+            let file = File::of(file).map_err(|error| failed(Error::Elf(error)))?;
             sections.add_split(&file).map_err(failed)?;
         }
         let parts = Parts::read(&sections).map_err(failed)?;
@@ -127,14 +128,18 @@ pub(crate) fn with_debug_information<T>(
     let debug = search.debug_file(path, file).filter(|found| found != path);
     let own = file.section_header(".debug_info").is_some() || file.section_header(".zdebug_info").is_some();
     let debug = debug.filter(|_| !own);
-    let debug_file = debug.as_deref().map(input::open).transpose()?;
+    let open = |path: &Path| {
+        let opened = search.open(path).and_then(|found| found.contents(file.budget()));
+        opened.map_err(|error| Failure::of(path, error))
+    };
+    let debug_file = debug.as_deref().map(open).transpose()?;
     let debug_image = debug_file.as_ref().map(parse).transpose()?;
     let with_dwarf = debug_image.as_ref().unwrap_or(file);
     let at = debug.as_deref().unwrap_or(path);
     let supplementary = with_dwarf
         .debugaltlink()
         .and_then(|link| search.supplementary(at, &link));
-    let supplementary = supplementary.as_deref().map(input::open).transpose()?;
+    let supplementary = supplementary.as_deref().map(open).transpose()?;
     let supplementary = supplementary.as_ref().map(parse).transpose()?;
     make(at, with_dwarf, supplementary.as_ref())
 }
@@ -196,6 +201,6 @@ fn tell_left_out(path: &Path, left_out: &LeftOut) {
     }
 }
 
-fn parse(file: &MappedFile) -> Result<File<'_>, Failure> {
-    File::parse(file.bytes()).map_err(|error| Failure::new(format_args!("debug file: {error}")))
+fn parse(file: &FileBytes) -> Result<File<'_>, Failure> {
+    File::of(file).map_err(|error| Failure::new(format_args!("debug file: {error}")))
 }

@@ -7,13 +7,13 @@ use std::rc::Rc;
 use backtrail_ctype::{Archive, Dict, Error, Member, Surroundings, Symbol, Types};
 use backtrail_debuginfo::types::{self, Reason, SourceError};
 use backtrail_elf::machines::*;
-use backtrail_elf::{File, MappedFile};
+use backtrail_elf::{File, FileBytes};
 use backtrail_wire::Endian;
 
 use crate::error::Failure;
 
-pub(super) fn open(path: &Path) -> Result<MappedFile, Failure> {
-    MappedFile::open(path).map_err(|error| Failure::of(path, error))
+pub(super) fn open(path: &Path) -> Result<FileBytes, Failure> {
+    FileBytes::open(path).map_err(|error| Failure::of(path, error))
 }
 
 /// A section, and what a reader needs to know of its file.

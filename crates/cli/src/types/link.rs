@@ -9,7 +9,7 @@ use backtrail_ctype::Symbol;
 use backtrail_ctype::link::{self, Linked, Mode, Section, Symbols, Unit};
 use backtrail_ctype::write;
 use backtrail_elf::archive::{self, Archive};
-use backtrail_elf::{File, MappedFile, Table};
+use backtrail_elf::{File, FileBytes, Table};
 use backtrail_wire::Endian;
 use clap::{Args, ValueEnum, ValueHint};
 use rayon::prelude::*;
@@ -103,7 +103,7 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
         None => None,
     };
     let around = linked.as_ref().map(|(path, file)| {
-        let file = File::parse(file.bytes()).map_err(|error| Failure::of(path, error))?;
+        let file = File::of(&file).map_err(|error| Failure::of(path, error))?;
         Around::read(path, &file, arguments.symtab)
     });
     let around = around.transpose()?;
@@ -165,7 +165,7 @@ pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
 type Named<'f> = (Cow<'f, Path>, &'f [u8]);
 
 /// Files; an archive is replaced by its members.
-fn members<'f>(files: &'f [(&'f Path, MappedFile)]) -> Result<Vec<Named<'f>>, Failure> {
+fn members<'f>(files: &'f [(&'f Path, FileBytes)]) -> Result<Vec<Named<'f>>, Failure> {
     let mut all: Vec<Named<'f>> = Vec::new();
     for (path, file) in files {
         if !archive::is_archive(file.bytes()) {

@@ -22,7 +22,7 @@ pub(super) struct Transfer {
 /// The calls and jumps in a piece of code, by ascending address.
 pub(super) fn transfers(image: &Image<'_>, piece: &Range<u64>, abi: Abi) -> Vec<Transfer> {
     let len = usize::try_from(piece.end.saturating_sub(piece.start)).unwrap_or(usize::MAX);
-    let code = image.data_at(piece.start).unwrap_or_default();
+    let code = image.data_in(piece.clone()).unwrap_or_default();
     let code = &code[..len.min(code.len())];
     match abi {
         Abi::SysvX86_64 => x86_64(code, piece.start),

@@ -13,7 +13,7 @@ use backtrail_cfi::build::{self, Skipped};
 use backtrail_cfi::check;
 use backtrail_cfi::eh_frame::EhFrame;
 use backtrail_cfi::tables;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Base, Version};
 use backtrail_testkit::command;
@@ -225,8 +225,8 @@ impl<'c> Causes<'c> {
 
 impl Known {
     fn of(module: &Module, source: Source, original: Option<&PathBuf>) -> Known {
-        let file = original.and_then(|path| MappedFile::open(path).ok());
-        let parsed = file.as_ref().and_then(|file| Image::parse(file.bytes()).ok());
+        let file = original.and_then(|path| FileBytes::open(path).ok());
+        let parsed = file.as_ref().and_then(|file| Image::of(&file).ok());
         let image = parsed.as_ref().unwrap_or(&module.image);
         let version = match source {
             Source::Version2 => Version::V2,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_testkit::{Missing, command, place};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -185,9 +185,9 @@ fn leave_only_sframe(from: &Path, to: &Path) -> Result<(), Missing> {
     add.args(["sframe", "add", "--quiet", "-o"]).arg(to).arg(from);
     done(&mut add)?;
     let wipe = || {
-        let file = MappedFile::open(to)?;
+        let file = FileBytes::open(to)?;
         let mut bytes = file.bytes().to_vec();
-        let image = Image::parse(file.bytes()).map_err(|error| std::io::Error::other(error.to_string()))?;
+        let image = Image::of(&file).map_err(|error| std::io::Error::other(error.to_string()))?;
         for name in [".eh_frame", ".eh_frame_hdr"] {
             let data = image
                 .section_header(name)

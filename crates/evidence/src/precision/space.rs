@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use backtrail_cfi::build;
 use backtrail_cfi::tables::{self, Tables};
-use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_process::proc::{self, MapsEntry};
 use backtrail_process::sys::read_process;
 use backtrail_sframe::write::Options;
@@ -129,7 +129,7 @@ fn bytes_of(pid: i32, map: &MapsEntry) -> Option<&'static [u8]> {
         return Some(bytes.leak());
     }
     let ways = proc::mapped_file(pid as u32, map.start, map.end, &map.path);
-    let file = ways.into_iter().find_map(|path| MappedFile::open(path).ok())?;
+    let file = ways.into_iter().find_map(|path| FileBytes::open(path).ok())?;
     Some(Box::leak(Box::new(file)).bytes())
 }
 

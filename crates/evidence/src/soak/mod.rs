@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_cfi::tables::Tables;
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::Base;
 use backtrail_testkit::{Missing, command, place, program, scratch, skip};
 
@@ -170,8 +170,8 @@ fn told(text: &str) -> Told {
 
 fn gap(path: &Path, svma: u64) -> Gap {
     let look = || {
-        let file = MappedFile::open(path).ok()?;
-        let image = Image::parse(file.bytes()).ok()?;
+        let file = FileBytes::open(path).ok()?;
+        let image = Image::of(&file).ok()?;
         let table = Tables::without_cache().load(&image).ok()?;
         let section = table.section().ok()?;
         let kept = [image.arch().sp.0, image.arch().fp.0];

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use backtrail_elf::{Image, MappedFile};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::gdb_arguments::{Session, Tally};
 use backtrail_testkit::peers::{CProgram, Compiler};
@@ -322,8 +322,8 @@ struct Sizes {
 
 impl Sizes {
     fn of(path: &Path) -> Result<Sizes, String> {
-        let file = MappedFile::open(path).map_err(|error| error.to_string())?;
-        let image = Image::parse(file.bytes()).map_err(|error| error.to_string())?;
+        let file = FileBytes::open(path).map_err(|error| error.to_string())?;
+        let image = Image::of(&file).map_err(|error| error.to_string())?;
         let sum = |wanted: &dyn Fn(&[u8]) -> bool| {
             let sections = image.sections().iter().filter(|section| wanted(section.name));
             sections.map(|section| section.size).sum()

@@ -275,7 +275,16 @@ impl Symbolizer {
     /// Notes about the names, one sentence each: files that are gone or have changed since, kernel
     /// names that may not be read.
     pub fn notes(&self) -> Vec<String> {
-        self.notes.sentences()
+        let mut notes = self.notes.clone();
+        for (index, symbols) in self.files.iter().enumerate() {
+            if let Some(Ok(symbols)) = symbols
+                && symbols.is_limited()
+            {
+                let file = self.modules.file(FileId(index as u32));
+                notes.add(Trouble::File(Unavailable::Limit), &file.path);
+            }
+        }
+        notes.sentences()
     }
 
     fn place(&self, pid: u32, mapping: Option<Mapping>, address: u64) -> Place {

@@ -20,7 +20,7 @@ pub(super) enum Trouble {
 }
 
 /// Problems with the names of what they concern.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Notes {
     concerned: BTreeMap<Trouble, BTreeSet<String>>,
 }
@@ -48,6 +48,14 @@ impl Notes {
                     }
                     Trouble::File(Unavailable::Malformed) => {
                         format!("not readable as ELF files, so shown as module+offset: {paths}")
+                    }
+                    Trouble::File(Unavailable::Limit) => {
+                        format!(
+                            "too large or too slow to read, so that names are missing (raise with --limits): {paths}"
+                        )
+                    }
+                    Trouble::File(Unavailable::Late) => {
+                        format!("not answered for by their file systems, so shown as module+offset: {paths}")
                     }
                     // There is nothing that a user could restore.
                     Trouble::File(Unavailable::NoFile) => return None,

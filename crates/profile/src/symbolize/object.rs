@@ -13,8 +13,9 @@ use backtrail_cfi::go_names::{GoCall, GoNames};
 use backtrail_cfi::starts::FunctionStarts;
 use backtrail_ctype::threads;
 use backtrail_debuginfo::lines::{DebugSections, Lines};
+use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{Image, MappedFile, Symbols};
+use backtrail_elf::{ErrorKind, FileBytes, Image, Symbols, door};
 
 use super::remembered::Remembered;
 use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
@@ -85,7 +86,8 @@ impl SymbolSource for ObjectFiles {
             // The separate debug file may still exist.
             Err(reason) => {
                 let path = search.by_build_id(&file.build_id).ok_or(reason)?;
-                Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, &path, search)
+                let file = search.open(&path).and_then(|file| file.contents(&Budget::new()));
+                Files::of(file.map_err(|_| reason)?, &path, &path, search)
             }
         };
         Ok(Box::new(found.read(self.folder.as_deref())?))
@@ -94,10 +96,10 @@ impl SymbolSource for ObjectFiles {
 
 /// A module's file, and its separate debug files.
 struct Files {
-    module: MappedFile,
-    debug: Option<MappedFile>,
+    module: FileBytes,
+    debug: Option<FileBytes>,
     /// The common part of several debug files (dwz).
-    supplementary: Option<MappedFile>,
+    supplementary: Option<FileBytes>,
     /// Identifies these files in their current state.
     stamp: u64,
 }
@@ -105,15 +107,25 @@ struct Files {
 /// The recorded file, if it is still the one at its path. A file recorded without a build id cannot
 /// be distinguished from its successors and is used as it is.
 fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
-    let module = MappedFile::open(place).map_err(|error| match error.kind() {
+    let module = door::open(place).and_then(|file| file.contents(&Budget::new()));
+    let module = module.map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Unavailable::Malformed,
+        io::ErrorKind::FileTooLarge => Unavailable::Limit,
+        io::ErrorKind::TimedOut => Unavailable::Late,
         _ => Unavailable::Missing,
     })?;
-    let image = Image::parse(module.bytes()).map_err(|_| Unavailable::Malformed)?;
+    let image = Image::of(&module).map_err(unreadable)?;
     check_build_id(file, &image)?;
     // Debug files lie beside the path that the module is known by, wherever it was opened.
     let known_by = file.path.strip_suffix(" (deleted)").unwrap_or(&file.path);
     Ok(Files::of(module, place, Path::new(known_by), search))
+}
+
+fn unreadable(error: backtrail_elf::Error) -> Unavailable {
+    match error.kind {
+        ErrorKind::Limit(_) => Unavailable::Limit,
+        _ => Unavailable::Malformed,
+    }
 }
 
 fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
@@ -126,21 +138,23 @@ fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
 
 impl Files {
     /// The file, which was opened at `place` and is known by `path`, with its debug files.
-    fn of(module: MappedFile, place: &Path, path: &Path, search: &Search) -> Files {
-        let debug = Image::parse(module.bytes())
+    fn of(module: FileBytes, place: &Path, path: &Path, search: &Search) -> Files {
+        let budget = module.budget().clone();
+        let open = |path: &PathBuf| search.open(path)?.contents(&budget);
+        let debug = Image::of(&module)
             .ok()
             .and_then(|image| search.debug_file(path, &image))
             .filter(|found| found != path);
         let with_dwarf = debug.as_deref().unwrap_or(path);
-        let debug_file = debug.as_ref().and_then(|path| MappedFile::open(path).ok());
-        let supplementary = Image::parse(debug_file.as_ref().unwrap_or(&module).bytes())
+        let debug_file = debug.as_ref().and_then(|path| open(path).ok());
+        let supplementary = Image::of(debug_file.as_ref().unwrap_or(&module))
             .ok()
             .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?));
         Files {
             stamp: stamp(&[Some(place), debug.as_deref(), supplementary.as_deref()]),
             module,
             debug: debug_file,
-            supplementary: supplementary.and_then(|path| MappedFile::open(&path).ok()),
+            supplementary: supplementary.and_then(|path| open(&path).ok()),
         }
     }
 
@@ -149,7 +163,7 @@ impl Files {
         // makes one report: so they are leaked, which avoids a lifetime in everything that contains
         // names.
         let files: &'static Files = Box::leak(Box::new(self));
-        let image = Image::parse(files.module.bytes()).map_err(|_| Unavailable::Malformed)?;
+        let image = Image::of(&files.module).map_err(unreadable)?;
         let entry = folder.and_then(|folder| cache::entry(folder, image.build_id()?, "names"));
         Ok(ObjectSymbols {
             base_vaddr: image.base_vaddr(),
@@ -162,7 +176,7 @@ impl Files {
 
     /// Reads names and lines, which takes long; of compressed ones only what these addresses need.
     fn names(&'static self, asked: &[u64]) -> Names {
-        let parse = |file: &'static MappedFile| Image::parse(file.bytes()).ok();
+        let parse = |file: &'static FileBytes| Image::of(file).ok();
         let Some(image) = parse(&self.module) else {
             return Names::default();
         };
@@ -195,8 +209,14 @@ fn stamp(files: &[Option<&Path>]) -> u64 {
     let program = std::env::current_exe().ok();
     let mut hasher = rustc_hash::FxHasher::default();
     for path in [program.as_deref()].iter().chain(files) {
-        let metadata = path.and_then(|path| fs::metadata(path).ok());
-        let facts = metadata.map(|metadata| (metadata.len(), metadata.mtime(), metadata.mtime_nsec()));
+        let file = path.and_then(|path| door::open(path).ok());
+        let facts = file.map(|file| {
+            (
+                file.metadata().len(),
+                file.metadata().mtime(),
+                file.metadata().mtime_nsec(),
+            )
+        });
         facts.hash(&mut hasher);
     }
     hasher.finish()
@@ -284,7 +304,7 @@ impl ModuleSymbols for ObjectSymbols {
     }
 
     fn start(&self, svma: u64) -> Option<u64> {
-        let read = || FunctionStarts::of_image(&Image::parse(self.files?.module.bytes()).ok()?);
+        let read = || FunctionStarts::of_image(&Image::of(&self.files?.module).ok()?);
         self.starts.get_or_init(read).as_ref()?.start(svma)
     }
 
@@ -297,7 +317,15 @@ impl ModuleSymbols for ObjectSymbols {
     }
 
     fn keep(&self) {
-        self.remembered().keep();
+        // Names that are missing for a limit may be found with another one.
+        if !self.is_limited() {
+            self.remembered().keep();
+        }
+    }
+
+    fn is_limited(&self) -> bool {
+        self.files
+            .is_some_and(|files| files.module.budget().exceeded().is_some())
     }
 }
 

@@ -40,6 +40,11 @@ pub(crate) trait ModuleSymbols: Sync {
 
     /// Stores the looked-up names for later.
     fn keep(&self) {}
+
+    /// Whether names are missing because reading them exceeds a limit.
+    fn is_limited(&self) -> bool {
+        false
+    }
 }
 
 /// A source of modules' symbols.
@@ -67,6 +72,10 @@ pub(crate) enum Unavailable {
     OtherBuild,
     /// The file at the path is not an ELF file, or is damaged.
     Malformed,
+    /// Reading the file exceeds a limit.
+    Limit,
+    /// The file system did not answer in time.
+    Late,
     /// There never was a file.
     NoFile,
 }
