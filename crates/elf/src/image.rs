@@ -227,6 +227,11 @@ impl<'a> File<'a> {
         self.bytes.data()
     }
 
+    /// Whether the bytes were parsed as a module in memory ([`Image::parse_memory`]).
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.layout, Layout::Memory { .. })
+    }
+
     /// `e_entry`; 0 if the file has no entry point.
     pub fn entry(&self) -> u64 {
         self.entry

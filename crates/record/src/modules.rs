@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
+use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
@@ -312,14 +313,22 @@ impl<'a> Modules<'a> {
 
     /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
     fn load(&self, module: &Module<'_>) -> Option<ElfModule<'a>> {
-        self.with_image(module, |image| self.keep(plain_path(module), image))
+        self.with_file(module, |image, file| self.keep(plain_path(module), image, file))
     }
 
-    /// Passes the image of a module to `look`: from its file if that still exists, else from the
-    /// process that has it mapped.
     fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
+        self.with_file(module, |image, _| look(image))
+    }
+
+    /// Passes the image of a module to `look`: from its file, with what identifies that, if it
+    /// still exists; else from the process that has it mapped.
+    fn with_file<T>(
+        &self,
+        module: &Module<'_>,
+        look: impl FnOnce(&Image<'_>, Option<&FileIdentity>) -> T,
+    ) -> Option<T> {
         if module.path == VDSO {
-            return look_at_memory(&vdso().unwrap_or(module.at), look);
+            return look_at_memory(&vdso().unwrap_or(module.at), |image| look(image, None));
         }
         if !is_file(&module.path) {
             return None;
@@ -333,6 +342,7 @@ impl<'a> Modules<'a> {
             if !same_inode(&file, &module.key) {
                 continue;
             }
+            let identity = FileIdentity::of(&file);
             let Ok(file) = MappedFile::from_file(file) else {
                 continue;
             };
@@ -349,7 +359,7 @@ impl<'a> Modules<'a> {
                 continue;
             }
             self.check_length(path, &image, file.bytes().len() as u64);
-            return Some(look(&image));
+            return Some(look(&image, identity.as_ref()));
         }
         if let Some(error) = unreadable {
             self.tell(path, error);
@@ -358,7 +368,7 @@ impl<'a> Modules<'a> {
         // The file is gone, but its pages remain.
         let at = &module.at;
         let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
-        look_at_memory(&whole, look)
+        look_at_memory(&whole, |image| look(image, None))
     }
 
     fn check_length(&self, path: &str, image: &Image<'_>, len: u64) {
@@ -374,8 +384,8 @@ impl<'a> Modules<'a> {
         }
     }
 
-    fn keep(&self, path: &str, image: &Image<'_>) -> ElfModule<'a> {
-        let table = match self.tables.load(image) {
+    fn keep(&self, path: &str, image: &Image<'_>, file: Option<&FileIdentity>) -> ElfModule<'a> {
+        let table = match self.tables.load_file(image, file) {
             Ok(table) => {
                 if let Some(damage) = table.damage {
                     self.tell(path, damage);

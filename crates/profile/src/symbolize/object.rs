@@ -2,13 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File as OsFile};
-use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use backtrail_cfi::cache;
+use backtrail_cfi::cache::{Cache, FileIdentity, Name, Namer};
 use backtrail_cfi::go_names::{GoCall, GoNames};
 use backtrail_cfi::starts::FunctionStarts;
 use backtrail_ctype::threads;
@@ -21,9 +20,6 @@ use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
 
-/// The folder of answers, below the cache folder.
-const FOLDER: &str = "names-v1";
-
 /// The files of this machine.
 pub(super) struct ObjectFiles {
     search: Search,
@@ -32,8 +28,8 @@ pub(super) struct ObjectFiles {
     /// By the path in the recording: the lowest address and the symbols of modules that were found
     /// in memory.
     in_memory: HashMap<String, (u64, Symbols)>,
-    /// The folder of answers.
-    folder: Option<PathBuf>,
+    /// Stores answers.
+    cache: Option<Cache>,
 }
 
 impl ObjectFiles {
@@ -47,7 +43,7 @@ impl ObjectFiles {
             search,
             found: HashMap::new(),
             in_memory: HashMap::new(),
-            folder: None,
+            cache: None,
         }
     }
 }
@@ -58,7 +54,7 @@ impl SymbolSource for ObjectFiles {
     }
 
     fn remember_in(&mut self, folder: PathBuf) {
-        self.folder = Some(folder.join(FOLDER));
+        self.cache = Some(Cache::new(folder));
     }
 
     fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
@@ -85,10 +81,10 @@ impl SymbolSource for ObjectFiles {
             // The separate debug file may still exist.
             Err(reason) => {
                 let path = search.by_build_id(&file.build_id).ok_or(reason)?;
-                Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, &path, search)
+                Files::of(Opened::open(&path).map_err(|_| reason)?, &path, search)
             }
         };
-        Ok(Box::new(found.read(self.folder.as_deref())?))
+        Ok(Box::new(found.read(self.cache.as_ref())?))
     }
 }
 
@@ -98,22 +94,39 @@ struct Files {
     debug: Option<MappedFile>,
     /// The common part of several debug files (dwz).
     supplementary: Option<MappedFile>,
-    /// Identifies these files in their current state.
-    stamp: u64,
+    /// Identifies these files in their current state, and this program, which may find other names
+    /// in them than another version does. `None` if one of the files cannot be identified.
+    name: Option<Name>,
+}
+
+/// An open file.
+struct Opened {
+    file: MappedFile,
+    identity: Option<FileIdentity>,
+}
+
+impl Opened {
+    fn open(path: &Path) -> io::Result<Opened> {
+        let file = backtrail_elf::map::open_regular(path)?;
+        Ok(Opened {
+            identity: FileIdentity::of(&file),
+            file: MappedFile::from_file(file)?,
+        })
+    }
 }
 
 /// The recorded file, if it is still the one at its path. A file recorded without a build id cannot
 /// be distinguished from its successors and is used as it is.
 fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
-    let module = MappedFile::open(place).map_err(|error| match error.kind() {
+    let module = Opened::open(place).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Unavailable::Malformed,
         _ => Unavailable::Missing,
     })?;
-    let image = Image::parse(module.bytes()).map_err(|_| Unavailable::Malformed)?;
+    let image = Image::parse(module.file.bytes()).map_err(|_| Unavailable::Malformed)?;
     check_build_id(file, &image)?;
     // Debug files lie beside the path that the module is known by, wherever it was opened.
     let known_by = file.path.strip_suffix(" (deleted)").unwrap_or(&file.path);
-    Ok(Files::of(module, place, Path::new(known_by), search))
+    Ok(Files::of(module, Path::new(known_by), search))
 }
 
 fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
@@ -125,35 +138,38 @@ fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
 }
 
 impl Files {
-    /// The file, which was opened at `place` and is known by `path`, with its debug files.
-    fn of(module: MappedFile, place: &Path, path: &Path, search: &Search) -> Files {
-        let debug = Image::parse(module.bytes())
+    /// The file, which is known by `path`, with its debug files.
+    fn of(module: Opened, path: &Path, search: &Search) -> Files {
+        let debug = Image::parse(module.file.bytes())
             .ok()
             .and_then(|image| search.debug_file(path, &image))
             .filter(|found| found != path);
         let with_dwarf = debug.as_deref().unwrap_or(path);
-        let debug_file = debug.as_ref().and_then(|path| MappedFile::open(path).ok());
-        let supplementary = Image::parse(debug_file.as_ref().unwrap_or(&module).bytes())
+        let debug_file = debug.as_ref().and_then(|path| Opened::open(path).ok());
+        let supplementary = Image::parse(debug_file.as_ref().unwrap_or(&module).file.bytes())
             .ok()
-            .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?));
+            .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?))
+            .and_then(|path| Opened::open(&path).ok());
+        let name = name(&[Some(&module), debug_file.as_ref(), supplementary.as_ref()]);
+        let file = |opened: Opened| opened.file;
         Files {
-            stamp: stamp(&[Some(place), debug.as_deref(), supplementary.as_deref()]),
-            module,
-            debug: debug_file,
-            supplementary: supplementary.and_then(|path| MappedFile::open(&path).ok()),
+            name,
+            module: file(module),
+            debug: debug_file.map(file),
+            supplementary: supplementary.map(file),
         }
     }
 
-    fn read(self, folder: Option<&Path>) -> Result<ObjectSymbols, Unavailable> {
+    fn read(self, cache: Option<&Cache>) -> Result<ObjectSymbols, Unavailable> {
         // Lines borrow from the files. Both are needed until the report is done, and a process
         // makes one report: so they are leaked, which avoids a lifetime in everything that contains
         // names.
         let files: &'static Files = Box::leak(Box::new(self));
         let image = Image::parse(files.module.bytes()).map_err(|_| Unavailable::Malformed)?;
-        let entry = folder.and_then(|folder| cache::entry(folder, image.build_id()?, "names"));
+        let place = cache.cloned().zip(files.name);
         Ok(ObjectSymbols {
             base_vaddr: image.base_vaddr(),
-            remembered: Mutex::new(Remembered::read(entry, files.stamp)),
+            remembered: Mutex::new(Remembered::read(place)),
             names: OnceLock::new(),
             starts: OnceLock::new(),
             files: Some(files),
@@ -189,17 +205,26 @@ impl Files {
     }
 }
 
-/// A number that differs for other files, for changed files, and for another build of this program,
-/// which may find other names in them.
-fn stamp(files: &[Option<&Path>]) -> u64 {
-    let program = std::env::current_exe().ok();
-    let mut hasher = rustc_hash::FxHasher::default();
-    for path in [program.as_deref()].iter().chain(files) {
-        let metadata = path.and_then(|path| fs::metadata(path).ok());
-        let facts = metadata.map(|metadata| (metadata.len(), metadata.mtime(), metadata.mtime_nsec()));
-        facts.hash(&mut hasher);
+/// The name of what is remembered about these files.
+fn name(files: &[Option<&Opened>]) -> Option<Name> {
+    let mut namer = Namer::new(concat!("backtrail ", env!("CARGO_PKG_VERSION"), " names of functions"));
+    let program = fs::metadata(std::env::current_exe().ok()?).ok()?;
+    namer.numbers(&[
+        program.dev(),
+        program.ino(),
+        program.len(),
+        program.ctime() as u64,
+        program.ctime_nsec() as u64,
+    ]);
+    for file in files {
+        let file = match file {
+            Some(file) => Some(file.identity.as_ref()?),
+            None => None,
+        };
+        namer.numbers(&[u64::from(file.is_some())]);
+        namer.numbers(file.map_or(&[], FileIdentity::numbers));
     }
-    hasher.finish()
+    Some(namer.name())
 }
 
 /// The vdso of this process: the kernel gives the same one to all processes, so it has the symbols
