@@ -37,7 +37,10 @@ fn forged(honest: &[u8]) -> Vec<u8> {
     let crc = crc32fast::hash(&honest[section.clone()]);
     // The last four bytes are the terminator, those before belong to the last FDE.
     let free = section.end - 8;
-    force_crc(&mut forged[section.start..free + 4], crc_before(&honest[section.clone()]));
+    force_crc(
+        &mut forged[section.start..free + 4],
+        crc_before(&honest[section.clone()]),
+    );
     assert_eq!(crc32fast::hash(&forged[section.clone()]), crc);
     forged
 }
@@ -51,7 +54,11 @@ fn crc_before(bytes: &[u8]) -> u32 {
 /// found from the end, by the table's entry with the right first byte.
 fn force_crc(bytes: &mut [u8], wanted: u32) {
     let table: Vec<u32> = (0..256u32)
-        .map(|index| (0..8).fold(index, |crc, _| (crc >> 1) ^ (if crc & 1 == 1 { 0xedb8_8320 } else { 0 })))
+        .map(|index| {
+            (0..8).fold(index, |crc, _| {
+                (crc >> 1) ^ (if crc & 1 == 1 { 0xedb8_8320 } else { 0 })
+            })
+        })
         .collect();
     let split = bytes.len() - 4;
     let mut register = !wanted;
@@ -112,7 +119,9 @@ fn tables_are_made_from_what_is_hashed() {
         if !all && file.bytes().len() > 8 << 20 {
             continue;
         }
-        let Ok(image) = Image::parse(file.bytes()) else { continue };
+        let Ok(image) = Image::parse(file.bytes()) else {
+            continue;
+        };
         let Ok(whole) = Tables::without_cache().load(&image) else {
             continue;
         };
@@ -157,7 +166,11 @@ fn only_a_folder_that_nobody_else_can_change_is_used() {
 
     // What is no file: a FIFO would block, a device would never end.
     let entry = open.join("cache").join(kind).join(name.to_string());
-    for replace in [fifo, |path: &Path| symlink("/dev/zero", path).unwrap(), |path: &Path| fs::create_dir(path).unwrap()] {
+    for replace in [
+        fifo,
+        |path: &Path| symlink("/dev/zero", path).unwrap(),
+        |path: &Path| fs::create_dir(path).unwrap(),
+    ] {
         let _ = fs::remove_file(&entry);
         replace(&entry);
         assert_eq!(cache.read(kind, &name, 1 << 40), None);
@@ -175,7 +188,10 @@ fn only_a_folder_that_nobody_else_can_change_is_used() {
         skip("only root can give a folder away");
         return;
     }
-    assert!(matches!(refuses(&open.join("cache")), Refused::Owner { uid: 65534, .. }));
+    assert!(matches!(
+        refuses(&open.join("cache")),
+        Refused::Owner { uid: 65534, .. }
+    ));
     chown(&open, Some(0), None).unwrap();
     chown(open.join("cache"), Some(65534), None).unwrap();
     assert!(matches!(refuses(&open.join("cache")), Refused::Owner { .. }));
@@ -202,7 +218,12 @@ fn a_file_that_changes_has_another_identity() {
     // Time stamps of the contents can be set to any value, that of the inode cannot.
     let times = fs::metadata(&path).unwrap().modified().unwrap();
     fs::write(&path, "two").unwrap();
-    File::options().write(true).open(&path).unwrap().set_modified(times).unwrap();
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(times)
+        .unwrap();
     assert_ne!(self::settled(&path), Some(settled));
     assert_eq!(FileIdentity::of(&File::open("/proc/self/maps").unwrap()), None);
     assert_eq!(FileIdentity::of(&File::open("/dev/null").unwrap()), None);

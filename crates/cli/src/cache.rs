@@ -55,7 +55,11 @@ fn info(cache: &Cache) -> Result<Status, Failure> {
             writeln!(out, "{kind}: {}", size(*entries, *bytes))?;
         }
         let limit = MOST_BYTES >> 20;
-        writeln!(out, "total: {}; limit {limit} MiB", size(contents.entries, contents.bytes))
+        writeln!(
+            out,
+            "total: {}; limit {limit} MiB",
+            size(contents.entries, contents.bytes)
+        )
     })?;
     Ok(Status::Done)
 }

@@ -177,7 +177,10 @@ fn private() -> Mode {
 
 fn mark_as_used(fd: &OwnedFd, stat: &Stat) {
     let used = UNIX_EPOCH + Duration::from_secs(u64::try_from(stat.st_mtime).unwrap_or(0));
-    if SystemTime::now().duration_since(used).is_ok_and(|age| age > USED_LATELY) {
+    if SystemTime::now()
+        .duration_since(used)
+        .is_ok_and(|age| age > USED_LATELY)
+    {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: UTIME_NOW,

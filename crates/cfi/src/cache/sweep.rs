@@ -69,7 +69,10 @@ fn list(base: &Folder) -> Result<Listing, Refused> {
         entries: Vec::new(),
     };
     for name in names(base)? {
-        if !["sframe-v", "names-v", "files-v"].iter().any(|kind| name.starts_with(kind)) {
+        if !["sframe-v", "names-v", "files-v"]
+            .iter()
+            .any(|kind| name.starts_with(kind))
+        {
             continue;
         }
         let Ok(folder) = base.subfolder(&name, false) else {
@@ -200,7 +203,9 @@ mod tests {
         }
         for number in 0..10 {
             for kind in ["sframe-v8", "names-v2"] {
-                let file = File::options().write(true).open(folder.path().join(kind).join(number.to_string()));
+                let file = File::options()
+                    .write(true)
+                    .open(folder.path().join(kind).join(number.to_string()));
                 file.unwrap().set_modified(old + Duration::from_secs(number)).unwrap();
             }
         }

@@ -181,7 +181,13 @@ mod tests {
         assert_eq!(again.get(0x10), Some(&calls()));
         assert_eq!(again.get(0x20), Some(&Vec::new()));
         assert_eq!(again.get(0x30), None);
-        let path = |number: u8| folder.path().join("new").join(KIND).join(Name::from_bytes([number; 32]).to_string());
+        let path = |number: u8| {
+            folder
+                .path()
+                .join("new")
+                .join(KIND)
+                .join(Name::from_bytes([number; 32]).to_string())
+        };
         let whole = std::fs::read(path(12)).expect("it was written");
         // An entry under another name is not believed.
         std::fs::write(path(13), &whole).expect("room");
