@@ -3,6 +3,7 @@
 mod common;
 mod crash;
 mod glibc;
+mod guard_crash;
 mod library;
 mod preload;
 mod promises;

@@ -57,6 +57,7 @@ mod reader;
 pub mod registers;
 mod roots;
 pub mod sizes;
+mod source;
 pub mod starts;
 pub mod tables;
 mod undescribed;

@@ -6,35 +6,43 @@
 //! only `.eh_frame` describes are added then. `.debug_frame` (the only one that Go's linker writes)
 //! adds what `.eh_frame` lacks; and Go's `.gopclntab` what neither of them has.
 //!
-//! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer of 16 bytes
-//! in little-endian: the bytes of code without rows (8), the CRC-32 of the sections it was made
-//! from (4), and the CRC-32 of everything before (4). An entry that does not match its trailer, or
-//! was made from other sections, is made anew.
+//! A cache entry is an SFrame section, which any SFrame reader can show, and a trailer in
+//! little-endian: the bytes of code without rows (8), the hash of the bytes that it was made from
+//! (32), which is also its name, and the CRC-32 of everything before (4). A damaged entry is made
+//! anew.
 
 use backtrail_arch::Cpu;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use backtrail_elf::{FileBytes, Image, SectionData, Symbols};
+use backtrail_elf::{Image, SectionData, Symbols};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::build;
 use crate::by_hand;
-use crate::cache;
+use crate::cache::{self, Cache, FileIdentity, Name, Namer};
 use crate::eh_frame::{self, Converted, EhFrame, debug_frame};
 pub use crate::error::Error;
 use crate::plt;
 use crate::roots;
+use crate::source::Source;
 use crate::{go_frames, gopclntab};
 
-/// The cache folder, named after the version of the conversion: a new conversion gets a new folder.
-const CACHE_FOLDER: &str = "sframe-v8";
+/// The cache's subfolder, named after the version of the conversion: a new conversion gets a new
+/// folder, and other names for its entries ([`crate::source`]).
+pub(crate) const KIND: &str = "sframe-v9";
+/// The subfolder that stores which entry a file has.
+const FILES: &str = "files-v1";
 
-const TRAILER_BYTES: usize = 16;
+const TRAILER_BYTES: usize = 44;
+/// Longer entries are not read: they would not have been written.
+const LONGEST: u64 = cache::MOST_BYTES / 4;
+/// More bytes are not hashed: no program has as much code.
+const LONGEST_SOURCE: usize = 1 << 30;
 
 /// The origin of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,17 +153,16 @@ pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
 /// Provides the tables of modules.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    cache: Option<PathBuf>,
+    cache: Option<Cache>,
 }
 
 impl Tables {
-    /// Stores converted tables in `sframe-v8` in `cache_dir`; by default
-    /// `$XDG_CACHE_HOME/backtrail`, or `~/.cache/backtrail`. Works without a cache if no such
-    /// folder is available.
+    /// Stores converted tables in `cache_dir`; by default in `$XDG_CACHE_HOME/backtrail`, or
+    /// `~/.cache/backtrail`. Works without a cache if no such folder is available, or if somebody
+    /// else could write to it.
     pub fn open(cache_dir: Option<PathBuf>) -> Tables {
-        let dir = cache_dir.or_else(cache::folder);
         Tables {
-            cache: dir.map(|dir| dir.join(CACHE_FOLDER)),
+            cache: cache_dir.or_else(cache::folder).map(Cache::new),
         }
     }
 
@@ -164,48 +171,59 @@ impl Tables {
         Tables { cache: None }
     }
 
-    /// Loads the table of `image`. Reads at most the whole `.sframe` or `.eh_frame`; a cache that
-    /// cannot be read or written only costs time.
+    /// Loads the table of `image`. Reads at most what a table is made from; a cache that cannot be
+    /// read or written only costs time.
     pub fn load(&self, image: &Image<'_>) -> Result<Table, Error> {
-        let own = own_section(image);
-        let debug = match own {
-            Some(_) => None,
-            None => debug_frame::of_image(image),
+        self.load_file(image, None)
+    }
+
+    /// The same. If the file that `image` was read from has an identity, and had a table in the
+    /// cache before, its bytes need not be hashed again.
+    pub fn load_file(&self, image: &Image<'_>, file: Option<&FileIdentity>) -> Result<Table, Error> {
+        let Some(cache) = &self.cache else {
+            return Inputs::of(image)?.make(image);
         };
-        let go = gopclntab::section(image);
-        let (section, more) = match (image.eh_frame(), &own, debug) {
-            (Ok(Some(section)), None, debug) => (section, debug),
-            (Ok(Some(section)), Some(own), _) if lacks_functions(image, own) => (section, None),
-            (_, Some(own), _) => return Ok(shipped(own)),
-            (_, None, Some(debug)) => (debug, None),
-            (Ok(None), None, None) if go.is_some() => (NO_SECTION, None),
-            (Ok(None), None, None) => return Err(Error::NoUnwindInformation),
-            (Err(error), None, None) => return Err(error.into()),
-        };
-        let entry = self.cache_entry(image, &section);
-        let source = entry
-            .as_ref()
-            .map(|_| source_crc(image, [Some(&section), own.as_ref(), more.as_ref(), go.as_ref()]));
-        if let (Some(path), Some(source)) = (&entry, source)
-            && let Some(table) = read_entry(path, source, abi(image))
+        let file = file.map(|file| Namer::new(FILES).add(KIND.as_bytes()).numbers(file.numbers()).name());
+        let known = file.and_then(|file| <[u8; 32]>::try_from(cache.read(FILES, &file, 32)?).ok());
+        if let Some(name) = known.map(Name::from_bytes)
+            && let Some(table) = read_entry(cache, &name, abi(image))
         {
             return Ok(table);
         }
-        let table = make(image, &section, own.as_ref(), more.as_ref())?;
-        if let (Some(path), Some(source)) = (entry, source) {
-            // Without a cache the next load takes as long as this one.
-            let _ = write_entry(&path, &table, source);
+        let inputs = Inputs::of(image)?;
+        if !inputs.are_worth_an_entry(image) {
+            return inputs.make(image);
+        }
+        let source = Source::of(image).filter(|source| source.hashed() <= LONGEST_SOURCE);
+        let Some(source) = source else {
+            return inputs.make(image);
+        };
+        let name = source.name();
+        if let Some(table) = read_entry(cache, &name, abi(image)) {
+            remember(cache, file, &name);
+            return Ok(table);
+        }
+        let table = match source.alone() {
+            _ if source.is_in_memory() => inputs.make(image)?,
+            Some(alone) => {
+                let image = Image::parse(&alone)?;
+                Inputs::of(&image)?.make(&image)?
+            }
+            None => return inputs.make(image),
+        };
+        // Without a cache the next load takes as long as this one.
+        if table.origin != TableOrigin::Shipped && write_entry(cache, &name, &table).is_ok() {
+            remember(cache, file, &name);
         }
         Ok(table)
     }
+}
 
-    fn cache_entry(&self, image: &Image<'_>, section: &SectionData<'_>) -> Option<PathBuf> {
-        let folder = self.cache.as_ref()?;
-        match image.build_id() {
-            Some(id) => cache::entry(folder, id, "sframe"),
-            None if section.data.len() >= LARGE => cache::entry(folder, &code_id(image), "sframe"),
-            None => None,
-        }
+/// Stores which entry a file has.
+fn remember(cache: &Cache, file: Option<Name>, entry: &Name) {
+    if let Some(file) = file {
+        // Otherwise the next load hashes the file again.
+        let _ = cache.write(FILES, &file, entry.bytes());
     }
 }
 
@@ -213,19 +231,49 @@ impl Tables {
 /// information: Rust's compiler writes no build ID.
 const LARGE: usize = 1 << 16;
 
-/// The substitute for a missing build ID: all code, which takes a fiftieth of the time that
-/// building a table takes.
-fn code_id(image: &Image<'_>) -> Vec<u8> {
-    let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0_u64);
-    for range in image.code_ranges() {
-        let code = image.data_in(range.clone()).unwrap_or_default();
-        let len = (range.end - range.start).min(code.len() as u64);
-        crc.update(&range.start.to_le_bytes());
-        crc.update(&code[..len as usize]);
-        bytes += len;
+/// The sections that a table is made from.
+struct Inputs<'a> {
+    section: SectionData<'a>,
+    own: Option<SectionData<'a>>,
+    more: Option<SectionData<'a>>,
+    /// Whether the module's own table is all there is to say.
+    is_shipped: bool,
+}
+
+impl<'a> Inputs<'a> {
+    fn of(image: &Image<'a>) -> Result<Inputs<'a>, Error> {
+        let own = own_section(image);
+        let debug = match own {
+            Some(_) => None,
+            None => debug_frame::of_image(image),
+        };
+        let (section, more, is_shipped) = match (image.eh_frame(), &own, debug) {
+            (Ok(Some(section)), None, debug) => (section, debug, false),
+            (Ok(Some(section)), Some(own), _) if lacks_functions(image, own) => (section, None, false),
+            (_, Some(_), _) => (NO_SECTION, None, true),
+            (_, None, Some(debug)) => (debug, None, false),
+            (Ok(None), None, None) if gopclntab::section(image).is_some() => (NO_SECTION, None, false),
+            (Ok(None), None, None) => return Err(Error::NoUnwindInformation),
+            (Err(error), None, None) => return Err(error.into()),
+        };
+        Ok(Inputs {
+            section,
+            own,
+            more,
+            is_shipped,
+        })
     }
-    let (crc, len) = (crc.finalize().to_le_bytes(), image.len() as u64);
-    [b"code", &crc[..], &bytes.to_le_bytes(), &len.to_le_bytes()].concat()
+
+    fn are_worth_an_entry(&self, image: &Image<'_>) -> bool {
+        !self.is_shipped && (image.build_id().is_some() || self.section.data.len() >= LARGE)
+    }
+
+    fn make(&self, image: &Image<'_>) -> Result<Table, Error> {
+        match (&self.own, self.is_shipped) {
+            (Some(own), true) => Ok(shipped(own)),
+            (own, _) => make(image, &self.section, own.as_ref(), self.more.as_ref()),
+        }
+    }
 }
 
 /// Empty call frame information, for files that have none.
@@ -347,48 +395,33 @@ fn complete(converted: &mut Converted, mut own: Vec<FunctionRows>) {
     converted.functions.sort_by_key(|function| function.start);
 }
 
-/// Two files may have the same build ID; the contents and addresses of their tables distinguish
-/// them.
-fn source_crc(image: &Image<'_>, sections: [Option<&SectionData<'_>>; 4]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
-    // Some rows are made from code that only a symbol names, and a stripped copy of the file lacks
-    // the symbol.
-    for name in [".symtab", ".dynsym"] {
-        let size = image.section_header(name).map_or(0, |section| section.size);
-        crc.update(&size.to_le_bytes());
-    }
-    for section in sections.into_iter().flatten() {
-        crc.update(&section.address.to_le_bytes());
-        crc.update(&section.data);
-    }
-    crc.finalize()
-}
-
-fn read_entry(path: &Path, source: u32, abi: Abi) -> Option<Table> {
-    let file = FileBytes::open(path).ok()?;
-    let (head, crc) = file.bytes().split_last_chunk::<4>()?;
-    let split = head.len().checked_sub(TRAILER_BYTES - 4)?;
+fn read_entry(cache: &Cache, name: &Name, abi: Abi) -> Option<Table> {
+    let mut content = cache.read(KIND, name, LONGEST)?;
+    let (head, crc) = content.split_last_chunk::<4>()?;
+    let split = (head.len() + 4).checked_sub(TRAILER_BYTES)?;
     let trailer = Bytes::new(&head[split..], Endian::Little);
     // This program wrote the entry: its rows need no second check.
-    let fits = u32::from_le_bytes(*crc) == crc32fast::hash(head) && trailer.u32(8) == Ok(source);
+    let fits = u32::from_le_bytes(*crc) == crc32fast::hash(head) && trailer.slice(8, 32) == Ok(&name.bytes()[..]);
     let is_ours = |section: Section<'_>| section.abi() == abi && section.num_fdes() > 0;
     if !fits || !Section::parse(&head[..split], 0).is_ok_and(is_ours) {
         return None;
     }
+    let uncovered_bytes = trailer.u64(0).ok()?;
+    content.truncate(split);
     Some(Table {
-        bytes: head[..split].to_vec(),
+        bytes: content,
         address: 0,
         origin: TableOrigin::Cached,
-        uncovered_bytes: trailer.u64(0).ok()?,
+        uncovered_bytes,
         skipped: BTreeMap::new(),
         damage: None,
     })
 }
 
-fn write_entry(path: &Path, table: &Table, source: u32) -> io::Result<()> {
+fn write_entry(cache: &Cache, name: &Name, table: &Table) -> io::Result<()> {
     let mut content = table.bytes.clone();
     content.extend(table.uncovered_bytes.to_le_bytes());
-    content.extend(source.to_le_bytes());
+    content.extend(name.bytes());
     content.extend(crc32fast::hash(&content).to_le_bytes());
-    cache::write(path, &content)
+    cache.write(KIND, name, &content)
 }

@@ -2,6 +2,7 @@
 
 mod against_binutils;
 mod against_readelf;
+mod cache;
 mod callframe;
 mod check_real_files;
 mod common;

@@ -73,7 +73,7 @@ fn store_by(
     }
     put(path, None)?;
     if metadata.nlink() > 1 {
-        eprintln!(
+        crate::error::say!(
             "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
             shown(path),
             metadata.nlink()

@@ -9,6 +9,15 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+/// Prints a line on standard error, as `eprintln` does, which panics if that is full or closed.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+pub(crate) use say;
+
 /// How a command that did not fail ended.
 pub(crate) enum Status {
     /// 0: done.
@@ -109,7 +118,7 @@ impl Failure {
     /// Reports the failure as a warning: it did not stop the command, and `so` is the consequence.
     pub(crate) fn warn(&self, so: impl Display) {
         if let Failure::Message { text, .. } = self {
-            eprintln!("backtrail: warning: {}; {so}", one_line(text));
+            say!("backtrail: warning: {}; {so}", one_line(text));
         }
     }
 
@@ -118,12 +127,12 @@ impl Failure {
         let Failure::Message { text, excerpt, help } = self else {
             return ExitCode::SUCCESS;
         };
-        eprintln!("backtrail: {}", one_line(text));
+        say!("backtrail: {}", one_line(text));
         for line in excerpt {
-            eprintln!("{}", one_line(line));
+            say!("{}", one_line(line));
         }
         if let Some(help) = help {
-            eprintln!("help: {}", one_line(help));
+            say!("help: {}", one_line(help));
         }
         ExitCode::from(BAD)
     }

@@ -1,5 +1,6 @@
 //! The command `backtrail`: one module per subcommand, and no algorithms in them.
 
+mod cache;
 mod cbf;
 mod edited;
 mod error;
@@ -45,6 +46,8 @@ enum Command {
     #[command(subcommand)]
     Types(types::Command),
     Link(link::Link),
+    #[command(subcommand)]
+    Cache(cache::Command),
     Completions(manual::Completions),
     Man(manual::Man),
 }
@@ -77,6 +80,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Sframe(command) => sframe::run(command),
         Command::Types(command) => types::run(command),
         Command::Link(arguments) => link::run(&arguments),
+        Command::Cache(command) => cache::run(&command),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man(arguments) => manual::man(&arguments),
     }

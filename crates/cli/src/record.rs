@@ -110,18 +110,18 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         output::to(path, |out| writeln!(out, "{}", summary_json(&outcome)))?;
     }
     for problem in &outcome.problems {
-        eprintln!(
+        crate::error::say!(
             "backtrail: {}: {}; stacks may end in it",
             one_line(&problem.path),
             problem.reason
         );
     }
     if !arguments.quiet && outcome.incomplete.is_none() {
-        eprintln!("backtrail: {}", summary(&outcome, &options.output));
+        crate::error::say!("backtrail: {}", summary(&outcome, &options.output));
         for warning in outcome.warnings() {
-            eprintln!("backtrail: warning: {warning}");
+            crate::error::say!("backtrail: warning: {warning}");
             if let Some(help) = warning.help() {
-                eprintln!("help: {help}");
+                crate::error::say!("help: {help}");
             }
         }
     }

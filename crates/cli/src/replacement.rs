@@ -2,10 +2,13 @@
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
+use rustix::fs::{AtFlags, CWD, OFlags};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 /// Whether a file must be on the disk before it replaces another.
@@ -19,9 +22,10 @@ pub(crate) enum Durable {
 
 /// A file being written that will replace the one at its path, or be the first there.
 ///
-/// Until everything is written and on the disk, it is a temporary file beside the target: after a
-/// failure, or without [finish](Replacement::finish), the old file (or nothing) remains. An
-/// existing file keeps its mode, its owner and its extended attributes, and a symbolic link stays
+/// Until everything is written and on the disk, it is a file without a name in the target's folder:
+/// after a failure, without [finish](Replacement::finish), or if the process is killed, the old file
+/// (or nothing) remains, and nothing else. If the file system has no such files, it is a temporary
+/// file beside the target, which a kill leaves behind. An existing file keeps its mode, its owner and its extended attributes, and a symbolic link stays
 /// one. Anything but a regular file (a terminal, a pipe) is written directly.
 pub(crate) struct Replacement {
     target: PathBuf,
@@ -32,6 +36,7 @@ pub(crate) struct Replacement {
 }
 
 enum Place {
+    Nameless(File),
     Beside(NamedTempFile),
     Direct(File),
 }
@@ -46,6 +51,8 @@ impl Replacement {
         };
         let place = if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             Place::Direct(File::options().write(true).open(&target)?)
+        } else if let Some(file) = nameless(&directory(&target)) {
+            Place::Nameless(file)
         } else {
             let mut temporary = tempfile::Builder::new();
             temporary.prefix(".backtrail-").suffix(".tmp");
@@ -67,7 +74,7 @@ impl Replacement {
     pub(crate) fn file(&self) -> &File {
         match &self.place {
             Place::Beside(temporary) => temporary.as_file(),
-            Place::Direct(file) => file,
+            Place::Nameless(file) | Place::Direct(file) => file,
         }
     }
 
@@ -76,14 +83,11 @@ impl Replacement {
     pub(crate) fn copy_ahead(&mut self, source: &File, len: u64) -> io::Result<()> {
         /// Copying less is not worth a thread.
         const WORTH: u64 = 1 << 20;
-        let Place::Beside(temporary) = &self.place else {
-            return Ok(());
-        };
-        if len < WORTH {
+        if matches!(self.place, Place::Direct(_)) || len < WORTH {
             return Ok(());
         }
-        let (source, mut file, durable) = (source.try_clone()?, temporary.as_file().try_clone()?, self.durable);
-        self.ahead = Some(thread::spawn(move || {
+        let (source, mut file, durable) = (source.try_clone()?, self.file().try_clone()?, self.durable);
+        let copy = move || {
             let copied = io::copy(&mut source.take(len), &mut file)?;
             // Most of the data is already on its way to the disk. The kernel reports a write error
             // only once, so it must be passed on.
@@ -91,7 +95,9 @@ impl Replacement {
                 file.sync_data()?;
             }
             Ok(copied)
-        }));
+        };
+        // Without a thread it is copied later.
+        self.ahead = thread::Builder::new().spawn(copy).ok();
         Ok(())
     }
 
@@ -105,12 +111,12 @@ impl Replacement {
 
     /// Moves the file to its place, with this mode if one is given.
     pub(crate) fn finish(self, mode: Option<u32>) -> io::Result<()> {
-        let Place::Beside(temporary) = self.place else {
+        if matches!(self.place, Place::Direct(_)) {
             return Ok(());
-        };
-        let file = temporary.as_file();
-        if let Some(present) = self.present {
-            keep_owner_and_mode(file, &present)?;
+        }
+        let file = self.file();
+        if let Some(present) = &self.present {
+            keep_owner_and_mode(file, present)?;
             keep_attributes(&File::open(&self.target)?, file)?;
         }
         if let Some(mode) = mode {
@@ -119,9 +125,53 @@ impl Replacement {
         if self.durable == Durable::Yes {
             file.sync_all()?;
         }
-        temporary.persist(&self.target)?;
-        Ok(())
+        match self.place {
+            Place::Nameless(file) => name(&file, &self.target, self.present.is_some()),
+            Place::Beside(temporary) => Ok(temporary.persist(&self.target).map(drop)?),
+            Place::Direct(_) => Ok(()),
+        }
     }
+}
+
+/// A new file in a folder, without a name, that can get one. `None` if the system can't do that, or
+/// no file can be made there.
+fn nameless(directory: &Path) -> Option<File> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::TMPFILE.bits() as i32);
+    let file = options.open(directory).ok()?;
+    // Files get names through this path.
+    path_of(&file).exists().then_some(file)
+}
+
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Gives a file its name. A name that exists can only be replaced by another name.
+fn name(file: &File, target: &Path, exists: bool) -> io::Result<()> {
+    let link = |path: &Path| rustix::fs::linkat(CWD, path_of(file), CWD, path, AtFlags::SYMLINK_FOLLOW);
+    if !exists {
+        match link(target) {
+            Err(Errno::EXIST) => {}
+            done => return Ok(done?),
+        }
+    }
+    let mut number = 0;
+    let temporary = loop {
+        let name = format!(".backtrail-{}-{number}.tmp", std::process::id());
+        let temporary = directory(target).join(name);
+        match link(&temporary) {
+            Err(Errno::EXIST) => number += 1,
+            Err(error) => return Err(error.into()),
+            Ok(()) => break temporary,
+        }
+    };
+    fs::rename(&temporary, target).inspect_err(|_| {
+        let _ = fs::remove_file(&temporary);
+    })
 }
 
 fn directory(path: &Path) -> PathBuf {
@@ -144,7 +194,6 @@ fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
 /// mode, because changing those clears capabilities.
 fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
     use rustix::fs::{XattrFlags, fgetxattr, flistxattr, fsetxattr};
-    use rustix::io::Errno;
 
     // The kernel's limits for the list of names and for a value (XATTR_LIST_MAX, XATTR_SIZE_MAX).
     let mut names = vec![0; 65536];
@@ -185,7 +234,8 @@ mod tests {
             let source = File::open(&old).unwrap();
             replacement.copy_ahead(&source, bytes.len() as u64).unwrap();
             assert_eq!(replacement.copied().unwrap(), bytes.len() as u64);
-            assert!(!new.exists());
+            // A process that is killed now leaves nothing.
+            assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
             if finish {
                 replacement.finish(Some(0o640)).unwrap();
             }

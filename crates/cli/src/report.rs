@@ -81,7 +81,7 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
         profile.add(&item);
     }
     for problem in reader.problems() {
-        eprintln!("backtrail: {}: {problem}", shown(&arguments.trace));
+        crate::error::say!("backtrail: {}: {problem}", shown(&arguments.trace));
     }
     let mut report = profile.finish(reader.stream_bytes());
     report.explain_calls(calls::arguments);

@@ -251,6 +251,14 @@ impl<'a> File<'a> {
         self.source.whole()
     }
 
+    /// The bytes of a range of the file, which reads only these.
+    ///
+    /// # Errors
+    /// If the file does not have them, or reading them exceeds the budget.
+    pub fn bytes_in(&self, range: Range<usize>) -> Result<&'a [u8]> {
+        self.source.slice(range.start, range.len())
+    }
+
     /// The length of the file in bytes.
     pub fn len(&self) -> usize {
         self.source.len()
@@ -264,6 +272,11 @@ impl<'a> File<'a> {
     /// What is left for reading it.
     pub fn budget(&self) -> &'a Budget {
         self.source.budget()
+    }
+
+    /// Whether the bytes were parsed as a module in memory ([`Image::parse_memory`]).
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.layout, Layout::Memory { .. })
     }
 
     /// `e_entry`; 0 if the file has no entry point.

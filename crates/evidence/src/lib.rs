@@ -8,6 +8,8 @@ pub mod alternating;
 mod checks;
 mod conventions;
 pub mod corruption;
+mod endings;
+mod faults;
 mod judge;
 mod looks;
 mod precision;
@@ -115,6 +117,13 @@ enum Chosen {
         /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
+    /// Kill recorders at random times, and record into file systems that are too small. Exits with 1
+    /// if a trace cannot be read that was written before. Takes half an hour.
+    Endings(endings::Options),
+    /// Run every verb with a failure at each of its system calls, and at each of its allocations.
+    /// Exits with 1 if one of them panics, hangs or leaves half of its output. Takes hours unless
+    /// --every is given.
+    Faults(faults::Options),
     /// Compare the types of whole programs with objdump's, measure their sizes, and write
     /// docs/types-size.md. Compiles for minutes the first time.
     Types {
@@ -153,6 +162,8 @@ pub fn main() -> ExitCode {
         Chosen::Soak { samples, rate, seconds } => whole(soak::run(samples, rate, seconds)),
         Chosen::Arguments { signatures } => whole(conventions::conventions(signatures)),
         Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
+        Chosen::Endings(options) => endings::run(&options),
+        Chosen::Faults(options) => faults::run(&options),
         Chosen::Types { program } => whole(types::run(&program)),
     };
     match done {

@@ -22,7 +22,9 @@ pub struct Options {
     /// The file descriptor that reports are written to; `None` for standard error.
     pub fd: Option<c_int>,
     /// A program that is started for each report and reads it on its standard input, such as
-    /// `backtrail-crash-names`, which repeats it with function names.
+    /// `backtrail-crash-names`, which repeats it with function names. It gets no environment and no
+    /// other descriptors. A program that runs with more rights than its caller (set-user-id,
+    /// capabilities) starts none.
     pub helper: Option<CString>,
 }
 
@@ -38,7 +40,10 @@ pub fn install(options: Options) -> io::Result<()> {
 
 fn install_with(options: Options) -> Result<(), c_int> {
     register::modules(None)?;
-    crash::write_to(options.fd.unwrap_or(2), options.helper.map(CString::into_raw));
+    // SAFETY: only reads what the kernel has passed to the process.
+    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let helper = options.helper.filter(|_| !is_privileged);
+    crash::write_to(options.fd.unwrap_or(2), helper.map(CString::into_raw));
     own_stack()?;
     SIGNALS.iter().try_for_each(|&(signal, _)| take_over(signal))
 }

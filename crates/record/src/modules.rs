@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 
+use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
@@ -17,13 +18,19 @@ use backtrail_process::{proc, sys};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_unwind::{Coverage, Table};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
 
 /// The most bytes read of a module whose file is gone, from the process that has it mapped.
 const LONGEST_IMAGE: u64 = 512 << 20;
+
+/// The most problems that are reported: a program can make any number of them.
+const MOST_PROBLEMS: usize = 1000;
+
+/// Modules are looked through if there are at least this many.
+const MANY: usize = 4096;
 
 /// A module by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,7 +117,10 @@ struct OnDemand {
 /// All modules of a recording.
 #[derive(Debug)]
 pub(crate) struct Modules<'a> {
-    modules: Vec<Module<'a>>,
+    modules: FxHashMap<ModuleIndex, Box<Module<'a>>>,
+    next: u32,
+    /// At this many modules, those that nothing maps any more are forgotten.
+    many: usize,
     by_key: FxHashMap<(FileKey, String), ModuleIndex>,
     tables: &'a Tables,
     arena: &'a Arena,
@@ -120,7 +130,9 @@ pub(crate) struct Modules<'a> {
 impl<'a> Modules<'a> {
     pub(crate) fn new(tables: &'a Tables, arena: &'a Arena) -> Self {
         Modules {
-            modules: Vec::new(),
+            modules: FxHashMap::default(),
+            next: 0,
+            many: MANY,
             by_key: FxHashMap::default(),
             tables,
             arena,
@@ -134,6 +146,9 @@ impl<'a> Modules<'a> {
     }
 
     fn tell(&self, path: &str, reason: impl ToString) {
+        if self.problems.borrow().len() >= MOST_PROBLEMS {
+            return;
+        }
         self.problems.borrow_mut().push(ModuleProblem {
             path: path.to_owned(),
             reason: reason.to_string(),
@@ -145,15 +160,40 @@ impl<'a> Modules<'a> {
         // The same file may be known by two paths (links, namespaces); each keeps its own name.
         let entry = self.by_key.entry((key.clone(), path.clone()));
         *entry.or_insert_with(|| {
-            let index = ModuleIndex(self.modules.len() as u32);
-            self.modules.push(Module {
+            let index = ModuleIndex(self.next);
+            self.next = self.next.wrapping_add(1);
+            let contents = OnceCell::new();
+            let module = Module {
                 key,
                 path,
                 at,
-                contents: OnceCell::new(),
-            });
+                contents,
+            };
+            self.modules.insert(index, Box::new(module));
             index
         })
+    }
+
+    /// Whether there are so many modules that those should be [forgotten](Self::forget) that
+    /// nothing maps any more.
+    pub(crate) fn are_many(&self) -> bool {
+        self.modules.len() >= self.many
+    }
+
+    /// Forgets all modules but these. Their numbers are not used again.
+    pub(crate) fn forget(&mut self, used: impl Iterator<Item = ModuleIndex>) {
+        let used: FxHashSet<ModuleIndex> = used.collect();
+        self.modules.retain(|index, _| used.contains(index));
+        self.by_key.retain(|_, index| used.contains(index));
+        self.modules.shrink_to_fit();
+        self.by_key.shrink_to_fit();
+        self.many = MANY.max(2 * self.modules.len());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        assert_eq!(self.modules.len(), self.by_key.len());
+        self.modules.len()
     }
 
     /// The table for the addresses of a mapping.
@@ -190,7 +230,7 @@ impl<'a> Modules<'a> {
             return None;
         };
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
-        let module = &self.modules[mapping.module.0 as usize];
+        let module = &self.modules[&mapping.module];
         let read = || self.with_image(module, call_frames).flatten();
         let frames = elf.on_demand.frames.get_or_init(read);
         Some((frames.as_ref()?, bias))
@@ -203,7 +243,7 @@ impl<'a> Modules<'a> {
             return None;
         };
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
-        let module = &self.modules[mapping.module.0 as usize];
+        let module = &self.modules[&mapping.module];
         let find = || self.with_image(module, called).unwrap_or_default();
         Some((elf.on_demand.called.get_or_init(find), bias))
     }
@@ -214,7 +254,7 @@ impl<'a> Modules<'a> {
             return None;
         };
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
-        let value = self.with_image(&self.modules[mapping.module.0 as usize], |image| {
+        let value = self.with_image(&self.modules[&mapping.module], |image| {
             let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
             let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
             (!found.is_undefined && !found.is_absolute).then_some(found.value)
@@ -240,7 +280,7 @@ impl<'a> Modules<'a> {
             bytes[..len].copy_from_slice(&held[..len]);
             len
         };
-        let module = &self.modules[mapping.module.0 as usize];
+        let module = &self.modules[&mapping.module];
         self.with_image(module, copy).unwrap_or(0)
     }
 
@@ -251,7 +291,7 @@ impl<'a> Modules<'a> {
 
     /// The recorded description of a mapping's module; `None` for memory without a file.
     pub(crate) fn describe(&self, mapping: &Mapping, time: u64, pid: u32) -> Option<Recorded> {
-        let module = &self.modules[mapping.module.0 as usize];
+        let module = &self.modules[&mapping.module];
         if !is_file(&module.path) && module.path != VDSO {
             return None;
         }
@@ -289,7 +329,7 @@ impl<'a> Modules<'a> {
 
     /// Whether it maps a file that describes the code a process makes at run time.
     pub(crate) fn is_jit_dump(&self, mapping: &Mapping) -> bool {
-        is_jit_dump(&self.modules[mapping.module.0 as usize].path)
+        is_jit_dump(&self.modules[&mapping.module].path)
     }
 
     /// The recorded description of a mapping that [is one](Self::is_jit_dump): its path.
@@ -301,13 +341,13 @@ impl<'a> Modules<'a> {
             size: mapping.end - mapping.start,
             mapped: None,
             position_independent: true,
-            path: self.modules[mapping.module.0 as usize].path.clone(),
+            path: self.modules[&mapping.module].path.clone(),
             build_id: Vec::new(),
         }
     }
 
     fn contents(&self, index: ModuleIndex) -> &Contents<'a> {
-        let module = &self.modules[index.0 as usize];
+        let module = &self.modules[&index];
         module
             .contents
             .get_or_init(|| self.load(module).map_or(Contents::Opaque, Contents::Elf))
@@ -315,14 +355,22 @@ impl<'a> Modules<'a> {
 
     /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
     fn load(&self, module: &Module<'_>) -> Option<ElfModule<'a>> {
-        self.with_image(module, |image| self.keep(plain_path(module), image))
+        self.with_file(module, |image, file| self.keep(plain_path(module), image, file))
     }
 
-    /// Passes the image of a module to `look`: from its file if that still exists, else from the
-    /// process that has it mapped.
     fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
+        self.with_file(module, |image, _| look(image))
+    }
+
+    /// Passes the image of a module to `look`: from its file, with what identifies that, if it
+    /// still exists; else from the process that has it mapped.
+    fn with_file<T>(
+        &self,
+        module: &Module<'_>,
+        look: impl FnOnce(&Image<'_>, Option<&FileIdentity>) -> T,
+    ) -> Option<T> {
         if module.path == VDSO {
-            return look_at_memory(&vdso().unwrap_or(module.at), look);
+            return look_at_memory(&vdso().unwrap_or(module.at), |image| look(image, None));
         }
         if !is_file(&module.path) {
             return None;
@@ -336,6 +384,7 @@ impl<'a> Modules<'a> {
             if !same_inode(file.metadata(), &module.key) {
                 continue;
             }
+            let identity = FileIdentity::of(file.metadata());
             let Ok(file) = file.contents(&Budget::new()) else {
                 continue;
             };
@@ -352,7 +401,7 @@ impl<'a> Modules<'a> {
                 continue;
             }
             self.check_length(path, &image, file.len() as u64);
-            return Some(look(&image));
+            return Some(look(&image, identity.as_ref()));
         }
         if let Some(error) = unreadable {
             self.tell(path, error);
@@ -361,7 +410,7 @@ impl<'a> Modules<'a> {
         // The file is gone, but its pages remain.
         let at = &module.at;
         let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
-        look_at_memory(&whole, look)
+        look_at_memory(&whole, |image| look(image, None))
     }
 
     fn check_length(&self, path: &str, image: &Image<'_>, len: u64) {
@@ -377,8 +426,8 @@ impl<'a> Modules<'a> {
         }
     }
 
-    fn keep(&self, path: &str, image: &Image<'_>) -> ElfModule<'a> {
-        let table = match self.tables.load(image) {
+    fn keep(&self, path: &str, image: &Image<'_>, file: Option<&FileIdentity>) -> ElfModule<'a> {
+        let table = match self.tables.load_file(image, file) {
             Ok(table) => {
                 if let Some(damage) = table.damage {
                     self.tell(path, damage);

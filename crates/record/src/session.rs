@@ -343,7 +343,9 @@ impl<'a> Session<'a> {
             _ => FileKey::Unidentified,
         };
         let path = String::from_utf8_lossy(mapping.path).into_owned();
-        self.spaces.map(at, key, path, &mut self.modules);
+        if self.spaces.map(at, key, path, &mut self.modules) {
+            self.writer.forget_process(mapping.pid);
+        }
     }
 
     fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {

@@ -5,7 +5,11 @@ use std::rc::Rc;
 use backtrail_process::proc;
 use rustc_hash::FxHashMap;
 
-use crate::modules::{FileKey, MappedAt, Mapping, Modules};
+use crate::modules::{FileKey, MappedAt, Mapping, ModuleIndex, Modules};
+
+/// Mappings of a process are looked through if there are at least this many: the kernel does not
+/// report that something was unmapped.
+const MANY: usize = 4096;
 
 /// One process.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +22,8 @@ pub(crate) struct Space {
     threads: u32,
     /// Whether the mappings were read from `/proc` since records were last lost.
     refreshed: bool,
+    /// At this many mappings, if it is more than [`MANY`], they are looked through again.
+    many: usize,
 }
 
 impl Space {
@@ -35,6 +41,32 @@ impl Space {
     pub(crate) fn find(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
+    }
+
+    /// Whether there are so many mappings that those should be removed that are
+    /// [not there any more](Self::keep).
+    fn has_many(&self) -> bool {
+        self.mappings.len() >= self.many.max(MANY)
+    }
+
+    /// Removes all mappings except these, which are in the order of their addresses.
+    fn keep(&mut self, maps: &[proc::MapsEntry]) {
+        let is_there = |mapping: &Mapping| {
+            let first = maps.partition_point(|map| map.end <= mapping.start);
+            let same = |map: &proc::MapsEntry| {
+                let at = |start: u64, offset: u64| start.wrapping_sub(offset);
+                map.executable && at(map.start, map.file_offset) == at(mapping.start, mapping.file_offset)
+            };
+            maps[first..].iter().take_while(|map| map.start < mapping.end).any(same)
+        };
+        let left: Vec<Mapping> = self
+            .mappings
+            .iter()
+            .filter(|mapping| is_there(mapping))
+            .cloned()
+            .collect();
+        self.many = 2 * left.len();
+        self.mappings = Rc::new(left);
     }
 
     /// Adds a mapping, which replaces the older ones that it covers.
@@ -112,12 +144,13 @@ impl Spaces {
                     inode,
                 },
             };
-            self.map(at, key, map.path.clone(), modules);
+            let _ = self.map(at, key, map.path.clone(), modules);
         }
     }
 
-    /// A process has mapped a file for execution.
-    pub(crate) fn map(&mut self, at: MappedAt, key: FileKey, path: String, modules: &mut Modules<'_>) {
+    /// A process has mapped a file for execution. Returns whether older mappings of it were
+    /// forgotten, because they are not there any more.
+    pub(crate) fn map(&mut self, at: MappedAt, key: FileKey, path: String, modules: &mut Modules<'_>) -> bool {
         let module = modules.index(key, path, at);
         let known = self
             .by_pid
@@ -127,7 +160,7 @@ impl Spaces {
                 (old.start, old.end, old.file_offset, old.module) == (at.start, at.end, at.file_offset, module)
             });
         if known {
-            return;
+            return false;
         }
         // Every other number is reserved for what remains after a mapping that covers the middle of
         // an older one.
@@ -139,6 +172,31 @@ impl Spaces {
             module,
             id: self.next_mapping,
         });
+        self.forget_unmapped(at.pid, modules)
+    }
+
+    /// Keeps no more than a multiple of what is mapped now, whatever was mapped before.
+    fn forget_unmapped(&mut self, pid: u32, modules: &mut Modules<'_>) -> bool {
+        let mut forgotten = false;
+        if let Some(space) = self.by_pid.get_mut(&pid)
+            && space.has_many()
+            // A process that has ended is removed soon.
+            && let Ok(maps) = proc::maps(pid)
+        {
+            space.keep(&maps);
+            forgotten = true;
+        }
+        if modules.are_many() {
+            let used = |space: &Space| {
+                space
+                    .mappings
+                    .iter()
+                    .map(|mapping| mapping.module)
+                    .collect::<Vec<ModuleIndex>>()
+            };
+            modules.forget(self.by_pid.values().flat_map(used));
+        }
+        forgotten
     }
 
     /// A process was created as a copy of its parent.
@@ -196,7 +254,8 @@ impl Spaces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modules::ModuleIndex;
+    use crate::arena::Arena;
+    use backtrail_cfi::tables::Tables;
 
     fn mapping(start: u64, end: u64, id: u32) -> Mapping {
         Mapping {
@@ -206,6 +265,36 @@ mod tests {
             module: ModuleIndex(0),
             id,
         }
+    }
+
+    /// This process, which has the mappings of a test at most, is said to have mapped 200,000 files.
+    #[test]
+    fn what_is_not_mapped_any_more_is_forgotten() {
+        let (tables, arena) = (Tables::without_cache(), Arena::default());
+        let mut modules = Modules::new(&tables, &arena);
+        let mut spaces = Spaces::default();
+        let pid = std::process::id();
+        spaces.read(pid, &mut modules);
+        let own = spaces.get(pid, &mut modules).mappings.len();
+        assert!(own > 0);
+        let mut most = (0, 0);
+        for number in 0..200_000_u64 {
+            let start = 0x1000 + (number << 13);
+            let at = MappedAt {
+                pid,
+                start,
+                end: start + 0x1000,
+                file_offset: 0x5000,
+            };
+            spaces.map(at, FileKey::Unidentified, format!("/tmp/{number}"), &mut modules);
+            let mappings = spaces.get(pid, &mut modules).mappings.len();
+            most = (most.0.max(mappings), most.1.max(modules.count()));
+        }
+        assert!(most.0 <= MANY + own && most.1 <= 2 * MANY + own, "{most:?}");
+        // What is still there is still known.
+        let here = what_is_not_mapped_any_more_is_forgotten as *const () as u64;
+        let mapping = spaces.get(pid, &mut modules).find(here).cloned().expect("mapped");
+        assert!(modules.is_file(&mapping));
     }
 
     #[test]

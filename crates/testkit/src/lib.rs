@@ -11,6 +11,8 @@
 pub mod command;
 pub mod debugger;
 pub mod elf_file;
+pub mod endings;
+pub mod faults;
 pub mod gdb_arguments;
 pub mod objdump_types;
 pub mod packages;

@@ -60,12 +60,18 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
     let mut shares = offsets.chunks(share);
     let first = shares.next().unwrap_or_default();
     let settled = thread::scope(|scope| {
-        let others: Vec<_> = shares
-            .map(|offsets| scope.spawn(|| converter().convert(offsets)))
-            .collect();
+        let spawn = |offsets| {
+            let thread = thread::Builder::new().spawn_scoped(scope, move || converter().convert(offsets));
+            thread.map_err(|_| offsets)
+        };
+        let others: Vec<_> = shares.map(spawn).collect();
         let mut all = converter().convert(first);
         for other in others {
-            all.append(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            all.append(match other {
+                Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                // The system has no more threads.
+                Err(offsets) => converter().convert(offsets),
+            });
         }
         all.settle()
     });

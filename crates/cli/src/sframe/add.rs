@@ -14,9 +14,9 @@ use super::added::{Added, How, NO_FUNCTIONS};
 use super::args::WithArguments;
 use super::build::{self, Layout};
 use super::{args, input, objects};
-use crate::edited;
 use crate::error::{Failure, Status};
 use crate::replacement::Durable;
+use crate::{edited, output};
 
 /// Add a table, made from .eh_frame, to an executable, shared library or object file, or to those
 /// in an archive.
@@ -59,7 +59,9 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let added = add(&arguments.file, arguments.output.as_deref(), &how)?;
     if !arguments.quiet {
         added.summary.tell(arguments.layout.version());
-        added.arguments.iter().for_each(tell_arguments);
+        if let Some(made) = &added.arguments {
+            tell_arguments(made)?;
+        }
     }
     for (whose, built) in &added.parts {
         build::left_out(whose, built);
@@ -67,14 +69,15 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-fn tell_arguments(made: &ArgumentTable) {
-    println!(
-        "arguments of {} functions at {} calls: {} bytes, from {} bytes of debug information",
-        made.functions,
-        made.calls,
-        made.bytes.len(),
-        made.debug
-    );
+fn tell_arguments(made: &ArgumentTable) -> Result<(), Failure> {
+    let (functions, calls, debug) = (made.functions, made.calls, made.debug);
+    let bytes = made.bytes.len();
+    output::to_stdout(|out| {
+        writeln!(
+            out,
+            "arguments of {functions} functions at {calls} calls: {bytes} bytes, from {debug} bytes of debug information"
+        )
+    })
 }
 
 /// Adds the table to the file at `path`, in place if there is no `output`.

@@ -116,7 +116,7 @@ impl Summary {
     /// Prints the summary on standard error.
     pub(super) fn tell(&self, version: Version) {
         let described = self.covered.saturating_add(self.uncovered);
-        eprintln!(
+        crate::error::say!(
             "SFrame version {}: {} functions, {} rows, {} bytes; {} of {described} bytes of code covered ({})",
             version as u8,
             self.functions,
@@ -141,7 +141,7 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 pub(super) fn left_out(path: &Path, built: &Built) {
     for (reason, (pieces, bytes)) in built.skipped_by_reason() {
         let pieces_of = if pieces == 1 { "piece" } else { "pieces" };
-        eprintln!(
+        crate::error::say!(
             "{}: skipped: {reason}: {pieces} {pieces_of} of code, {bytes} bytes",
             shown(path)
         );

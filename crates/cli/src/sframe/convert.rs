@@ -57,7 +57,7 @@ fn left_out(path: &Path, converted: &Output) {
     }
     for (reason, count) in reasons {
         let functions = if count == 1 { "function" } else { "functions" };
-        eprintln!(
+        crate::error::say!(
             "{}: skipped: {}: {count} {functions}: {reason}",
             shown(path),
             reason.name()

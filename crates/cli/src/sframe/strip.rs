@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
     let (path, output) = (&arguments.file, arguments.output.as_deref());
     let file = input::open(path)?;
     if !strip(path, file.bytes(), output)? {
-        eprintln!("{}: has no table", shown(path));
+        crate::error::say!("{}: has no table", shown(path));
         if output.is_some() {
             edited::store(path, output, |out| out.write_all(file.bytes()))?;
         }

@@ -101,7 +101,7 @@ fn run_live(arguments: &Stack, pid: u32, mut looker: Looker) -> Result<Status, F
             Ok(looked) => looked,
             // A process that ended between two looks is not an error.
             Err(live::Error::Gone | live::Error::Zombie) if look > 0 => {
-                eprintln!("backtrail: {pid}: has ended");
+                crate::error::say!("backtrail: {pid}: has ended");
                 return Ok(Status::Done);
             }
             Err(error) => return Err(not_captured(pid, error)),
@@ -216,13 +216,13 @@ fn tell_troubles(looker: &Looker, process: Option<&Process>) {
     }
     let unnamed = looker.notes();
     for note in unnamed {
-        eprintln!("backtrail: note: {}", one_line(&note.to_string()));
+        crate::error::say!("backtrail: note: {}", one_line(&note.to_string()));
     }
     let lacking = process.map_or(0, |process| {
         process.threads.iter().filter(|thread| thread.lacked_memory).count()
     });
     if lacking > 0 {
-        eprintln!(
+        crate::error::say!(
             "backtrail: note: outer frames of {lacking} stacks may be missing: the process ended before they were read"
         );
     }

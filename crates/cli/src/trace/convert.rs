@@ -1,6 +1,7 @@
 //! `backtrail trace convert`.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use backtrail_trace::{CreateError, CreateErrorKind, Dialect, TraceError};
@@ -139,7 +140,8 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         let trace = open(&directory, key).map_err(|error| failure(&error))?;
         let below = directory.strip_prefix(&arguments.trace).unwrap_or(Path::new(""));
         let target = whole.join(below);
-        fs::create_dir_all(&target).map_err(|error| Failure::of(output, error))?;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&target);
+        made.map_err(|error| Failure::of(output, error))?;
         let unsaid = convert(&trace, &target, arguments.to.into(), packing)
             .map_err(|error| told(&directory, output, &whole, error))?;
         if !unsaid.is_empty() {
@@ -151,7 +153,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
     }
     fs::rename(&whole, output).map_err(|error| Failure::of(output, error))?;
     for note in notes {
-        eprintln!("backtrail: {note}");
+        crate::error::say!("backtrail: {note}");
     }
     Ok(Status::Done)
 }

@@ -120,18 +120,19 @@ pub(super) fn tell_losses(stream: &StreamReader) {
     } = stream.statistics();
     let path = shown(stream.path());
     if discarded > 0 {
-        eprintln!("backtrail: {path}: the tracer discarded {discarded} events");
+        crate::error::say!("backtrail: {path}: the tracer discarded {discarded} events");
     }
     if lost_packets > 0 {
-        eprintln!("backtrail: {path}: {lost_packets} packets are missing");
+        crate::error::say!("backtrail: {path}: {lost_packets} packets are missing");
     }
     for problem in stream.problems() {
-        eprintln!(
+        crate::error::say!(
             "backtrail: {path}: packet at offset {:#x}: {}",
-            problem.offset, problem.error
+            problem.offset,
+            problem.error
         );
     }
     if damaged > 0 {
-        eprintln!("backtrail: {path}: {damaged} packets are damaged, what could be read is shown");
+        crate::error::say!("backtrail: {path}: {damaged} packets are damaged, what could be read is shown");
     }
 }

@@ -197,7 +197,7 @@ fn write_for(
 fn tell_left_out(path: &Path, left_out: &LeftOut) {
     for (reason, (count, first)) in &left_out.0 {
         let name = if first.is_empty() { "without a name" } else { first };
-        eprintln!("{}: left out: {reason}: {count} (the first: {name})", path.display());
+        crate::error::say!("{}: left out: {reason}: {count} (the first: {name})", path.display());
     }
 }
 

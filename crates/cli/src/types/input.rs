@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
         })?;
         if let Some((count, first)) = inner.wide_values() {
             let reason = Reason::Enumerator;
-            eprintln!("{}: left out: {reason}: {count} (the first: {first})", path.display());
+            crate::error::say!("{}: left out: {reason}: {count} (the first: {first})", path.display());
         }
         Ok(Source { path, inner })
     }

@@ -153,7 +153,7 @@ pub(super) fn write_section(
 pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
     let read: usize = units.iter().map(|unit| unit.types.len()).sum();
     let own: usize = linked.children.iter().map(|child| child.types.len()).sum();
-    eprintln!(
+    crate::error::say!(
         "{} units, {read} types; {} shared, {own} in {} dicts of units; {bytes} bytes",
         units.len(),
         linked.parent.types.len(),

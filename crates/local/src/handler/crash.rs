@@ -2,6 +2,7 @@
 //! system calls and memory prepared beforehand. A process that the handler starts adds names. Then
 //! the process dies of its signal, as it would have without a report.
 
+use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 
@@ -31,8 +32,13 @@ const INNER: usize = 96;
 const OUTER: usize = 32;
 /// Size of a compact backtrace in bytes; outer frames that do not fit are left out.
 const CBF_BYTES: usize = 8 << 10;
-/// How long the process that adds names may take, in steps of ten milliseconds.
-const PATIENCE: u32 = 1000;
+/// The time that a report may take, in milliseconds, with the process that adds names, which goes
+/// on alone if it needs more. Then the process dies, whatever is missing.
+const LONGEST: u64 = 2000;
+/// The part of it in which the report's reader must take the report.
+const READER: u64 = 1000;
+/// How long the process that adds names may run at all, in seconds.
+const HELPER_SECONDS: u64 = 60;
 
 static FD: AtomicI32 = AtomicI32::new(2);
 /// A string that lives for ever.
@@ -76,6 +82,8 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
     match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             let had_one = system::is_waiting(libc::SIGPIPE);
+            // A write can block although there was room a moment ago.
+            system::send_after(LONGEST, thread, signal);
             // SAFETY: the kernel gives both.
             unsafe { write_report(signal, info, ucontext, thread) };
             // The helper may have ended, or nobody may read the report: SIGPIPE would then kill
@@ -84,12 +92,15 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
                 system::take_away(libc::SIGPIPE);
             }
         }
-        // A crash while reporting: nothing more can be reported.
+        // A crash while reporting, or the time is over: nothing more can be reported.
         Err(reporter) if reporter == thread => {}
-        // Another thread is reporting, and the process dies when it is done.
-        Err(_) => loop {
-            system::sleep(1000);
-        },
+        // Another thread is reporting, and the process dies when it is done; unless it hangs.
+        Err(_) => {
+            let end = system::now().saturating_add(2 * LONGEST);
+            while system::now() < end {
+                system::sleep(100);
+            }
+        }
     }
     // SAFETY: the kernel gives it.
     unsafe { die(signal, info, thread) };
@@ -116,16 +127,20 @@ unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
 
 /// Text for the report's reader and for the helper.
 struct Outputs {
-    fds: [c_int; 2],
+    /// With the time until which each is waited for; negative if there is none any more.
+    outputs: [(Cell<c_int>, u64); 2],
 }
 
 impl Outputs {
     fn line(&self, write: impl Fn(&mut Line)) {
-        for fd in self.fds.into_iter().filter(|fd| *fd >= 0) {
-            let mut line = Line::new(fd);
+        for (fd, until) in self.outputs.iter().filter(|(fd, _)| fd.get() >= 0) {
+            let mut line = Line::until(fd.get(), *until);
             write(&mut line);
             line.push(b"\n");
             line.flush();
+            if line.has_given_up() {
+                fd.set(-1);
+            }
         }
     }
 }
@@ -133,9 +148,14 @@ impl Outputs {
 /// # Safety
 /// As the kernel gives them to a handler.
 unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void, thread: u32) {
+    let begin = system::now();
+    let end = begin.saturating_add(LONGEST);
     let (helper, pipe) = start_helper();
     let outputs = Outputs {
-        fds: [FD.load(Ordering::Acquire), pipe],
+        outputs: [
+            (Cell::new(FD.load(Ordering::Acquire)), begin.saturating_add(READER)),
+            (Cell::new(pipe), end),
+        ],
     };
     let name = SIGNALS
         .iter()
@@ -187,7 +207,7 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     }
     if pipe >= 0 {
         system::close(pipe);
-        wait_for(helper);
+        wait_for(helper, end);
     }
 }
 
@@ -369,18 +389,15 @@ fn start_helper() -> (c_int, c_int) {
         return (-1, -1);
     }
     // SAFETY: a string that lives for ever.
-    let started = unsafe { system::start(helper, FD.load(Ordering::Acquire)) };
+    let started = unsafe { system::start(helper, FD.load(Ordering::Acquire), HELPER_SECONDS) };
     started
         .inspect(|&(helper, _)| system::let_read(helper))
         .unwrap_or((-1, -1))
 }
 
-/// Waits for the helper, for a limited time.
-fn wait_for(helper: c_int) {
-    for _ in 0..PATIENCE {
-        if !system::is_running(helper) {
-            return;
-        }
+/// Waits for the helper until this time.
+fn wait_for(helper: c_int, end: u64) {
+    while system::is_running(helper) && system::now() < end {
         system::sleep(10);
     }
 }

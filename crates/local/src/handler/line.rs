@@ -7,6 +7,9 @@ use super::{names, system};
 /// A text buffer that is written to its file descriptor when full.
 pub struct Line {
     fd: c_int,
+    /// When writing is given up ([`system::now`]); `None` for never.
+    until: Option<u64>,
+    given_up: bool,
     bytes: [u8; 256],
     used: usize,
 }
@@ -16,9 +19,24 @@ impl Line {
     pub fn new(fd: c_int) -> Line {
         Line {
             fd,
+            until: None,
+            given_up: false,
             bytes: [0; 256],
             used: 0,
         }
+    }
+
+    /// An empty buffer for `fd`; nothing more is written once writing would wait beyond this time.
+    pub(crate) fn until(fd: c_int, time: u64) -> Line {
+        Line {
+            until: Some(time),
+            ..Line::new(fd)
+        }
+    }
+
+    /// Whether writing was given up.
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.given_up
     }
 
     /// Appends text.
@@ -83,7 +101,13 @@ impl Line {
     /// Writes the buffered text.
     pub fn flush(&mut self) {
         let mut rest = self.bytes.get(..self.used).unwrap_or_default();
-        while !rest.is_empty() {
+        while !rest.is_empty() && !self.given_up {
+            if let Some(until) = self.until
+                && !system::wait_to_write(self.fd, until.saturating_sub(system::now()))
+            {
+                self.given_up = true;
+                break;
+            }
             match system::write(self.fd, rest) {
                 Ok(count @ 1..) => rest = rest.get(count..).unwrap_or_default(),
                 Err(libc::EINTR) => {}

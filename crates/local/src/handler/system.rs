@@ -110,6 +110,58 @@ pub(crate) fn let_read(child: c_int) {
     );
 }
 
+/// Milliseconds of a clock that nobody sets.
+pub(crate) fn now() -> u64 {
+    let mut time = [0u64; 2];
+    let place = time.as_mut_ptr().expose_provenance();
+    // SAFETY: the kernel writes a time.
+    let done = unsafe {
+        call(
+            libc::SYS_clock_gettime,
+            [libc::CLOCK_MONOTONIC as usize, place, 0, 0, 0, 0],
+        )
+    };
+    done.map_or(0, |_| time[0].saturating_mul(1000).saturating_add(time[1] / 1_000_000))
+}
+
+/// Waits until something can be written to a descriptor without waiting, at most for this long.
+pub(crate) fn wait_to_write(fd: c_int, milliseconds: u64) -> bool {
+    // struct pollfd: a descriptor, the events to wait for, and those that have occurred.
+    let wanted = u64::from(fd as u32) | (libc::POLLOUT as u64) << 32;
+    let mut waiting = [wanted];
+    let place = waiting.as_mut_ptr().expose_provenance();
+    let time = [milliseconds / 1000, milliseconds % 1000 * 1_000_000];
+    let time = time.as_ptr().expose_provenance();
+    // SAFETY: the kernel writes the struct's last two bytes.
+    let ready = unsafe { call(libc::SYS_ppoll, [place, 1, time, 0, SIGNALS, 0]) };
+    ready == Ok(1)
+}
+
+/// Sends this thread a signal once this time is over, and no longer blocks that signal.
+pub(crate) fn send_after(milliseconds: u64, thread: u32, signal: c_int) {
+    let mut timer = [0u64];
+    // struct sigevent: a value, the signal, how it is sent, and the thread.
+    let how = u64::from(signal as u32) | (libc::SIGEV_THREAD_ID as u64) << 32;
+    let event = [0u64, how, u64::from(thread), 0, 0, 0, 0, 0];
+    let clock = libc::CLOCK_MONOTONIC as usize;
+    let [event, place] = [
+        event.as_ptr().expose_provenance(),
+        timer.as_mut_ptr().expose_provenance(),
+    ];
+    // SAFETY: the kernel writes the timer's number.
+    if unsafe { call(libc::SYS_timer_create, [clock, event, place, 0, 0, 0]) }.is_err() {
+        return;
+    }
+    let once = [0, 0, milliseconds / 1000, milliseconds % 1000 * 1_000_000];
+    let once = once.as_ptr().expose_provenance();
+    let number = timer[0] as u32 as usize;
+    let _ = harmless(libc::SYS_timer_settime, [number, 0, once, 0, 0, 0]);
+    let set = [bit(signal)];
+    let set = set.as_ptr().expose_provenance();
+    let unblock = [libc::SIG_UNBLOCK as usize, set, 0, SIGNALS, 0, 0];
+    let _ = harmless(libc::SYS_rt_sigprocmask, unblock);
+}
+
 /// Whether a child is still running, as far as its parent knows.
 pub(crate) fn is_running(child: c_int) -> bool {
     let options = [child as usize, 0, libc::WNOHANG as usize, 0, 0, 0];
@@ -125,42 +177,48 @@ fn pipe() -> Result<[c_int; 2], c_int> {
     Ok(ends)
 }
 
-/// Starts a program whose standard output is `output`. Returns its process id and the write end of
-/// its standard input.
+/// Starts a program whose standard output and error are `output`. It inherits nothing else: no
+/// environment, no other descriptor, and no handler or blocked signal. It is killed after
+/// `seconds`. Returns its process id and the write end of its standard input.
 ///
 /// # Safety
 /// `program` is a string.
-pub(crate) unsafe fn start(program: *const c_char, output: c_int) -> Result<(c_int, c_int), c_int> {
-    unsafe extern "C" {
-        static environ: *const *const c_char;
-    }
+pub(crate) unsafe fn start(program: *const c_char, output: c_int, seconds: u64) -> Result<(c_int, c_int), c_int> {
     let [read, write] = pipe()?;
     // SAFETY: the only flag is the signal of its end, so this makes a process with one thread and
     // memory of its own, which continues here. fork(3) would call handlers that other libraries
     // registered.
     let child = unsafe { call(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0, 0, 0, 0]) };
     if child == Ok(0) {
+        // An alarm lasts beyond execve. Its signal kills unless it is ignored or blocked.
+        // SAFETY: no handler.
+        unsafe { set_action(libc::SIGALRM, &[libc::SIG_DFL; 4]) };
+        let alarm = [0, 0, seconds, 0];
+        let alarm = alarm.as_ptr().expose_provenance();
+        let _ = harmless(libc::SYS_setitimer, [libc::ITIMER_REAL as usize, alarm, 0, 0, 0, 0]);
         let none = [0u64];
-        let set = [
-            libc::SIG_SETMASK as usize,
-            none.as_ptr().expose_provenance(),
-            0,
-            SIGNALS,
-            0,
-            0,
-        ];
+        let none = none.as_ptr().expose_provenance();
+        let set = [libc::SIG_SETMASK as usize, none, 0, SIGNALS, 0, 0];
         let _ = harmless(libc::SYS_rt_sigprocmask, set);
-        become_descriptor(read, 0);
-        become_descriptor(output, 1);
+        // Beyond the numbers that they get, so that neither replaces the other.
+        let beyond = |fd: c_int| {
+            let copied = harmless(libc::SYS_fcntl, [fd as usize, libc::F_DUPFD as usize, 3, 0, 0, 0]);
+            copied.unwrap_or(usize::MAX)
+        };
+        let (read, output) = (beyond(read), beyond(output));
+        for (from, to) in [(read, 0), (output, 1), (output, 2)] {
+            if harmless(libc::SYS_dup3, [from, to, 0, 0, 0, 0]).is_err() {
+                close(to as c_int);
+            }
+        }
+        close_from(3);
         let arguments: [*const c_void; 2] = [program.cast(), core::ptr::null()];
-        // SAFETY: the C library's variable, with its current value.
-        let environment = unsafe { environ };
-        let execute = [
+        let environment: [*const c_void; 1] = [core::ptr::null()];
+        let [program, arguments, environment] = [
             program.expose_provenance(),
             arguments.as_ptr().expose_provenance(),
-            environment.expose_provenance(),
+            environment.as_ptr().expose_provenance(),
         ];
-        let [program, arguments, environment] = execute;
         let _ = harmless(libc::SYS_execve, [program, arguments, environment, 0, 0, 0]);
         loop {
             let _ = harmless(libc::SYS_exit_group, [127, 0, 0, 0, 0, 0]);
@@ -176,10 +234,13 @@ pub(crate) unsafe fn start(program: *const c_char, output: c_int) -> Result<(c_i
     }
 }
 
-/// Duplicates one descriptor as another, which the next program inherits.
-fn become_descriptor(from: c_int, to: c_int) {
-    let _ = match from == to {
-        true => harmless(libc::SYS_fcntl, [to as usize, libc::F_SETFD as usize, 0, 0, 0, 0]),
-        false => harmless(libc::SYS_dup3, [from as usize, to as usize, 0, 0, 0, 0]),
-    };
+/// Closes all descriptors from this one on.
+fn close_from(first: c_int) {
+    /// Before Linux 5.9, this many are tried.
+    const MANY: c_int = 4096;
+    if harmless(libc::SYS_close_range, [first as usize, u32::MAX as usize, 0, 0, 0, 0]).is_err() {
+        for fd in first..MANY {
+            close(fd);
+        }
+    }
 }

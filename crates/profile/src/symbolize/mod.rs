@@ -12,6 +12,7 @@ mod perf_map;
 mod remembered;
 mod run_time;
 mod source;
+mod trusted;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -2,28 +2,25 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File as OsFile};
-use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use backtrail_cfi::cache;
+use backtrail_cfi::cache::{Cache, FileIdentity, Name, Namer};
 use backtrail_cfi::go_names::{GoCall, GoNames};
 use backtrail_cfi::starts::FunctionStarts;
 use backtrail_ctype::threads;
 use backtrail_debuginfo::lines::{DebugSections, Lines};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
+use backtrail_elf::door::RegularFile;
 use backtrail_elf::{ErrorKind, FileBytes, Image, Symbols, door};
 
 use super::remembered::Remembered;
 use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
-
-/// The folder of answers, below the cache folder.
-const FOLDER: &str = "names-v1";
 
 /// The files of this machine.
 pub(super) struct ObjectFiles {
@@ -33,8 +30,8 @@ pub(super) struct ObjectFiles {
     /// By the path in the recording: the lowest address and the symbols of modules that were found
     /// in memory.
     in_memory: HashMap<String, (u64, Symbols)>,
-    /// The folder of answers.
-    folder: Option<PathBuf>,
+    /// Stores answers.
+    cache: Option<Cache>,
 }
 
 impl ObjectFiles {
@@ -48,7 +45,7 @@ impl ObjectFiles {
             search,
             found: HashMap::new(),
             in_memory: HashMap::new(),
-            folder: None,
+            cache: None,
         }
     }
 }
@@ -59,7 +56,7 @@ impl SymbolSource for ObjectFiles {
     }
 
     fn remember_in(&mut self, folder: PathBuf) {
-        self.folder = Some(folder.join(FOLDER));
+        self.cache = Some(Cache::new(folder));
     }
 
     fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
@@ -86,11 +83,11 @@ impl SymbolSource for ObjectFiles {
             // The separate debug file may still exist.
             Err(reason) => {
                 let path = search.by_build_id(&file.build_id).ok_or(reason)?;
-                let file = search.open(&path).and_then(|file| file.contents(&Budget::new()));
-                Files::of(file.map_err(|_| reason)?, &path, &path, search)
+                let file = search.open(&path).and_then(|file| Opened::of(file, &Budget::new()));
+                Files::of(file.map_err(|_| reason)?, &path, search)
             }
         };
-        Ok(Box::new(found.read(self.folder.as_deref())?))
+        Ok(Box::new(found.read(self.cache.as_ref())?))
     }
 }
 
@@ -100,25 +97,41 @@ struct Files {
     debug: Option<FileBytes>,
     /// The common part of several debug files (dwz).
     supplementary: Option<FileBytes>,
-    /// Identifies these files in their current state.
-    stamp: u64,
+    /// Identifies these files in their current state, and this program, which may find other names
+    /// in them than another version does. `None` if one of the files cannot be identified.
+    name: Option<Name>,
+}
+
+/// An open file.
+struct Opened {
+    file: FileBytes,
+    identity: Option<FileIdentity>,
+}
+
+impl Opened {
+    fn of(file: RegularFile, budget: &Budget) -> io::Result<Opened> {
+        Ok(Opened {
+            identity: FileIdentity::of(file.metadata()),
+            file: file.contents(budget)?,
+        })
+    }
 }
 
 /// The recorded file, if it is still the one at its path. A file recorded without a build id cannot
 /// be distinguished from its successors and is used as it is.
 fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
-    let module = door::open(place).and_then(|file| file.contents(&Budget::new()));
+    let module = door::open(place).and_then(|file| Opened::of(file, &Budget::new()));
     let module = module.map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Unavailable::Malformed,
         io::ErrorKind::FileTooLarge => Unavailable::Limit,
         io::ErrorKind::TimedOut => Unavailable::Late,
         _ => Unavailable::Missing,
     })?;
-    let image = Image::of(&module).map_err(unreadable)?;
+    let image = Image::of(&module.file).map_err(unreadable)?;
     check_build_id(file, &image)?;
     // Debug files lie beside the path that the module is known by, wherever it was opened.
     let known_by = file.path.strip_suffix(" (deleted)").unwrap_or(&file.path);
-    Ok(Files::of(module, place, Path::new(known_by), search))
+    Ok(Files::of(module, Path::new(known_by), search))
 }
 
 fn unreadable(error: backtrail_elf::Error) -> Unavailable {
@@ -137,37 +150,40 @@ fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
 }
 
 impl Files {
-    /// The file, which was opened at `place` and is known by `path`, with its debug files.
-    fn of(module: FileBytes, place: &Path, path: &Path, search: &Search) -> Files {
-        let budget = module.budget().clone();
-        let open = |path: &PathBuf| search.open(path)?.contents(&budget);
-        let debug = Image::of(&module)
+    /// The file, which is known by `path`, with its debug files.
+    fn of(module: Opened, path: &Path, search: &Search) -> Files {
+        let budget = module.file.budget().clone();
+        let open = |path: &Path| Opened::of(search.open(path)?, &budget);
+        let debug = Image::of(&module.file)
             .ok()
             .and_then(|image| search.debug_file(path, &image))
             .filter(|found| found != path);
         let with_dwarf = debug.as_deref().unwrap_or(path);
         let debug_file = debug.as_ref().and_then(|path| open(path).ok());
-        let supplementary = Image::of(debug_file.as_ref().unwrap_or(&module))
+        let supplementary = Image::of(&debug_file.as_ref().unwrap_or(&module).file)
             .ok()
-            .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?));
+            .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?))
+            .and_then(|path| open(&path).ok());
+        let name = name(&[Some(&module), debug_file.as_ref(), supplementary.as_ref()]);
+        let file = |opened: Opened| opened.file;
         Files {
-            stamp: stamp(&[Some(place), debug.as_deref(), supplementary.as_deref()]),
-            module,
-            debug: debug_file,
-            supplementary: supplementary.and_then(|path| open(&path).ok()),
+            name,
+            module: file(module),
+            debug: debug_file.map(file),
+            supplementary: supplementary.map(file),
         }
     }
 
-    fn read(self, folder: Option<&Path>) -> Result<ObjectSymbols, Unavailable> {
+    fn read(self, cache: Option<&Cache>) -> Result<ObjectSymbols, Unavailable> {
         // Lines borrow from the files. Both are needed until the report is done, and a process
         // makes one report: so they are leaked, which avoids a lifetime in everything that contains
         // names.
         let files: &'static Files = Box::leak(Box::new(self));
         let image = Image::of(&files.module).map_err(unreadable)?;
-        let entry = folder.and_then(|folder| cache::entry(folder, image.build_id()?, "names"));
+        let place = cache.cloned().zip(files.name);
         Ok(ObjectSymbols {
             base_vaddr: image.base_vaddr(),
-            remembered: Mutex::new(Remembered::read(entry, files.stamp)),
+            remembered: Mutex::new(Remembered::read(place)),
             names: OnceLock::new(),
             starts: OnceLock::new(),
             files: Some(files),
@@ -203,23 +219,26 @@ impl Files {
     }
 }
 
-/// A number that differs for other files, for changed files, and for another build of this program,
-/// which may find other names in them.
-fn stamp(files: &[Option<&Path>]) -> u64 {
-    let program = std::env::current_exe().ok();
-    let mut hasher = rustc_hash::FxHasher::default();
-    for path in [program.as_deref()].iter().chain(files) {
-        let file = path.and_then(|path| door::open(path).ok());
-        let facts = file.map(|file| {
-            (
-                file.metadata().len(),
-                file.metadata().mtime(),
-                file.metadata().mtime_nsec(),
-            )
-        });
-        facts.hash(&mut hasher);
+/// The name of what is remembered about these files.
+fn name(files: &[Option<&Opened>]) -> Option<Name> {
+    let mut namer = Namer::new(concat!("backtrail ", env!("CARGO_PKG_VERSION"), " names of functions"));
+    let program = fs::metadata(std::env::current_exe().ok()?).ok()?;
+    namer.numbers(&[
+        program.dev(),
+        program.ino(),
+        program.len(),
+        program.ctime() as u64,
+        program.ctime_nsec() as u64,
+    ]);
+    for file in files {
+        let file = match file {
+            Some(file) => Some(file.identity.as_ref()?),
+            None => None,
+        };
+        namer.numbers(&[u64::from(file.is_some())]);
+        namer.numbers(file.map_or(&[], FileIdentity::numbers));
     }
-    hasher.finish()
+    Some(namer.name())
 }
 
 /// The vdso of this process: the kernel gives the same one to all processes, so it has the symbols

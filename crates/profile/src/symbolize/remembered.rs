@@ -3,21 +3,22 @@
 //! Looking up the first name of a module with debugging information takes longer than everything
 //! else in a snapshot of a process, and the next snapshot needs much the same addresses.
 //!
-//! A file begins with [`MAGIC`] and a stamp of the files that the names were made from; then come
-//! the answers, concatenated and in little-endian: address (8), number of calls (2), and for each
-//! call flags (1), offset (8), line (4), and the lengths (4 each) of function and file before their
-//! bytes. The last four bytes are the CRC-32 of everything before. Files that do not match are
-//! ignored.
+//! A file is named by the identities of the files that the names were made from, and of this
+//! program. It begins with [`MAGIC`] and its name (32); then come the answers, concatenated and in
+//! little-endian: address (8), number of calls (2), and for each call flags (1), offset (8), line
+//! (4), and the lengths (4 each) of function and file before their bytes. The last four bytes are
+//! the CRC-32 of everything before. Files that do not match are ignored.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
-use backtrail_cfi::cache;
+use backtrail_cfi::cache::{Cache, Name};
 use backtrail_wire::{Bytes, Cursor, Endian};
 
 use super::source::Call;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"btnames1");
+/// The kind of these entries of the cache.
+const KIND: &str = "names-v2";
+const MAGIC: u64 = u64::from_le_bytes(*b"btnames2");
 
 /// The most answers stored per module: reading the file should take no time.
 const MOST_ANSWERS: usize = 1 << 14;
@@ -32,22 +33,23 @@ const HAS_FILE: u8 = 8;
 /// The remembered names of a module.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    /// The path of its file; `None` if it is not stored.
-    path: Option<PathBuf>,
-    stamp: u64,
+    /// Its place; `None` if it is not stored.
+    place: Option<(Cache, Name)>,
     /// By address; without calls if nothing was known.
     answers: BTreeMap<u64, Vec<Call>>,
     has_new: bool,
 }
 
 impl Remembered {
-    /// Reads the file at `path`, if it was made from files with this stamp.
-    pub(super) fn read(path: Option<PathBuf>, stamp: u64) -> Remembered {
-        let content = path.as_ref().and_then(|path| std::fs::read(path).ok());
+    /// Reads the entry at `place`.
+    pub(super) fn read(place: Option<(Cache, Name)>) -> Remembered {
+        let answers = place.as_ref().and_then(|(cache, name)| {
+            let content = cache.read(KIND, name, MOST_BYTES as u64)?;
+            parse(&content, name)
+        });
         Remembered {
-            answers: content.and_then(|content| parse(&content, stamp)).unwrap_or_default(),
-            path,
-            stamp,
+            answers: answers.unwrap_or_default(),
+            place,
             has_new: false,
         }
     }
@@ -59,7 +61,7 @@ impl Remembered {
 
     /// Remembers an answer.
     pub(super) fn put(&mut self, svma: u64, calls: &[Call]) {
-        if self.path.is_some() && self.answers.len() < MOST_ANSWERS {
+        if self.place.is_some() && self.answers.len() < MOST_ANSWERS {
             self.answers.insert(svma, calls.to_vec());
             self.has_new = true;
         }
@@ -67,17 +69,17 @@ impl Remembered {
 
     /// Stores new answers. If that fails, the next look takes as long as this one did.
     pub(super) fn keep(&mut self) {
-        if let Some(path) = self.path.as_deref().filter(|_| self.has_new) {
-            write(path, self.stamp, &self.answers);
+        if let Some((cache, name)) = self.place.as_ref().filter(|_| self.has_new) {
+            write(cache, name, &self.answers);
             self.has_new = false;
         }
     }
 }
 
-fn write(path: &Path, stamp: u64, answers: &BTreeMap<u64, Vec<Call>>) {
+fn write(cache: &Cache, name: &Name, answers: &BTreeMap<u64, Vec<Call>>) {
     let mut content = Vec::new();
     content.extend(MAGIC.to_le_bytes());
-    content.extend(stamp.to_le_bytes());
+    content.extend(name.bytes());
     for (svma, calls) in answers {
         content.extend(svma.to_le_bytes());
         content.extend((calls.len() as u16).to_le_bytes());
@@ -87,7 +89,7 @@ fn write(path: &Path, stamp: u64, answers: &BTreeMap<u64, Vec<Call>>) {
     }
     content.extend(crc32fast::hash(&content).to_le_bytes());
     if content.len() <= MOST_BYTES {
-        let _ = cache::write(path, &content);
+        let _ = cache.write(KIND, name, &content);
     }
 }
 
@@ -109,13 +111,13 @@ fn write_call(content: &mut Vec<u8>, call: &Call) {
     content.extend(file.as_bytes());
 }
 
-fn parse(content: &[u8], stamp: u64) -> Option<BTreeMap<u64, Vec<Call>>> {
+fn parse(content: &[u8], name: &Name) -> Option<BTreeMap<u64, Vec<Call>>> {
     let (head, crc) = content.split_last_chunk::<4>()?;
     if u32::from_le_bytes(*crc) != crc32fast::hash(head) {
         return None;
     }
     let mut cursor = Bytes::new(head, Endian::Little).cursor(0);
-    if (cursor.u64().ok()?, cursor.u64().ok()?) != (MAGIC, stamp) {
+    if cursor.u64().ok()? != MAGIC || cursor.slice(32).ok()? != name.bytes() {
         return None;
     }
     let mut answers = BTreeMap::new();
@@ -169,28 +171,38 @@ mod tests {
     #[test]
     fn answers_come_back_and_damage_is_forgotten() {
         let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("names/one.names");
-        let mut first = Remembered::read(Some(path.clone()), 12);
+        let place = |number: u8| Some((Cache::new(folder.path().join("new")), Name::from_bytes([number; 32])));
+        let mut first = Remembered::read(place(12));
         assert_eq!(first.get(0x10), None);
         first.put(0x10, &calls());
         first.put(0x20, &[]);
         first.keep();
-        let again = Remembered::read(Some(path.clone()), 12);
+        let again = Remembered::read(place(12));
         assert_eq!(again.get(0x10), Some(&calls()));
         assert_eq!(again.get(0x20), Some(&Vec::new()));
         assert_eq!(again.get(0x30), None);
-        assert_eq!(Remembered::read(Some(path.clone()), 13).get(0x10), None);
-        let whole = std::fs::read(&path).expect("it was written");
+        let path = |number: u8| {
+            folder
+                .path()
+                .join("new")
+                .join(KIND)
+                .join(Name::from_bytes([number; 32]).to_string())
+        };
+        let whole = std::fs::read(path(12)).expect("it was written");
+        // An entry under another name is not believed.
+        std::fs::write(path(13), &whole).expect("room");
+        assert_eq!(Remembered::read(place(13)).get(0x10), None);
+        let name = Name::from_bytes([12; 32]);
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x40;
-            assert_eq!(parse(&damaged, 12), None, "byte {at}");
-            assert_eq!(parse(&whole[..at], 12), None, "{at} bytes");
+            assert_eq!(parse(&damaged, &name), None, "byte {at}");
+            assert_eq!(parse(&whole[..at], &name), None, "{at} bytes");
             // An entry with the right checksum is trusted as far as it makes sense.
             let end = damaged.len() - 4;
             let crc = crc32fast::hash(&damaged[..end]).to_le_bytes();
             damaged[end..].copy_from_slice(&crc);
-            let _ = parse(&damaged, 12);
+            let _ = parse(&damaged, &name);
         }
     }
 }

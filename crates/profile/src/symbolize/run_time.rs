@@ -1,8 +1,5 @@
 //! Code that processes make while they run: their jitdumps and perf maps.
 
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -12,12 +9,9 @@ use super::jitdump::{JitCode, JitDump};
 use super::notes::{Notes, Trouble};
 use super::perf_map::PerfMap;
 use super::source::Call;
+use super::trusted;
 use super::{Location, Origin};
 use crate::demangle::demangle;
-
-/// Perf maps are texts of some MB; jitdumps also contain the code. Larger files are not read any
-/// further, so that a file left in a world-writable folder cannot take all memory.
-const LONGEST: u64 = 1 << 30;
 
 /// The run-time code of all processes.
 #[derive(Default)]
@@ -50,7 +44,8 @@ impl RunTimeCode {
     pub(super) fn map(&mut self, pid: u32, path: &str, notes: &mut Notes) {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let dump = self.read.entry(path.to_owned()).or_insert_with(|| {
-            let dump = read_trusted(Path::new(path), notes).and_then(|data| JitDump::parse(&data));
+            let data = trusted::mapped(pid, Path::new(path), notes);
+            let dump = data.and_then(|data| JitDump::parse(&data));
             if dump.is_none() {
                 notes.add(Trouble::NoJitDump, path);
             }
@@ -70,10 +65,12 @@ impl RunTimeCode {
             return;
         }
         process.searched = true;
-        let path = folder.join(format!("jit-{pid}.dump"));
-        let dump = read_trusted(&path, notes).and_then(|data| JitDump::parse(&data));
-        if let Some(dump) = dump.filter(|dump| dump.process() == pid) {
-            self.add(pid, &path.to_string_lossy(), Rc::new(dump));
+        let name = |pid| format!("jit-{pid}.dump");
+        let Some((data, own)) = trusted::in_folder(pid, folder, name, notes) else {
+            return;
+        };
+        if let Some(dump) = JitDump::parse(&data).filter(|dump| dump.process() == own) {
+            self.add(pid, &folder.join(name(own)).to_string_lossy(), Rc::new(dump));
         }
     }
 
@@ -143,25 +140,9 @@ impl RunTimeCode {
     /// The perf map of a process.
     pub(super) fn perf_map(&mut self, folder: &Path, pid: u32, notes: &mut Notes) -> Option<&PerfMap> {
         let read = || {
-            let data = read_trusted(&folder.join(format!("perf-{pid}.map")), notes)?;
+            let (data, _) = trusted::in_folder(pid, folder, |pid| format!("perf-{pid}.map"), notes)?;
             Some(PerfMap::parse(&data))
         };
         self.perf_maps.entry(pid).or_insert_with(read).as_ref()
     }
-}
-
-/// The contents of a file with names, if it can be trusted. These folders are world-writable, and
-/// another user's file could give a process false names.
-fn read_trusted(path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
-    let metadata = fs::metadata(path).ok()?;
-    let own = fs::metadata("/proc/self").map_or(0, |own| own.uid());
-    let trusted = metadata.is_file() && (own == 0 || metadata.uid() == own || metadata.uid() == 0);
-    if !trusted {
-        notes.add(Trouble::Foreign, &path.to_string_lossy());
-        return None;
-    }
-    let mut data = Vec::new();
-    let file = File::open(path).ok()?;
-    file.take(LONGEST).read_to_end(&mut data).ok()?;
-    Some(data)
 }

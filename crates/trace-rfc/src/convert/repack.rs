@@ -9,6 +9,7 @@ use backtrail_trace::{CreateErrorKind, EncodeError, Options, Trace, TraceError};
 use backtrail_wire::Endian;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Writes the packets of a stream to a new file.
@@ -26,7 +27,7 @@ pub(super) fn stream(trace: &Trace, index: usize, target: &Path, packing: Packin
     let read = |error: TraceError| CreateErrorKind::Read(error.kind);
     let mut reader = trace.stream(index, Options::default()).map_err(read)?;
     let mut options = OpenOptions::new();
-    let file = options.append(true).create_new(true).open(target);
+    let file = options.append(true).create_new(true).mode(0o600).open(target);
     let mut file = file.map_err(CreateErrorKind::Io)?;
     let mut out = Vec::new();
     while reader.next_packet().map_err(read)? {

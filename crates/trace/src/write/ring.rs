@@ -9,7 +9,7 @@ use crate::read::{Trace, packets_of_ring};
 use crate::ring::{MAX_HEADER_BYTES, RingLayout};
 use backtrail_wire::Endian;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,10 +76,20 @@ pub fn salvage(directory: &Path) -> Result<Vec<PathBuf>, CreateError> {
         if packets.is_empty() {
             continue;
         }
-        let mut file = new_file(&path).map_err(|error| CreateError::io(&path, error))?;
-        let written = file.write_all(&packets.concat());
-        written.map_err(|error| CreateError::io(&path, error))?;
+        write_new(&path, &packets.concat()).map_err(|error| CreateError::io(&path, error))?;
         made.push(path);
     }
     Ok(made)
+}
+
+/// Writes a file that must not exist, under a hidden name until it is complete.
+fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let hidden = path.with_file_name(format!(".{name}.part"));
+    let _ = fs::remove_file(&hidden);
+    let written = new_file(&hidden)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| fs::hard_link(&hidden, path));
+    let removed = fs::remove_file(&hidden);
+    written.and(removed)
 }

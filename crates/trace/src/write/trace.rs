@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::{json2, tsdl};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,7 +74,7 @@ impl TraceWriter {
     }
 
     /// Creates the directory (or uses an empty one) and writes metadata that another crate has made
-    /// from the description.
+    /// from the description. Only the user may read the trace (mode 0700, files 0600).
     ///
     /// # Errors
     ///
@@ -89,7 +90,8 @@ impl TraceWriter {
         // Under a hidden name until it is complete: readers skip hidden files.
         let path = directory.join(METADATA_FILE);
         let hidden = directory.join(".metadata");
-        fs::write(&hidden, metadata)
+        new_file(&hidden)
+            .and_then(|mut file| file.write_all(metadata))
             .and_then(|()| fs::rename(&hidden, &path))
             .map_err(|error| CreateError::io(&path, error))?;
         Ok(TraceWriter {
@@ -161,7 +163,7 @@ impl TraceWriter {
 /// Creates the directory, or uses it if it is empty.
 fn make_empty(directory: &Path) -> Result<(), CreateError> {
     let io = |error| CreateError::io(directory, error);
-    match fs::create_dir(directory) {
+    match fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => match fs::read_dir(directory).map_err(io)?.next() {
             Some(_) => Err(CreateError::new(directory, CreateErrorKind::NotEmpty)),
             None => Ok(()),
@@ -239,9 +241,11 @@ impl PacketFile {
     }
 }
 
-/// Creates a stream's file, which must not exist.
+/// Creates a file of a trace, which must not exist. Only the user may read it: traces contain
+/// addresses, arguments and command lines.
 pub(super) fn new_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new().append(true).create_new(true).open(path)
+    let mut options = OpenOptions::new();
+    options.append(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Writes with one call if the system takes all of it. It takes less if there is no more room; only
