@@ -61,6 +61,17 @@ struct CpuRing {
 }
 
 impl CpuRing {
+    fn new(cpu: u32, ring: Ring) -> CpuRing {
+        CpuRing {
+            cpu,
+            ring,
+            scratch: Vec::new(),
+            next: None,
+            others: Vec::new(),
+            ended: 0,
+        }
+    }
+
     /// The descriptor to wait for. An event whose thread has ended is always ready, and reports
     /// nothing any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -123,16 +134,19 @@ impl Sampler {
             threads.first().copied().unwrap_or(0),
             cpus.first().copied().unwrap_or(0),
         );
-        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
-        drop(map_ring(event, &mut ring_bytes)?);
-        attributes.stack_bytes = stack_for(ring_bytes).min(options.stack_bytes);
-        let half = u32::try_from(ring_bytes / 2).unwrap_or(u32::MAX);
-        attributes.watermark = half.min(SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes));
+        fit(&mut attributes, ring_bytes, options.stack_bytes);
+        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
+        let wanted = ring_bytes;
+        // Clearing the pages of a ring takes milliseconds: this one is used if it has the size that
+        // its event was opened for.
+        let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted);
+        fit(&mut attributes, ring_bytes, options.stack_bytes);
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in &cpus {
-            rings.extend(open_on(cpu, threads, &attributes, others, &mut ring_bytes)?);
+            let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
+            rings.extend(open_on(cpu, threads, &attributes, others, &mut ring_bytes, opened)?);
         }
         if rings.is_empty() {
             return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
@@ -173,7 +187,8 @@ impl Sampler {
     }
 
     /// Sleeps until enough samples wait, one of `others` becomes readable, or `longest` is over.
-    pub fn wait(&mut self, others: &[BorrowedFd<'_>], longest: Duration) {
+    /// Returns whether one of `others` may be readable.
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], longest: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: longest.subsec_nanos().into(),
@@ -187,8 +202,9 @@ impl Sampler {
             .map(|(index, fd)| (index, PollFd::from_borrowed_fd(fd, PollFlags::IN)))
             .unzip();
         waiting.extend(others.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Interrupted or not, the caller looks at everything again.
-        let _ = poll(&mut waiting, Some(&timeout));
+        // What was interrupted looks at everything again.
+        let polled = poll(&mut waiting, Some(&timeout));
+        let is_other_ready = waiting.iter().skip(indices.len()).any(|fd| !fd.revents().is_empty());
         let hung_up: Vec<usize> = indices
             .into_iter()
             .zip(&waiting)
@@ -198,6 +214,7 @@ impl Sampler {
         for index in hung_up {
             self.rings[index].ended += 1;
         }
+        is_other_ready || polled.is_err()
     }
 
     /// Passes every record that is older than the call to `visit`, over all CPUs in time order: the
@@ -234,6 +251,13 @@ impl Sampler {
     }
 }
 
+/// Lets samples copy as much stack as fits into rings of this size, and wake the reader in time.
+fn fit(attributes: &mut Attributes, ring_bytes: usize, stack_bytes: u32) {
+    attributes.stack_bytes = stack_for(ring_bytes).min(stack_bytes);
+    let half = u32::try_from(ring_bytes / 2).unwrap_or(u32::MAX);
+    attributes.watermark = half.min(SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes));
+}
+
 /// A sample is its stack and some 500 bytes of registers and kernel frames.
 fn sample_bytes(stack_bytes: u32) -> u32 {
     stack_bytes + 512
@@ -260,23 +284,24 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
 }
 
 /// The events of these threads on a CPU, and the ring of all of them: for each thread the first
-/// event, which also reports what the thread does, and the others. `None` if no thread exists any
-/// more, or the CPU does not.
+/// event, which also reports what the thread does, and the others. `opened` has the first one of
+/// all, if that is open already. `None` if no thread exists any more, or the CPU does not.
 fn open_on(
     cpu: u32,
     threads: &[i32],
     first: &Attributes,
     others: &[Event],
     ring_bytes: &mut usize,
+    mut opened: Option<CpuRing>,
 ) -> Result<Option<CpuRing>, OpenError> {
-    let mut opened: Option<CpuRing> = None;
     let others = others.iter().map(|&event| Attributes {
         event,
         reports: false,
         ..*first
     });
     let each: Vec<Attributes> = [*first].into_iter().chain(others).collect();
-    for (tid, attributes) in threads.iter().flat_map(|&tid| each.iter().map(move |each| (tid, each))) {
+    let all = threads.iter().flat_map(|&tid| each.iter().map(move |each| (tid, each)));
+    for (tid, attributes) in all.skip(usize::from(opened.is_some())) {
         let event = match sys::open_event(attributes, tid, cpu as i32) {
             Ok(event) => event,
             Err(error) if gone(&error) => continue,
@@ -287,16 +312,7 @@ fn open_on(
                 sys::redirect_output(&event, &leader.ring).map_err(OpenError::Io)?;
                 leader.others.push(event);
             }
-            None => {
-                opened = Some(CpuRing {
-                    cpu,
-                    ring: map_ring(event, ring_bytes)?,
-                    scratch: Vec::new(),
-                    next: None,
-                    others: Vec::new(),
-                    ended: 0,
-                });
-            }
+            None => opened = Some(CpuRing::new(cpu, map_ring(event, ring_bytes)?)),
         }
     }
     Ok(opened)
