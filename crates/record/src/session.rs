@@ -259,7 +259,7 @@ impl<'a> Session<'a> {
                 self.check(done);
             }
         });
-        self.walker.prepare_for_newer();
+        self.walker.prepare_for_newer(sampler);
     }
 
     fn finish(&mut self) {

@@ -22,6 +22,7 @@ mod sample_type {
     pub(super) const TIME: u64 = 1 << 2;
     pub(super) const CALLCHAIN: u64 = 1 << 5;
     pub(super) const CPU: u64 = 1 << 7;
+    pub(super) const RAW: u64 = 1 << 10;
     pub(super) const REGS_USER: u64 = 1 << 12;
     pub(super) const STACK_USER: u64 = 1 << 13;
 }
@@ -34,6 +35,15 @@ pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
     | sample_type::CPU
     | sample_type::REGS_USER
     | sample_type::STACK_USER;
+
+/// That of the records with deeper parts of stacks. What both kinds have in common is in the same
+/// places.
+pub(super) const DEEP_SAMPLE_TYPE: u64 =
+    sample_type::IP | sample_type::TID | sample_type::TIME | sample_type::CPU | sample_type::RAW;
+
+/// Marks these records: where samples have the length of their call chain, these have their own,
+/// and then this.
+pub(super) const DEEP_PART: u32 = 0x5354_4b44;
 
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
@@ -186,6 +196,32 @@ pub(super) fn time(record: &[u8]) -> u64 {
         _ => record.len().saturating_sub(SAMPLE_ID - 8),
     };
     bytes.u64(offset).unwrap_or(0)
+}
+
+/// A part of a stack beyond the copy of the sample that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeepPart<'a> {
+    /// The thread's stack pointer.
+    pub(super) sp: u64,
+    /// Address of the first byte.
+    pub(super) start: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+/// Decodes a record with its header, if it is one with a deeper part of a stack.
+pub(super) fn deep_part(record: &[u8]) -> Option<DeepPart<'_>> {
+    let bytes = Bytes::new(record, Endian::NATIVE);
+    if bytes.u32(0).ok()? != record_type::SAMPLE {
+        return None;
+    }
+    let mut cursor = bytes.cursor(HEADER + 32);
+    let size = cursor.u32().ok()? as usize;
+    if cursor.u32().ok()? != DEEP_PART {
+        return None;
+    }
+    let (sp, start) = (cursor.u64().ok()?, cursor.u64().ok()?);
+    let bytes = cursor.slice(size.checked_sub(20)?).ok()?;
+    Some(DeepPart { sp, start, bytes })
 }
 
 /// Decodes a record with its header.

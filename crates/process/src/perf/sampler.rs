@@ -8,9 +8,10 @@ use backtrail_arch::Arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
 use super::probes::Probes;
-use super::records::{self, Record, SAMPLE_TYPE};
+use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState};
 use crate::proc;
 use crate::sys::{self, Attributes, Clock, Event, Ring};
 
@@ -58,6 +59,52 @@ struct CpuRing {
     others: Vec<OwnedFd>,
     /// How many of the ring's events, in that order, count for threads that have ended.
     ended: usize,
+    deep: Deep,
+}
+
+/// A stack that is deeper than its sample's copy.
+#[derive(Debug, Default)]
+struct Deep {
+    /// Its stack pointer; 0 without one.
+    sp: u64,
+    /// Address of the first byte.
+    start: u64,
+    bytes: Vec<u8>,
+    /// The copy, followed by `bytes`.
+    whole: Vec<u8>,
+}
+
+impl Deep {
+    fn add(&mut self, part: DeepPart<'_>) {
+        let end = self.start.wrapping_add(self.bytes.len() as u64);
+        if (self.sp, end) != (part.sp, part.start) {
+            (self.sp, self.start) = (part.sp, part.start);
+            self.bytes.clear();
+        }
+        self.bytes.extend_from_slice(part.bytes);
+    }
+
+    /// Adds the parts to the copy of the sample that follows them right away.
+    fn complete<'s>(&'s mut self, record: Record<'s>, arch: &Arch) -> Record<'s> {
+        let sp = std::mem::take(&mut self.sp);
+        if sp != 0
+            && sp.is_multiple_of(8)
+            && let Record::Sample(mut sample) = record
+            && let UserState::Native { registers, stack } = sample.user
+            && registers.get(arch.sp) == Some(sp)
+            && sp.wrapping_add(stack.len() as u64) == self.start
+        {
+            self.whole.clear();
+            self.whole.extend_from_slice(stack);
+            self.whole.extend_from_slice(&self.bytes);
+            sample.user = UserState::Native {
+                registers,
+                stack: &self.whole,
+            };
+            return Record::Sample(sample);
+        }
+        record
+    }
 }
 
 impl CpuRing {
@@ -69,6 +116,7 @@ impl CpuRing {
             next: None,
             others: Vec::new(),
             ended: 0,
+            deep: Deep::default(),
         }
     }
 
@@ -93,6 +141,8 @@ pub struct Sampler {
     arch: &'static Arch,
     kernel: bool,
     stack_bytes: u32,
+    /// `None` without the right to load programs.
+    dispatcher: Option<Dispatcher>,
     /// Declared after the rings, whose events use them.
     _probes: Probes,
 }
@@ -151,11 +201,21 @@ impl Sampler {
         if rings.is_empty() {
             return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
         }
+        let dispatcher = match options.trigger {
+            Trigger::Clock(_) => Dispatcher::new(),
+            Trigger::Entries(_) => None,
+        };
+        let events = rings
+            .iter()
+            .flat_map(|ring| ring.others.iter().map(OwnedFd::as_fd).chain([ring.ring.as_fd()]));
+        let dispatcher =
+            dispatcher.filter(|dispatcher| events.fold(true, |all, event| all & dispatcher.attach(event).is_ok()));
         Ok(Sampler {
             rings,
             arch,
             kernel: attributes.kernel,
             stack_bytes: attributes.stack_bytes,
+            dispatcher,
             _probes: probes,
         })
     }
@@ -168,6 +228,12 @@ impl Sampler {
     /// The most bytes of stack that a sample's copy has.
     pub fn stack_bytes(&self) -> u32 {
         self.stack_bytes
+    }
+
+    /// Prepares to copy more of deep stacks. `None` if that is not possible.
+    pub fn deep_stacks(&mut self) -> Option<DeepStacks> {
+        let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
+        self.dispatcher.as_mut()?.begin(self.stack_bytes, rings)
     }
 
     /// The CPUs, in the order of [`Sampler::drain`]'s index.
@@ -237,13 +303,20 @@ impl Sampler {
             let Some((time, index)) = earliest.filter(|&(time, _)| time <= until) else {
                 break;
             };
-            let CpuRing { ring, scratch, .. } = &mut self.rings[index];
+            let CpuRing {
+                ring, scratch, deep, ..
+            } = &mut self.rings[index];
             let Some(record) = ring.record(scratch) else {
                 break;
             };
             let size = record.len();
-            // A record that cannot be decoded is of a kind that newer kernels send.
-            visit(index, time, records::decode(record, self.arch).unwrap_or(Record::Other));
+            if let Some(part) = records::deep_part(record) {
+                deep.add(part);
+            } else {
+                // A record that cannot be decoded is of a kind that newer kernels send.
+                let record = records::decode(record, self.arch).unwrap_or(Record::Other);
+                visit(index, time, deep.complete(record, self.arch));
+            }
             ring.consume(size);
             ring.give_back();
             self.rings[index].peek();
