@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use backtrail_process::perf::{DeepStacks, MOST_DEEP_BYTES, Sampler};
+use backtrail_process::perf::{DeepStacks, Sampler};
 use backtrail_process::stack::{room_of_stack, touch};
 use rustc_hash::FxHashMap;
 
@@ -57,10 +57,14 @@ impl DeepThreads {
     /// The most bytes that the copy of a thread's stack can have, if plain copies have
     /// `stack_bytes`.
     pub(crate) fn most_bytes(&self, tid: u32, sp: u64, stack_bytes: u32) -> u32 {
+        let Copying::Possible(stacks) = &self.copying else {
+            return stack_bytes;
+        };
         match self.by_thread.get(&tid) {
             Some(stack) if stack.mapping.contains(&sp) => {
                 let rest = u32::try_from(stack.mapping.end - sp).unwrap_or(u32::MAX);
-                rest.min(stack_bytes.saturating_add(MOST_DEEP_BYTES)).max(stack_bytes)
+                let most = stack_bytes.saturating_add(stacks.most_bytes());
+                rest.min(most).max(stack_bytes)
             }
             _ => stack_bytes,
         }
@@ -123,7 +127,7 @@ impl Stack {
         // A page that is not present would end the copies.
         let end = sample
             .sp
-            .saturating_add(2 * u64::from(MOST_DEEP_BYTES))
+            .saturating_add(2 * u64::from(stacks.most_bytes()))
             .min(mapping.end);
         touch(sample.pid, sample.sp..end);
         self.mapping = mapping;

@@ -21,11 +21,12 @@ use crate::sys::{self, BpfMap, MapKind};
 
 /// Bytes of a page: also where pages are larger, parts of them are copied.
 const PAGE: i32 = 4096;
-/// Pages of a record, and records of a sample.
+/// Pages of a record.
 const PAGES: i32 = 15;
-const PARTS: usize = 3;
-/// The most bytes beyond a sample's copy.
-pub const MOST_DEEP_BYTES: u32 = PARTS as u32 * (PAGES * PAGE) as u32;
+/// The most records of a sample.
+const MOST_PARTS: u64 = 8;
+/// The most bytes copied in a second of a thread's time: so much takes a few percent of it.
+const BYTES_A_SECOND: u64 = 250_000_000;
 /// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
 const HEAD: i32 = 20;
 /// Keeps what follows the mark aligned.
@@ -39,6 +40,7 @@ const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
 #[derive(Clone, Debug)]
 pub struct DeepStacks {
     threads: Rc<BpfMap>,
+    most_bytes: u32,
 }
 
 impl DeepStacks {
@@ -46,6 +48,11 @@ impl DeepStacks {
     pub fn add(&self, tid: u32, stack: &std::ops::Range<u64>) -> io::Result<()> {
         let range = [stack.start.to_ne_bytes(), stack.end.to_ne_bytes()];
         self.threads.set(&tid.to_ne_bytes(), range.as_flattened())
+    }
+
+    /// The most bytes beyond a sample's copy.
+    pub fn most_bytes(&self) -> u32 {
+        self.most_bytes
     }
 
     /// No longer does so.
@@ -60,6 +67,8 @@ impl DeepStacks {
 pub(super) struct Dispatcher {
     next: BpfMap,
     program: OwnedFd,
+    /// Records of a sample.
+    parts: u64,
     begun: Option<Copier>,
 }
 
@@ -72,8 +81,8 @@ struct Copier {
 }
 
 impl Dispatcher {
-    /// `None` if programs may not be loaded, or would see other numbers of threads.
-    pub(super) fn new() -> Option<Dispatcher> {
+    /// For events of this frequency. `None` if programs may not be loaded.
+    pub(super) fn new(frequency: u64) -> Option<Dispatcher> {
         sp_offset()?;
         let next = BpfMap::new(MapKind::Programs, 4, 4, 1).ok()?;
         let mut code = Code::default();
@@ -85,6 +94,7 @@ impl Dispatcher {
         Some(Dispatcher {
             next,
             program,
+            parts: (BYTES_A_SECOND / frequency.max(1) / (PAGES * PAGE) as u64).clamp(1, MOST_PARTS),
             begun: None,
         })
     }
@@ -121,7 +131,7 @@ impl Dispatcher {
         }
         let code = copier(
             sp_offset()?,
-            stack_bytes as i32,
+            (stack_bytes as i32, self.parts),
             threads.as_fd(),
             buffers.as_fd(),
             events.as_fd(),
@@ -132,6 +142,7 @@ impl Dispatcher {
             .ok()?;
         let stacks = DeepStacks {
             threads: Rc::new(threads),
+            most_bytes: self.parts as u32 * (PAGES * PAGE) as u32,
         };
         self.begun = Some(Copier {
             stacks: stacks.clone(),
@@ -236,11 +247,11 @@ impl Code {
     }
 }
 
-/// Copies what follows the first `stack_bytes` of the stack, if it is that of a thread in
-/// `threads`, and the thread is on the stack given there.
+/// Copies what follows the first `stack_bytes` of the stack, in up to `parts` records, if it is that
+/// of a thread in `threads`, and the thread is on the stack given there.
 fn copier(
     sp_offset: i16,
-    stack_bytes: i32,
+    (stack_bytes, parts): (i32, u64),
     threads: BorrowedFd<'_>,
     buffers: BorrowedFd<'_>,
     events: BorrowedFd<'_>,
@@ -288,7 +299,7 @@ fn copier(
     code.call(helper::CPU);
     look_up(&mut code, &mut out, buffers);
     code.push(op::STORE, FRAME, 0, AT, 0);
-    for _ in 0..PARTS {
+    for _ in 0..parts {
         code.jump(&mut out, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
         code.push(op::LOAD, 1, FRAME, AT, 0);
         code.push(op::STORE_HALF_NUMBER, 1, 0, 4, DEEP_PART as i32);
@@ -332,4 +343,44 @@ fn copier(
     code.land(out);
     code.exit();
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_lead_to_what_follows() {
+        let (mut code, mut jumps) = (Code::default(), Jumps::default());
+        code.jump(&mut jumps, op::JUMP_IF_BELOW, 8, 9, 0);
+        code.push(op::MOV, 0, 0, 0, -1);
+        code.land(jumps);
+        code.exit();
+        // struct bpf_insn: code, registers, offset, number.
+        assert_eq!(code.instructions[0].to_le_bytes(), [0xad, 0x98, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            code.instructions[1].to_le_bytes(),
+            [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]
+        );
+        assert_eq!(code.instructions.len(), 4);
+    }
+
+    #[test]
+    fn the_kernel_accepts_the_programs() {
+        for (frequency, parts) in [(100_000, 1), (997, 4), (49, MOST_PARTS)] {
+            let Some(mut dispatcher) = Dispatcher::new(frequency) else {
+                println!("SKIPPED: no programs may be loaded here");
+                return;
+            };
+            assert_eq!(dispatcher.parts, parts);
+            let stacks = dispatcher.begin(61_440, [].into_iter());
+            assert!(stacks.is_none(), "there is no ring");
+            let map = |kind, value| BpfMap::new(kind, 4, value, 8).expect("others could be created");
+            let (threads, buffers) = (map(MapKind::Hash, 16), map(MapKind::Array, BUFFER as u32));
+            let events = map(MapKind::Events, 4);
+            let sp = sp_offset().expect("there is a dispatcher");
+            let code = copier(sp, (61_440, parts), threads.as_fd(), buffers.as_fd(), events.as_fd());
+            sys::load_program(&code.instructions, LICENSE).expect("it is like the dispatcher");
+        }
+    }
 }

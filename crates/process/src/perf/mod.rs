@@ -6,7 +6,7 @@ mod probes;
 mod records;
 mod sampler;
 
-pub use deep::{DeepStacks, MOST_DEEP_BYTES};
+pub use deep::DeepStacks;
 pub use error::{Entry, OpenError};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};

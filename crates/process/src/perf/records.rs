@@ -150,6 +150,17 @@ impl Sample<'_> {
         words.filter(|&address| address < CONTEXT_MARKERS)
     }
 
+    #[cfg(test)]
+    pub(super) fn for_tests(user: UserState<'_>) -> Sample<'_> {
+        Sample {
+            ip: 0x10,
+            pid: 1,
+            tid: 1,
+            user,
+            chain: &[],
+        }
+    }
+
     fn chain(&self) -> impl Iterator<Item = u64> {
         let words = self.chain.as_chunks::<8>().0.iter();
         words.map(|word| u64::from_ne_bytes(*word))
@@ -336,4 +347,34 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
         user,
         chain,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeper_parts_are_told_from_samples() {
+        let record = |size: u32, mark: u32| {
+            let mut record = [record_type::SAMPLE, 80 << 16].map(u32::to_ne_bytes).concat();
+            record.extend([1_u64, 2, 3, 4].map(u64::to_ne_bytes).as_flattened());
+            record.extend([size, mark].map(u32::to_ne_bytes).as_flattened());
+            record.extend([0x7000_u64, 0x7800, 5].map(u64::to_ne_bytes).as_flattened());
+            record
+        };
+        let bytes = 5_u64.to_ne_bytes();
+        let part = DeepPart {
+            sp: 0x7000,
+            start: 0x7800,
+            bytes: &bytes,
+        };
+        assert_eq!(deep_part(&record(28, DEEP_PART)), Some(part));
+        assert_eq!(time(&record(28, DEEP_PART)), 3);
+        // The length of a chain, damaged lengths, and records that end early.
+        for other in [record(28, 0), record(19, DEEP_PART), record(29, DEEP_PART)] {
+            assert_eq!(deep_part(&other), None);
+        }
+        let whole = record(28, DEEP_PART);
+        assert!((0..whole.len()).all(|len| deep_part(&whole[..len]).is_none()));
+    }
 }

@@ -202,7 +202,7 @@ impl Sampler {
             return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
         }
         let dispatcher = match options.trigger {
-            Trigger::Clock(_) => Dispatcher::new(),
+            Trigger::Clock(frequency) => Dispatcher::new(frequency),
             Trigger::Entries(_) => None,
         };
         let events = rings
@@ -479,4 +479,51 @@ pub fn raise_open_files() -> io::Result<()> {
         },
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::records::Sample;
+    use backtrail_arch::Registers;
+
+    /// The bytes of a sample's stack after `parts` (stack pointer, start, bytes) and this sample.
+    fn completed(parts: &[(u64, u64, &[u8])], sp: u64, copy: &[u8]) -> usize {
+        let arch = Arch::native();
+        let mut deep = Deep::default();
+        for &(sp, start, bytes) in parts {
+            deep.add(DeepPart { sp, start, bytes });
+        }
+        let mut registers = Registers::new(0x10);
+        registers.set(arch.sp, sp);
+        let stack = copy;
+        let sample = Sample::for_tests(UserState::Native { registers, stack });
+        let Record::Sample(Sample {
+            user: UserState::Native { stack, .. },
+            ..
+        }) = deep.complete(Record::Sample(sample), arch)
+        else {
+            panic!("it is still a sample");
+        };
+        assert!(stack.starts_with(copy) && stack[copy.len()..].iter().all(|&byte| byte == 7));
+        let len = stack.len();
+        assert_eq!(deep.sp, 0, "used once");
+        len
+    }
+
+    #[test]
+    fn parts_count_only_for_the_sample_of_their_stack() {
+        let (copy, part) = ([1; 64], [7; 32]);
+        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy), 96);
+        let two: [(u64, u64, &[u8]); 2] = [(0x1000, 0x1040, &part), (0x1000, 0x1060, &part)];
+        assert_eq!(completed(&two, 0x1000, &copy), 128);
+        // Those of a sample that was lost, with a gap, of another stack, beyond a shorter copy.
+        let after_lost: [(u64, u64, &[u8]); 2] = [(0x2000, 0x2040, &part), (0x1000, 0x1040, &part)];
+        assert_eq!(completed(&after_lost, 0x1000, &copy), 96);
+        let gap: [(u64, u64, &[u8]); 2] = [(0x1000, 0x1040, &part), (0x1000, 0x1080, &part)];
+        assert_eq!(completed(&gap, 0x1000, &copy), 64);
+        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1008, &copy), 64);
+        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy[..56]), 56);
+        assert_eq!(completed(&[], 0x1000, &copy), 64);
+    }
 }
