@@ -110,10 +110,22 @@ pub fn mapping_of_stack(pid: u32, address: u64) -> Option<Range<u64>> {
     Some(map.start..map.end)
 }
 
-/// The same, if it is the stack that the thread was created with: no other thread ever runs on that
+/// The mapping of a stack, with the room that a main thread's stack has to grow.
+pub fn room_of_stack(pid: u32, address: u64) -> Option<Range<u64>> {
+    let maps = proc::maps(pid).ok()?;
+    let index = maps.partition_point(|map| map.end <= address);
+    let map = maps.get(index).filter(|map| map.start <= address && map.inode == 0)?;
+    let before = index.checked_sub(1).and_then(|before| maps.get(before));
+    let start = match map.path == MAIN_STACK {
+        true => before.map_or(map.start, |before| before.end),
+        false => map.start,
+    };
+    Some(start..map.end)
+}
+
+/// The mapping, if it is the stack that the thread was created with: no other thread ever runs on that
 /// one, unlike on the stacks that programs make for fibres.
 pub fn mapping_of_own_stack(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
-    const MAIN_STACK: &str = "[stack]";
     let map = map_at(pid, address)?;
     let mapping = map.start..map.end;
     let is_own = match map.path == MAIN_STACK {
@@ -122,6 +134,9 @@ pub fn mapping_of_own_stack(pid: u32, tid: u32, address: u64) -> Option<Range<u6
     };
     is_own.then_some(mapping)
 }
+
+/// The name of the main thread's stack in the list of mappings.
+const MAIN_STACK: &str = "[stack]";
 
 fn map_at(pid: u32, address: u64) -> Option<MapsEntry> {
     let maps = proc::maps(pid).ok()?;

@@ -23,6 +23,7 @@
 mod arena;
 mod chain;
 mod command;
+mod deep;
 mod environment;
 mod error;
 mod holes;

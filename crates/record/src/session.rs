@@ -207,6 +207,8 @@ impl<'a> Session<'a> {
         }
         let mut last_flush = begin;
         let mut last_news = begin;
+        // A command may have ended before its signal could be collected.
+        let mut last_look: Option<Instant> = None;
         let mut interrupted = false;
         loop {
             let now = Instant::now();
@@ -216,7 +218,7 @@ impl<'a> Session<'a> {
             let mut others = vec![signals.as_fd()];
             others.extend(subject.descriptors());
             let longest = ((now - last_news) / SLEEPS_SINCE_NEWS).clamp(SHORTEST_SLEEP, LONGEST_SLEEP);
-            sampler.wait(&others, end.map_or(longest, |end| longest.min(end - now)));
+            let is_signalled = sampler.wait(&others, end.map_or(longest, |end| longest.min(end - now)));
             self.drain(sampler);
             if std::mem::take(&mut self.has_news) {
                 last_news = now;
@@ -226,6 +228,10 @@ impl<'a> Session<'a> {
                 let flushed = self.writer.flush();
                 self.check(flushed);
             }
+            if !is_signalled && last_look.is_some_and(|look| now - look < LONGEST_SLEEP) {
+                continue;
+            }
+            last_look = Some(now);
             while let Some(signal) = signals.next() {
                 if signal.number == libc::SIGCHLD {
                     continue;
@@ -253,7 +259,7 @@ impl<'a> Session<'a> {
                 self.check(done);
             }
         });
-        self.walker.prepare_for_newer();
+        self.walker.prepare_for_newer(sampler);
     }
 
     fn finish(&mut self) {

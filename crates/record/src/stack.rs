@@ -2,7 +2,7 @@
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_process::SampledStack;
-use backtrail_process::perf::{Sample, UserState};
+use backtrail_process::perf::{Sample, Sampler, UserState};
 use backtrail_process::stack::Beyond;
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_unwind::{
@@ -10,6 +10,7 @@ use backtrail_unwind::{
 };
 
 use crate::chain;
+use crate::deep::{DeepSample, DeepThreads};
 use crate::holes::{Holes, ShortCopy};
 use crate::view::SpaceView;
 use crate::walks::{Walker, Walks};
@@ -23,6 +24,9 @@ const LONGEST_WALK: usize = 1 << 20;
 /// The size of the cache of rules.
 const CACHED_RULES: usize = 1 << 15;
 
+/// Bytes of a stack that may soon be deeper than its copies.
+const NEARLY_DEEP: u64 = 32 << 10;
+
 /// Distance above the stack pointer within which unreadable memory is taken for a part of the stack
 /// that was not copied.
 const LARGEST_STACK: u64 = 1 << 30;
@@ -34,6 +38,7 @@ pub(crate) struct StackWalker {
     walks: Walks,
     holes: Holes,
     watches: Watches,
+    deep: DeepThreads,
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
     /// The last proved end of a stack: the modules' generation, and the outermost frame's address.
@@ -74,6 +79,7 @@ impl StackWalker {
             walks: Walks::default(),
             holes: Holes::default(),
             watches: Watches::default(),
+            deep: DeepThreads::default(),
             chain: Vec::new(),
             proved_end: (0, 0),
             frames: Vec::new(),
@@ -110,6 +116,7 @@ impl StackWalker {
         self.walks.forget(tid);
         self.holes.forget(tid);
         self.watches.forget(tid);
+        self.deep.forget(tid);
     }
 
     /// Walks the stack of a sample taken at `time`: the kernel's frames as the kernel found them,
@@ -123,14 +130,15 @@ impl StackWalker {
         }
         let stop = match sample.user {
             UserState::Native { registers, stack } => {
+                let sp = registers.get(self.arch.sp).unwrap_or(0);
                 let program = Program {
                     pid: sample.pid,
                     tid: sample.tid,
                     time,
                     registers,
-                    sp: registers.get(self.arch.sp).unwrap_or(0),
+                    sp,
                     copy: stack,
-                    wanted: stack_bytes,
+                    wanted: self.deep.most_bytes(sample.tid, sp, stack_bytes),
                 };
                 return self.walk_program(sample, &program, view);
             }
@@ -161,6 +169,9 @@ impl StackWalker {
             self.frames.truncate(kernel);
             stop = self.walk_with(index, program, view);
         }
+        if program.copy.len() as u64 >= NEARLY_DEEP {
+            self.expect_deep(program);
+        }
         let backtrail_unwind::Stop::Unreadable(address) = stop else {
             return reason(stop);
         };
@@ -177,6 +188,15 @@ impl StackWalker {
         match self.prepare_for_next(program, address, is_near, view) || is_near {
             true => Stop::BeyondCopy,
             false => Stop::Unreadable,
+        }
+    }
+
+    /// Has more copied of a stack that is, or may soon be, deeper than its copy.
+    fn expect_deep(&mut self, program: &Program<'_>) {
+        let Program { pid, tid, time, sp, .. } = *program;
+        let outermost = self.walks.outermost(tid);
+        if outermost.is_some_and(|outermost| (NEARLY_DEEP..LARGEST_STACK).contains(&outermost.wrapping_sub(sp))) {
+            self.deep.begin(DeepSample { pid, tid, time, sp });
         }
     }
 
@@ -214,7 +234,8 @@ impl StackWalker {
     }
 
     /// There are no newer samples than those already walked.
-    pub(crate) fn prepare_for_newer(&mut self) {
+    pub(crate) fn prepare_for_newer(&mut self, sampler: &mut Sampler) {
+        self.deep.prepare(sampler);
         self.watches.begin_newest();
     }
 

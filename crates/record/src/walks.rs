@@ -59,6 +59,16 @@ impl Walks {
         self.was_first
     }
 
+    /// The stack pointer of the outermost frame of a thread's last walk.
+    pub(crate) fn outermost(&self, tid: u32) -> Option<u64> {
+        let thread = self.by_thread.get(&tid)?;
+        thread
+            .state
+            .kept(&thread.steps)
+            .iter()
+            .find_map(MemoStep::stack_pointer)
+    }
+
     /// The thread has ended, or runs another program.
     pub(crate) fn forget(&mut self, tid: u32) {
         self.by_thread.remove(&tid);

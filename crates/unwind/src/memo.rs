@@ -73,6 +73,11 @@ impl MemoState {
         self.was_short
     }
 
+    /// The part of the buffer of steps that is used: the outermost frame first.
+    pub fn kept<'s>(&self, steps: &'s [MemoStep]) -> &'s [MemoStep] {
+        steps.get(..self.steps).unwrap_or_default()
+    }
+
     #[inline(always)]
     fn place(sp: u64) -> usize {
         (sp >> 4) as usize % PLACES

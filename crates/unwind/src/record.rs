@@ -101,6 +101,11 @@ impl MemoStep {
         self.how = self.how << 16 >> 16 | u64::from(reads) << 48;
     }
 
+    /// The frame's stack pointer; `None` if it is not known, or this is no frame.
+    pub fn stack_pointer(&self) -> Option<u64> {
+        self.has(Self::SP).then_some(self.sp)
+    }
+
     #[inline(always)]
     fn ra_at(&self) -> u64 {
         self.sp.wrapping_add_signed((self.how << 32) as i64 >> 48)

@@ -1,10 +1,12 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
+mod deep;
 mod error;
 mod probes;
 mod records;
 mod sampler;
 
+pub use deep::DeepStacks;
 pub use error::{Entry, OpenError};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};

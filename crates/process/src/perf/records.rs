@@ -22,6 +22,7 @@ mod sample_type {
     pub(super) const TIME: u64 = 1 << 2;
     pub(super) const CALLCHAIN: u64 = 1 << 5;
     pub(super) const CPU: u64 = 1 << 7;
+    pub(super) const RAW: u64 = 1 << 10;
     pub(super) const REGS_USER: u64 = 1 << 12;
     pub(super) const STACK_USER: u64 = 1 << 13;
 }
@@ -34,6 +35,15 @@ pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
     | sample_type::CPU
     | sample_type::REGS_USER
     | sample_type::STACK_USER;
+
+/// That of the records with deeper parts of stacks. What both kinds have in common is in the same
+/// places.
+pub(super) const DEEP_SAMPLE_TYPE: u64 =
+    sample_type::IP | sample_type::TID | sample_type::TIME | sample_type::CPU | sample_type::RAW;
+
+/// Marks these records: where samples have the length of their call chain, these have their own,
+/// and then this.
+pub(super) const DEEP_PART: u32 = 0x5354_4b44;
 
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
@@ -140,6 +150,17 @@ impl Sample<'_> {
         words.filter(|&address| address < CONTEXT_MARKERS)
     }
 
+    #[cfg(test)]
+    pub(super) fn for_tests(user: UserState<'_>) -> Sample<'_> {
+        Sample {
+            ip: 0x10,
+            pid: 1,
+            tid: 1,
+            user,
+            chain: &[],
+        }
+    }
+
     fn chain(&self) -> impl Iterator<Item = u64> {
         let words = self.chain.as_chunks::<8>().0.iter();
         words.map(|word| u64::from_ne_bytes(*word))
@@ -186,6 +207,32 @@ pub(super) fn time(record: &[u8]) -> u64 {
         _ => record.len().saturating_sub(SAMPLE_ID - 8),
     };
     bytes.u64(offset).unwrap_or(0)
+}
+
+/// A part of a stack beyond the copy of the sample that follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeepPart<'a> {
+    /// The thread's stack pointer.
+    pub(super) sp: u64,
+    /// Address of the first byte.
+    pub(super) start: u64,
+    pub(super) bytes: &'a [u8],
+}
+
+/// Decodes a record with its header, if it is one with a deeper part of a stack.
+pub(super) fn deep_part(record: &[u8]) -> Option<DeepPart<'_>> {
+    let bytes = Bytes::new(record, Endian::NATIVE);
+    if bytes.u32(0).ok()? != record_type::SAMPLE {
+        return None;
+    }
+    let mut cursor = bytes.cursor(HEADER + 32);
+    let size = cursor.u32().ok()? as usize;
+    if cursor.u32().ok()? != DEEP_PART {
+        return None;
+    }
+    let (sp, start) = (cursor.u64().ok()?, cursor.u64().ok()?);
+    let bytes = cursor.slice(size.checked_sub(20)?).ok()?;
+    Some(DeepPart { sp, start, bytes })
 }
 
 /// Decodes a record with its header.
@@ -300,4 +347,34 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
         user,
         chain,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deeper_parts_are_told_from_samples() {
+        let record = |size: u32, mark: u32| {
+            let mut record = [record_type::SAMPLE, 80 << 16].map(u32::to_ne_bytes).concat();
+            record.extend([1_u64, 2, 3, 4].map(u64::to_ne_bytes).as_flattened());
+            record.extend([size, mark].map(u32::to_ne_bytes).as_flattened());
+            record.extend([0x7000_u64, 0x7800, 5].map(u64::to_ne_bytes).as_flattened());
+            record
+        };
+        let bytes = 5_u64.to_ne_bytes();
+        let part = DeepPart {
+            sp: 0x7000,
+            start: 0x7800,
+            bytes: &bytes,
+        };
+        assert_eq!(deep_part(&record(28, DEEP_PART)), Some(part));
+        assert_eq!(time(&record(28, DEEP_PART)), 3);
+        // The length of a chain, damaged lengths, and records that end early.
+        for other in [record(28, 0), record(19, DEEP_PART), record(29, DEEP_PART)] {
+            assert_eq!(deep_part(&other), None);
+        }
+        let whole = record(28, DEEP_PART);
+        assert!((0..whole.len()).all(|len| deep_part(&whole[..len]).is_none()));
+    }
 }

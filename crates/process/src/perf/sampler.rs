@@ -8,9 +8,10 @@ use backtrail_arch::Arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
 use super::probes::Probes;
-use super::records::{self, Record, SAMPLE_TYPE};
+use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState};
 use crate::proc;
 use crate::sys::{self, Attributes, Clock, Event, Ring};
 
@@ -58,9 +59,67 @@ struct CpuRing {
     others: Vec<OwnedFd>,
     /// How many of the ring's events, in that order, count for threads that have ended.
     ended: usize,
+    deep: Deep,
+}
+
+/// A stack that is deeper than its sample's copy.
+#[derive(Debug, Default)]
+struct Deep {
+    /// Its stack pointer; 0 without one.
+    sp: u64,
+    /// Address of the first byte.
+    start: u64,
+    bytes: Vec<u8>,
+    /// The copy, followed by `bytes`.
+    whole: Vec<u8>,
+}
+
+impl Deep {
+    fn add(&mut self, part: DeepPart<'_>) {
+        let end = self.start.wrapping_add(self.bytes.len() as u64);
+        if (self.sp, end) != (part.sp, part.start) {
+            (self.sp, self.start) = (part.sp, part.start);
+            self.bytes.clear();
+        }
+        self.bytes.extend_from_slice(part.bytes);
+    }
+
+    /// Adds the parts to the copy of the sample that follows them right away.
+    fn complete<'s>(&'s mut self, record: Record<'s>, arch: &Arch) -> Record<'s> {
+        let sp = std::mem::take(&mut self.sp);
+        if sp != 0
+            && sp.is_multiple_of(8)
+            && let Record::Sample(mut sample) = record
+            && let UserState::Native { registers, stack } = sample.user
+            && registers.get(arch.sp) == Some(sp)
+            && sp.wrapping_add(stack.len() as u64) == self.start
+        {
+            self.whole.clear();
+            self.whole.extend_from_slice(stack);
+            self.whole.extend_from_slice(&self.bytes);
+            sample.user = UserState::Native {
+                registers,
+                stack: &self.whole,
+            };
+            return Record::Sample(sample);
+        }
+        record
+    }
 }
 
 impl CpuRing {
+    fn new(cpu: u32, ring: Ring) -> CpuRing {
+        CpuRing {
+            cpu,
+            ring,
+            scratch: Vec::new(),
+            next: None,
+            others: Vec::new(),
+            ended: 0,
+            deep: Deep::default(),
+        }
+    }
+
     /// The descriptor to wait for. An event whose thread has ended is always ready, and reports
     /// nothing any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -82,6 +141,8 @@ pub struct Sampler {
     arch: &'static Arch,
     kernel: bool,
     stack_bytes: u32,
+    /// `None` without the right to load programs.
+    dispatcher: Option<Dispatcher>,
     /// Declared after the rings, whose events use them.
     _probes: Probes,
 }
@@ -123,25 +184,38 @@ impl Sampler {
             threads.first().copied().unwrap_or(0),
             cpus.first().copied().unwrap_or(0),
         );
-        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
-        drop(map_ring(event, &mut ring_bytes)?);
-        attributes.stack_bytes = stack_for(ring_bytes).min(options.stack_bytes);
-        let half = u32::try_from(ring_bytes / 2).unwrap_or(u32::MAX);
-        attributes.watermark = half.min(SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes));
+        fit(&mut attributes, ring_bytes, options.stack_bytes);
+        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
+        let wanted = ring_bytes;
+        // Clearing the pages of a ring takes milliseconds: this one is used if it has the size that
+        // its event was opened for.
+        let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted);
+        fit(&mut attributes, ring_bytes, options.stack_bytes);
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in &cpus {
-            rings.extend(open_on(cpu, threads, &attributes, others, &mut ring_bytes)?);
+            let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
+            rings.extend(open_on(cpu, threads, &attributes, others, &mut ring_bytes, opened)?);
         }
         if rings.is_empty() {
             return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
         }
+        let dispatcher = match options.trigger {
+            Trigger::Clock(frequency) => Dispatcher::new(frequency),
+            Trigger::Entries(_) => None,
+        };
+        let events = rings
+            .iter()
+            .flat_map(|ring| ring.others.iter().map(OwnedFd::as_fd).chain([ring.ring.as_fd()]));
+        let dispatcher =
+            dispatcher.filter(|dispatcher| events.fold(true, |all, event| all & dispatcher.attach(event).is_ok()));
         Ok(Sampler {
             rings,
             arch,
             kernel: attributes.kernel,
             stack_bytes: attributes.stack_bytes,
+            dispatcher,
             _probes: probes,
         })
     }
@@ -154,6 +228,12 @@ impl Sampler {
     /// The most bytes of stack that a sample's copy has.
     pub fn stack_bytes(&self) -> u32 {
         self.stack_bytes
+    }
+
+    /// Prepares to copy more of deep stacks. `None` if that is not possible.
+    pub fn deep_stacks(&mut self) -> Option<DeepStacks> {
+        let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
+        self.dispatcher.as_mut()?.begin(self.stack_bytes, rings)
     }
 
     /// The CPUs, in the order of [`Sampler::drain`]'s index.
@@ -173,7 +253,8 @@ impl Sampler {
     }
 
     /// Sleeps until enough samples wait, one of `others` becomes readable, or `longest` is over.
-    pub fn wait(&mut self, others: &[BorrowedFd<'_>], longest: Duration) {
+    /// Returns whether one of `others` may be readable.
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], longest: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: longest.as_secs() as i64,
             tv_nsec: longest.subsec_nanos().into(),
@@ -187,8 +268,9 @@ impl Sampler {
             .map(|(index, fd)| (index, PollFd::from_borrowed_fd(fd, PollFlags::IN)))
             .unzip();
         waiting.extend(others.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        // Interrupted or not, the caller looks at everything again.
-        let _ = poll(&mut waiting, Some(&timeout));
+        // What was interrupted looks at everything again.
+        let polled = poll(&mut waiting, Some(&timeout));
+        let is_other_ready = waiting.iter().skip(indices.len()).any(|fd| !fd.revents().is_empty());
         let hung_up: Vec<usize> = indices
             .into_iter()
             .zip(&waiting)
@@ -198,6 +280,7 @@ impl Sampler {
         for index in hung_up {
             self.rings[index].ended += 1;
         }
+        is_other_ready || polled.is_err()
     }
 
     /// Passes every record that is older than the call to `visit`, over all CPUs in time order: the
@@ -220,18 +303,32 @@ impl Sampler {
             let Some((time, index)) = earliest.filter(|&(time, _)| time <= until) else {
                 break;
             };
-            let CpuRing { ring, scratch, .. } = &mut self.rings[index];
+            let CpuRing {
+                ring, scratch, deep, ..
+            } = &mut self.rings[index];
             let Some(record) = ring.record(scratch) else {
                 break;
             };
             let size = record.len();
-            // A record that cannot be decoded is of a kind that newer kernels send.
-            visit(index, time, records::decode(record, self.arch).unwrap_or(Record::Other));
+            if let Some(part) = records::deep_part(record) {
+                deep.add(part);
+            } else {
+                // A record that cannot be decoded is of a kind that newer kernels send.
+                let record = records::decode(record, self.arch).unwrap_or(Record::Other);
+                visit(index, time, deep.complete(record, self.arch));
+            }
             ring.consume(size);
             ring.give_back();
             self.rings[index].peek();
         }
     }
+}
+
+/// Lets samples copy as much stack as fits into rings of this size, and wake the reader in time.
+fn fit(attributes: &mut Attributes, ring_bytes: usize, stack_bytes: u32) {
+    attributes.stack_bytes = stack_for(ring_bytes).min(stack_bytes);
+    let half = u32::try_from(ring_bytes / 2).unwrap_or(u32::MAX);
+    attributes.watermark = half.min(SAMPLES_A_WAKEUP * sample_bytes(attributes.stack_bytes));
 }
 
 /// A sample is its stack and some 500 bytes of registers and kernel frames.
@@ -260,23 +357,24 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
 }
 
 /// The events of these threads on a CPU, and the ring of all of them: for each thread the first
-/// event, which also reports what the thread does, and the others. `None` if no thread exists any
-/// more, or the CPU does not.
+/// event, which also reports what the thread does, and the others. `opened` has the first one of
+/// all, if that is open already. `None` if no thread exists any more, or the CPU does not.
 fn open_on(
     cpu: u32,
     threads: &[i32],
     first: &Attributes,
     others: &[Event],
     ring_bytes: &mut usize,
+    mut opened: Option<CpuRing>,
 ) -> Result<Option<CpuRing>, OpenError> {
-    let mut opened: Option<CpuRing> = None;
     let others = others.iter().map(|&event| Attributes {
         event,
         reports: false,
         ..*first
     });
     let each: Vec<Attributes> = [*first].into_iter().chain(others).collect();
-    for (tid, attributes) in threads.iter().flat_map(|&tid| each.iter().map(move |each| (tid, each))) {
+    let all = threads.iter().flat_map(|&tid| each.iter().map(move |each| (tid, each)));
+    for (tid, attributes) in all.skip(usize::from(opened.is_some())) {
         let event = match sys::open_event(attributes, tid, cpu as i32) {
             Ok(event) => event,
             Err(error) if gone(&error) => continue,
@@ -287,16 +385,7 @@ fn open_on(
                 sys::redirect_output(&event, &leader.ring).map_err(OpenError::Io)?;
                 leader.others.push(event);
             }
-            None => {
-                opened = Some(CpuRing {
-                    cpu,
-                    ring: map_ring(event, ring_bytes)?,
-                    scratch: Vec::new(),
-                    next: None,
-                    others: Vec::new(),
-                    ended: 0,
-                });
-            }
+            None => opened = Some(CpuRing::new(cpu, map_ring(event, ring_bytes)?)),
         }
     }
     Ok(opened)
@@ -390,4 +479,51 @@ pub fn raise_open_files() -> io::Result<()> {
         },
     )?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::records::Sample;
+    use backtrail_arch::Registers;
+
+    /// The bytes of a sample's stack after `parts` (stack pointer, start, bytes) and this sample.
+    fn completed(parts: &[(u64, u64, &[u8])], sp: u64, copy: &[u8]) -> usize {
+        let arch = Arch::native();
+        let mut deep = Deep::default();
+        for &(sp, start, bytes) in parts {
+            deep.add(DeepPart { sp, start, bytes });
+        }
+        let mut registers = Registers::new(0x10);
+        registers.set(arch.sp, sp);
+        let stack = copy;
+        let sample = Sample::for_tests(UserState::Native { registers, stack });
+        let Record::Sample(Sample {
+            user: UserState::Native { stack, .. },
+            ..
+        }) = deep.complete(Record::Sample(sample), arch)
+        else {
+            panic!("it is still a sample");
+        };
+        assert!(stack.starts_with(copy) && stack[copy.len()..].iter().all(|&byte| byte == 7));
+        let len = stack.len();
+        assert_eq!(deep.sp, 0, "used once");
+        len
+    }
+
+    #[test]
+    fn parts_count_only_for_the_sample_of_their_stack() {
+        let (copy, part) = ([1; 64], [7; 32]);
+        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy), 96);
+        let two: [(u64, u64, &[u8]); 2] = [(0x1000, 0x1040, &part), (0x1000, 0x1060, &part)];
+        assert_eq!(completed(&two, 0x1000, &copy), 128);
+        // Those of a sample that was lost, with a gap, of another stack, beyond a shorter copy.
+        let after_lost: [(u64, u64, &[u8]); 2] = [(0x2000, 0x2040, &part), (0x1000, 0x1040, &part)];
+        assert_eq!(completed(&after_lost, 0x1000, &copy), 96);
+        let gap: [(u64, u64, &[u8]); 2] = [(0x1000, 0x1040, &part), (0x1000, 0x1080, &part)];
+        assert_eq!(completed(&gap, 0x1000, &copy), 64);
+        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1008, &copy), 64);
+        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy[..56]), 56);
+        assert_eq!(completed(&[], 0x1000, &copy), 64);
+    }
 }

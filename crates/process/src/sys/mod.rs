@@ -1,13 +1,18 @@
 //! The system calls: one of the five places of the project where unsafe code is allowed.
 #![allow(unsafe_code)]
 
+mod bpf;
 mod perf_event;
 mod process_vm;
 pub mod ptrace;
 mod ring;
 mod signals;
 
-pub use perf_event::{Attributes, Clock, Event, enable_for, open_event, open_watchpoint, redirect_output, set_enabled};
+pub use bpf::{BpfMap, MapKind, load_program};
+pub use perf_event::{
+    Attributes, Clock, Event, enable_for, open_event, open_program_output, open_watchpoint, redirect_output,
+    set_enabled, set_program,
+};
 pub use process_vm::{read_process, robust_list, touch_pages, touch_pages_below};
 pub use ring::Ring;
 pub use signals::{Signal, SignalSource};

@@ -51,11 +51,13 @@ const PERF_TYPE_BREAKPOINT: u32 = 5;
 const BREAKPOINT_WRITE: u32 = 2;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
+const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_REFRESH: libc::c_ulong = 0x2402;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
 
 /// The software clock that triggers samples. No hardware counter is used, because most virtual
 /// machines have none.
@@ -188,6 +190,26 @@ pub fn open_watchpoint(tid: i32, address: u64, registers: u64, stack_bytes: u32)
     open(attr, tid, -1)
 }
 
+/// Opens an event that programs on `cpu` write records to, with these `PERF_SAMPLE_*` bits. Its
+/// output must be [redirected](redirect_output).
+pub fn open_program_output(cpu: i32, sample_type: u64) -> io::Result<OwnedFd> {
+    let mut attr = [0; ATTR_SIZE];
+    let flags = flag::WATERMARK | flag::SAMPLE_ID_ALL | flag::USE_CLOCKID;
+    put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());
+    put(&mut attr, offset::SIZE, (ATTR_SIZE as u32).to_ne_bytes());
+    put(&mut attr, offset::CONFIG, PERF_COUNT_SW_BPF_OUTPUT.to_ne_bytes());
+    put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
+    put(&mut attr, offset::SAMPLE_TYPE, sample_type.to_ne_bytes());
+    put(&mut attr, offset::FLAGS, flags.to_ne_bytes());
+    put(&mut attr, offset::CLOCK_ID, libc::CLOCK_MONOTONIC.to_ne_bytes());
+    open(attr, -1, cpu)
+}
+
+/// Runs `program` whenever `event`, or one that inherits from it later, takes a sample.
+pub fn set_program(event: impl AsFd, program: impl AsFd) -> io::Result<()> {
+    ioctl(event, PERF_EVENT_IOC_SET_BPF, program.as_fd().as_raw_fd().into())
+}
+
 /// Enables `event` for `times` more counts: a thread that writes to a watched word all the time
 /// must not stop each time.
 pub fn enable_for(event: impl AsFd, times: u64) -> io::Result<()> {
@@ -230,7 +252,7 @@ pub fn set_enabled(event: impl AsFd, enabled: bool) -> io::Result<()> {
 }
 
 fn ioctl(event: impl AsFd, request: libc::c_ulong, argument: libc::c_long) -> io::Result<()> {
-    // SAFETY: these four requests take a plain number, no pointer.
+    // SAFETY: these requests take a plain number, no pointer.
     match unsafe { libc::ioctl(event.as_fd().as_raw_fd(), request, argument) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -1,0 +1,126 @@
+//! `bpf(2)`: maps, and programs without debug information.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The bytes of `union bpf_attr` in use; the kernel takes the rest as zero.
+const ATTR_SIZE: usize = 72;
+
+const MAP_CREATE: libc::c_int = 0;
+const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
+const PROG_LOAD: libc::c_int = 5;
+const PROG_TYPE_PERF_EVENT: u32 = 7;
+
+/// Kinds of maps (`enum bpf_map_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// By key.
+    Hash = 1,
+    /// By number.
+    Array = 2,
+    /// Programs to continue with, by number.
+    Programs = 3,
+    /// Events to write to, by CPU.
+    Events = 4,
+}
+
+/// A map, which programs and we use.
+#[derive(Debug)]
+pub struct BpfMap {
+    fd: OwnedFd,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl BpfMap {
+    /// Creates a map of up to `entries` values.
+    ///
+    /// # Errors
+    /// `EPERM` without the right to load programs.
+    pub fn new(kind: MapKind, key_bytes: u32, value_bytes: u32, entries: u32) -> io::Result<BpfMap> {
+        let mut attr = [0; ATTR_SIZE];
+        for (index, field) in [kind as u32, key_bytes, value_bytes, entries].into_iter().enumerate() {
+            put(&mut attr, 4 * index, field.to_ne_bytes());
+        }
+        Ok(BpfMap {
+            fd: descriptor(call(MAP_CREATE, &mut attr)?),
+            key_bytes: key_bytes as usize,
+            value_bytes: value_bytes as usize,
+        })
+    }
+
+    /// Sets the value of a key; both must have the lengths that the map was created with.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if key.len() != self.key_bytes || value.len() != self.value_bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut attr = self.element(key);
+        put(&mut attr, 16, (value.as_ptr().expose_provenance() as u64).to_ne_bytes());
+        call(MAP_UPDATE_ELEM, &mut attr).map(drop)
+    }
+
+    /// Removes a key.
+    pub fn remove(&self, key: &[u8]) -> io::Result<()> {
+        if key.len() != self.key_bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        call(MAP_DELETE_ELEM, &mut self.element(key)).map(drop)
+    }
+
+    fn element(&self, key: &[u8]) -> [u8; ATTR_SIZE] {
+        let mut attr = [0; ATTR_SIZE];
+        put(&mut attr, 0, self.fd.as_raw_fd().to_ne_bytes());
+        put(&mut attr, 8, (key.as_ptr().expose_provenance() as u64).to_ne_bytes());
+        attr
+    }
+}
+
+impl AsFd for BpfMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Loads a program for events of `perf_event_open(2)`, of these instructions.
+///
+/// # Errors
+/// If the kernel does not accept the program, or the process may not load any.
+pub fn load_program(instructions: &[u64], license: &CStr) -> io::Result<OwnedFd> {
+    let mut attr = [0; ATTR_SIZE];
+    put(&mut attr, 0, PROG_TYPE_PERF_EVENT.to_ne_bytes());
+    put(&mut attr, 4, (instructions.len() as u32).to_ne_bytes());
+    put(
+        &mut attr,
+        8,
+        (instructions.as_ptr().expose_provenance() as u64).to_ne_bytes(),
+    );
+    put(
+        &mut attr,
+        16,
+        (license.as_ptr().expose_provenance() as u64).to_ne_bytes(),
+    );
+    Ok(descriptor(call(PROG_LOAD, &mut attr)?))
+}
+
+/// Each caller's `attr` has only pointers to memory that is borrowed for the call, and as long as
+/// its command reads: a map's key and value, the number of instructions, a C string.
+fn call(command: libc::c_int, attr: &mut [u8; ATTR_SIZE]) -> io::Result<i32> {
+    // SAFETY: `attr` is a `union bpf_attr` of the size given. The commands used here only read
+    // through the pointers in it, which are valid as described above.
+    match unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_mut_ptr(), ATTR_SIZE) } {
+        done if done >= 0 => Ok(done as i32),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn descriptor(fd: i32) -> OwnedFd {
+    // SAFETY: the kernel has just returned this descriptor to us, so nobody else owns it. It is
+    // closed on exec.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+fn put<const N: usize>(attr: &mut [u8; ATTR_SIZE], offset: usize, bytes: [u8; N]) {
+    attr[offset..offset + N].copy_from_slice(&bytes);
+}
