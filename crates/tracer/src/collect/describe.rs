@@ -4,7 +4,7 @@ use std::fmt;
 
 use backtrail_trace::description::{
     Array, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Integer,
-    Mapping, Range, Reference, Role, Scope, StreamClass, Struct, Variant, VariantOption, packet_header,
+    Mapping, Range, Reference, Role, StreamClass, Struct, Variant, VariantOption, packet_header,
 };
 use backtrail_wire::Endian;
 use std::sync::atomic::Ordering;
@@ -122,15 +122,18 @@ fn contexts(bits: u64, own: &str) -> Option<Struct> {
     (!all.members.is_empty()).then_some(all)
 }
 
-/// The class of a class's events with a stack.
+/// The class of a class's events with a stack: its first field. As a context, babeltrace2 2.0.4
+/// would not find the length.
 fn with_stack(number: u64, class: &EventClass) -> EventClass {
-    let length = Reference::new(Scope::EventContext, &["_stack_length"]);
-    let stack = Struct::new()
-        .with("_stack_length", Integer::unsigned(16, ORDER))
-        .with("stack", Array::sequence(length, Integer::unsigned(8, ORDER).hexadecimal()));
+    let fields = class.payload.clone().unwrap_or_default();
+    let name = if fields.get("stack").is_some() { "event_stack" } else { "stack" };
+    let length = format!("_{name}_length");
+    let array = Array::sequence(Reference::payload(&[&length]), Integer::unsigned(8, ORDER).hexadecimal());
+    let mut payload = Struct::new().with(&length, Integer::unsigned(16, ORDER)).with(name, array);
+    payload.members.extend(fields.members);
     EventClass {
         id: number * 2 + 1,
-        context: Some(stack),
+        payload: Some(payload),
         ..class.clone()
     }
 }

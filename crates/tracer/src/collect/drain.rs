@@ -189,6 +189,11 @@ impl Drain {
             };
             let continues = if piece.whole { next_packet } else { piece.to };
             if piece.to > piece.from {
+                if state.file_bytes == 0 && discarded > state.reported {
+                    let start = data + (piece.packet & shape.ring_mask) as usize;
+                    let begin = map.word(start + packet::BEGIN).load(Ordering::Relaxed);
+                    state = self.open_stream(ring, state, begin.max(state.last))?;
+                }
                 let next = self.packet(ring, &shape, piece, State { drained: continues, ..state }, discarded)?;
                 state = self.append(ring, next)?;
             }
@@ -244,6 +249,28 @@ impl Drain {
         })
     }
 
+    /// An empty packet before the first one that reports discarded events: readers count what each
+    /// packet reports more than the one before.
+    fn open_stream(&mut self, ring: usize, state: State, time: u64) -> io::Result<State> {
+        self.empty(ring, State { last: time, ..state }, state.reported)
+    }
+
+    fn empty(&mut self, ring: usize, state: State, reported: u64) -> io::Result<State> {
+        self.buffer.clear();
+        self.buffer.resize(HEADER_BYTES, 0);
+        let bits = HEADER_BYTES as u64 * 8;
+        put_header(&mut self.buffer, &self.map, ring, [state.last, state.last, bits, bits, state.sequence, reported], 0);
+        let next = State {
+            file_bytes: state.file_bytes + HEADER_BYTES as u64,
+            sequence: state.sequence + 1,
+            reported,
+            ..state
+        };
+        let next = self.append(ring, next)?;
+        next.store(&self.map, self.map.geometry.control(ring) + control::DRAINED);
+        Ok(next)
+    }
+
     /// Appends the buffer to the stream's file.
     fn append(&mut self, ring: usize, next: State) -> io::Result<State> {
         self.describe(false)?;
@@ -280,19 +307,12 @@ impl Drain {
             let state = State::load(&self.map, at + control::DRAINED);
             let discarded = self.discarded(ring);
             if discarded > state.reported {
-                self.buffer.clear();
-                self.buffer.resize(HEADER_BYTES, 0);
-                let bits = HEADER_BYTES as u64 * 8;
                 let base = self.map.word(head::BASE_TICKS).load(Ordering::Relaxed);
-                let time = state.last.max(base);
-                put_header(&mut self.buffer, &self.map, ring, [time, time, bits, bits, state.sequence, discarded], 0);
-                let next = self.append(ring, State {
-                    file_bytes: state.file_bytes + HEADER_BYTES as u64,
-                    sequence: state.sequence + 1,
-                    reported: discarded,
-                    ..state
-                })?;
-                next.store(&self.map, at + control::DRAINED);
+                let mut state = State { last: state.last.max(base), ..state };
+                if state.file_bytes == 0 {
+                    state = self.open_stream(ring, state, state.last)?;
+                }
+                self.empty(ring, state, discarded)?;
             }
         }
         match self.described {

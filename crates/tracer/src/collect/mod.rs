@@ -182,9 +182,13 @@ impl Collector {
             if !is_rings || self.processes.contains_key(&path) {
                 continue;
             }
-            // One that is being made is looked at again in the next round.
-            if let Ok(process) = Process::open(&path, &self.output, &self.options, self.chunk) {
-                self.processes.insert(path, process);
+            match Process::open(&path, &self.output, &self.options, self.chunk) {
+                Ok(process) => {
+                    self.processes.insert(path, process);
+                }
+                // One that is being made is looked at again in the next round.
+                Err(error) if error.kind() != io::ErrorKind::ResourceBusy => remove_unfinished(&path),
+                Err(_) => {}
             }
         }
         Ok(())
@@ -250,7 +254,10 @@ pub fn recover(path: &Path) -> io::Result<usize> {
             continue;
         }
         let file = OpenOptions::new().read(true).write(true).open(&rings)?;
-        let Ok(map) = Map::open(&file) else { continue };
+        let Ok(map) = Map::open(&file) else {
+            remove_unfinished(&rings);
+            continue;
+        };
         let pid = map.word(head::PID).load(Ordering::Acquire) as u32;
         let is_over = started(pid) != Some(map.word(head::STARTED).load(Ordering::Acquire));
         if is_over {
@@ -264,6 +271,15 @@ pub fn recover(path: &Path) -> io::Result<usize> {
         map.unmap();
     }
     Ok(count)
+}
+
+/// Removes rings that a process has not finished making before it ended. They have no events.
+fn remove_unfinished(rings: &Path) {
+    let name = rings.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let pid = name.trim_matches(|c: char| !c.is_ascii_digit()).parse();
+    if pid.is_ok_and(|pid| started(pid).is_none()) {
+        let _ = fs::remove_file(rings);
+    }
 }
 
 /// The newest events in a flight recorder's file.
