@@ -247,7 +247,8 @@ impl<'b> Text<'b> {
         self.all(text.as_bytes());
     }
 
-    pub(crate) fn all(&mut self, text: &[u8]) {
+    /// Appends bytes.
+    pub fn all(&mut self, text: &[u8]) {
         let end = self.used.saturating_add(text.len());
         if let Some(place) = self.bytes.get_mut(self.used..end) {
             place.iter_mut().zip(text).for_each(|(place, &byte)| *place = byte);

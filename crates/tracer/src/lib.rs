@@ -44,6 +44,8 @@ mod stack;
 mod thread;
 
 pub use class::{Class, Entry, Head, Level};
+#[doc(hidden)]
+pub use field::Text;
 pub use field::{Address, Field, Kind};
 pub use options::{Context, Options};
 pub use ring::Out;

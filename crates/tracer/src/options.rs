@@ -86,6 +86,14 @@ impl Options {
         }
     }
 
+    /// Records nothing until `backtrail trace record --attach` finds the process.
+    pub fn attachable() -> Options {
+        Options {
+            rules: String::new(),
+            ..Options::default()
+        }
+    }
+
     /// Waits for `backtrail trace record`, which finds the process's rings in `folder`.
     pub fn attachable_in(folder: impl AsRef<Path>) -> Options {
         Options {

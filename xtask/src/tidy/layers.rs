@@ -8,7 +8,7 @@ const LAYERS: [&[&str]; 7] = [
     &["cfi", "debuginfo", "process"],
     &["record", "profile", "local"],
     &["capi", "stacks", "tracer"],
-    &["cli", "crash-names", "preload", "api"],
+    &["cli", "crash-names", "preload", "api", "tracer-capi"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.
