@@ -7,8 +7,8 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording", "args", "trace-rfc"],
     &["cfi", "debuginfo", "process"],
     &["record", "profile", "local"],
-    &["capi", "stacks"],
-    &["cli", "crash-names", "preload", "api"],
+    &["capi", "stacks", "tracer"],
+    &["cli", "crash-names", "preload", "api", "tracer-capi"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.

@@ -1,0 +1,124 @@
+//! C and C++ programs that trace themselves, as babeltrace2 prints them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples-c")
+}
+
+/// Builds a program and links it with the library that cargo has built.
+fn build(source: &str, compiler: &str, extra: &[&str], out: &Path) -> Option<()> {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().unwrap().parent().unwrap();
+    // `cargo test` builds no libraries.
+    let cargo = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "backtrail-tracer-capi"])
+        .status()
+        .unwrap();
+    assert!(cargo.success());
+    if Command::new(compiler).arg("--version").output().is_err() {
+        backtrail_testkit::skip(format_args!("no {compiler}"));
+        return None;
+    }
+    let output = Command::new(compiler)
+        .args(["-Wall", "-Wextra", "-Werror", "-O2", "-g", "-pthread"])
+        .args(extra)
+        .arg("-I")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+        .arg(programs().join(source))
+        .arg("-o")
+        .arg(out)
+        .arg(format!("-L{}", folder.display()))
+        .arg(format!("-Wl,-rpath,{}", folder.display()))
+        .arg("-lbacktrail_tracer")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(())
+}
+
+fn babeltrace2(directory: &Path) -> Option<Vec<String>> {
+    let peer = backtrail_testkit::peers::babeltrace2_2_0()?;
+    let output = peer.command().args(["--no-delta"]).arg(directory).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+fn check_fields(source: &str, compiler: &str, extra: &[&str]) {
+    let scratch = backtrail_testkit::scratch();
+    let (program, directory) = (scratch.path().join("program"), scratch.path().join("trace"));
+    if build(source, compiler, extra, &program).is_none() {
+        return;
+    }
+    assert!(Command::new(&program).arg(&directory).status().unwrap().success());
+    let Some(lines) = babeltrace2(&directory) else { return };
+    let expected = [
+        "kinds:empty: { tid = T }, { vpid = T }, { }",
+        r#"kinds:numbers: { tid = T }, { vpid = T }, { a = 200, b = -5, c = 0xFF, d = 1.5, e = -2.25, state = ( "busy" : container = 1 ) }"#,
+        r#"kinds:texts: { tid = T }, { vpid = T }, { peer = "10.0.0.1", none = "" }"#,
+        "kinds:arrays: { tid = T }, { vpid = T }, { _sizes_length = 3, sizes = [ [0] = 1, [1] = 2, [2] = 3 ], pair = [ [0] = 1, [1] = 2 ], \
+         _some_is = ( \"some\" : container = 1 ), some = { { value = 1 } }, _nothing_is = ( \"none\" : container = 0 ), nothing = { { } }, at = { x = 3, y = -4 } }",
+    ];
+    for (line, expected) in lines.iter().zip(expected) {
+        let tid = line.split("tid = ").nth(1).and_then(|rest| rest.split([' ', ',']).next()).unwrap();
+        let line = line.replace(&format!("tid = {tid} "), "tid = T ").replace(&format!("vpid = {tid} "), "vpid = T ");
+        assert!(line.ends_with(expected), "{line}\n{expected}");
+    }
+    assert!(lines[4].contains("kinds:stack") && lines[4].contains("_stack_length = "), "{}", lines[4]);
+    assert_eq!(lines.len(), 5);
+}
+
+#[test]
+fn a_c_program() {
+    check_fields("fields.c", "gcc", &["-std=gnu11"]);
+    check_fields("fields.c", "clang", &["-std=gnu11"]);
+}
+
+#[test]
+fn a_cpp_program() {
+    check_fields("fields.c", "g++", &["-x", "c++", "-std=gnu++17"]);
+    check_fields("fields.c", "clang++", &["-x", "c++", "-std=gnu++17"]);
+}
+
+#[test]
+fn a_server_of_many_processes() {
+    let scratch = backtrail_testkit::scratch();
+    let (program, directory) = (scratch.path().join("server"), scratch.path().join("trace"));
+    if build("server.cc", "g++", &["-std=gnu++17"], &program).is_none() {
+        return;
+    }
+    assert!(Command::new(&program).arg(&directory).status().unwrap().success());
+    let Some(lines) = babeltrace2(&directory) else { return };
+    let of = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
+    assert_eq!((of("server:start"), of("server:request"), of("server:end")), (1, 4 * 250, 4));
+}
+
+#[test]
+fn wrong_types_do_not_compile() {
+    for (field, message) in [
+        ("BT_U8(x, wide)", "too wide"),
+        ("BT_U32(x, text)", "error"),
+        ("BT_U64(x, 1.5)", "not an integer"),
+        ("BT_STR(x, &wide)", "not a string"),
+        ("BT_U32S(x, &wide, 1)", "another size"),
+    ] {
+        let scratch = backtrail_testkit::scratch();
+        let source = scratch.path().join("wrong.c");
+        let text = format!(
+            "#include \"backtrail-tracer.h\"\nvoid f(uint64_t wide, const char *text) {{ (void)wide; (void)text; BT_EVENT(a, b, {field}); }}\n"
+        );
+        std::fs::write(&source, text).unwrap();
+        let Ok(output) = Command::new("gcc")
+            .args(["-std=gnu11", "-c", "-o", "/dev/null", "-I"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
+            .arg(&source)
+            .output()
+        else {
+            backtrail_testkit::skip("no gcc");
+            return;
+        };
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains(message), "{field}: {errors}");
+    }
+}

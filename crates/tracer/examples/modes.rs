@@ -1,0 +1,105 @@
+//! One way of using the tracer each: `modes WHAT PATH`, for the tests.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use backtrail_tracer::{Level, Options, event};
+
+#[inline(never)]
+fn descend(depth: u32) -> Vec<u64> {
+    if depth > 0 {
+        return std::hint::black_box(descend(std::hint::black_box(depth) - 1));
+    }
+    event!(modes::deep, value: u32 = depth, stack: true);
+    let mut found = vec![std::ptr::null_mut(); 200];
+    // SAFETY: the buffer has this room.
+    let count = unsafe { libc::backtrace(found.as_mut_ptr(), 200) };
+    found.iter().take(count as usize).map(|address| address.addr() as u64).collect()
+}
+
+fn main() -> std::io::Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let (what, path) = (arguments[1].as_str(), &arguments[2]);
+    match what {
+        "stack" => {
+            let tracer = backtrail_tracer::start(Options::to_directory(path))?;
+            descend(20).iter().for_each(|address| println!("{address}"));
+            drop(tracer);
+        }
+        "snapshot" => {
+            let tracer = backtrail_tracer::start(Options::flight_recorder().ring(4, 4096).without_stacks())?;
+            for value in 0..10_000u64 {
+                event!(modes::tick, value: u64);
+            }
+            tracer.snapshot(path)?;
+        }
+        "snapshots" => {
+            let tracer = backtrail_tracer::start(Options::flight_recorder().ring(4, 4096).without_stacks())?;
+            let ends = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for thread in 0..2u8 {
+                    let ends = &ends;
+                    scope.spawn(move || {
+                        for value in 0u64.. {
+                            event!(modes::tick, thread: u8, value: u64, check: u64 = value ^ 0x5555_5555);
+                            if ends.load(Ordering::Relaxed) {
+                                break;
+                            }
+                        }
+                    });
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                let all = (0..20).try_for_each(|number| tracer.snapshot(format!("{path}/{number}")));
+                ends.store(true, Ordering::Relaxed);
+                all
+            })?;
+        }
+        "crash" => {
+            let tracer = backtrail_tracer::start(Options::flight_recorder().without_stacks())?;
+            tracer.snapshot_on_crash(path)?;
+            for value in 0..100u64 {
+                event!(modes::tick, value: u64);
+            }
+            let nowhere = std::hint::black_box(8 as *mut u32);
+            // SAFETY: none; this is the crash.
+            unsafe { nowhere.write_volatile(1) };
+        }
+        "switch" => {
+            let tracer = backtrail_tracer::start(Options::to_directory(path).rules("modes:*@info").without_stacks())?;
+            for (step, rules) in ["-*", "modes:late", ""].into_iter().enumerate() {
+                if step == 0 {
+                    event!(modes::tick, value: u32 = 1);
+                    event!(Level::Debug, modes::detail, value: u32 = 2);
+                }
+                tracer.switch(rules)?;
+                if step == 0 {
+                    event!(modes::tick, value: u32 = 3);
+                }
+                if step == 1 {
+                    event!(modes::tick, value: u32 = 4);
+                    event!(modes::late, value: u32 = 5);
+                }
+            }
+            event!(modes::late, value: u32 = 6);
+        }
+        "full" => {
+            let options = Options::to_directory(path).ring(2, 4096).without_stacks();
+            let tracer = backtrail_tracer::start(options)?;
+            for value in 0..100_001u64 {
+                event!(modes::tick, value: u64);
+            }
+            let large = [0u8; 5000];
+            event!(modes::large, large: &[u8] = &large);
+            drop(tracer);
+        }
+        "many" => {
+            let tracer = backtrail_tracer::start(Options::to_directory(path).threads(4).without_stacks())?;
+            for value in 0..300u64 {
+                std::thread::spawn(move || event!(modes::tick, value: u64)).join().expect("the thread ends");
+            }
+            drop(tracer);
+        }
+        _ => return Err(std::io::Error::other("unknown")),
+    }
+    Ok(())
+}

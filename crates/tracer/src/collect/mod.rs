@@ -1,0 +1,299 @@
+//! From rings to traces: what a program's own thread does, and `backtrail trace record`.
+//!
+//! [`Collector`] looks for the rings of processes in a folder and writes a trace for each, while they
+//! run and after they have ended in whatever way. [`recover`] does so once.
+
+mod describe;
+mod drain;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+pub use describe::ClassError;
+pub(crate) use drain::{Drain, snapshot};
+
+use crate::layout::head;
+use crate::map::Map;
+
+/// The environment variable with the folder of a collector that starts programs.
+pub const FOLDER_VARIABLE: &str = "BACKTRAIL_TRACE";
+/// The file in that folder with the rules that new processes begin with.
+pub(crate) const RULES_FILE: &str = "rules";
+
+/// The folder in which programs that nobody traces yet wait: one for each user, in memory.
+pub fn default_folder() -> PathBuf {
+    // SAFETY is not needed: the process's own directory belongs to its user.
+    let user = fs::metadata("/proc/self").map_or(0, |of| of.uid());
+    PathBuf::from(format!("/dev/shm/backtrail-{user}"))
+}
+
+/// When a process started, in clock ticks since boot; `None` if there is none.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may contain anything.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut words = rest.split_ascii_whitespace();
+    let state = words.next()?;
+    // 20 words after the state.
+    words.nth(18).filter(|_| !["Z", "X"].contains(&state))?.parse().ok()
+}
+
+/// How a [`Collector`] writes.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CollectOptions {
+    /// Rules that replace those of the processes.
+    pub rules: Option<String>,
+    /// Bytes of a process's trace after which the next one begins.
+    pub rotate_bytes: Option<u64>,
+    /// Whether metadata is that of CTF 2 instead of 1.8.
+    pub ctf2: bool,
+}
+
+/// Collects the rings of a folder.
+#[derive(Debug)]
+pub struct Collector {
+    folder: PathBuf,
+    output: PathBuf,
+    options: CollectOptions,
+    processes: BTreeMap<PathBuf, Process>,
+    /// Number of the rotation; 0 for the first traces, which are directly in the output.
+    chunk: u64,
+}
+
+#[derive(Debug)]
+struct Process {
+    drain: Drain,
+    pid: u32,
+    started: u64,
+    /// Classes that the rules were applied to.
+    ruled: usize,
+}
+
+impl Collector {
+    /// Collects the rings in `folder` into traces below `output`.
+    ///
+    /// # Errors
+    /// A rule is wrong, or a folder cannot be made.
+    pub fn new(folder: &Path, output: &Path, options: CollectOptions) -> io::Result<Collector> {
+        if let Some(rule) = options.rules.as_deref().and_then(crate::rules::wrong) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a rule: {rule}")));
+        }
+        fs::create_dir_all(folder)?;
+        fs::create_dir_all(output)?;
+        if let Some(rules) = &options.rules {
+            if rules.len() >= head::RULES_BYTES {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "rules are too long"));
+            }
+            fs::write(folder.join(RULES_FILE), rules)?;
+        }
+        Ok(Collector {
+            folder: folder.to_owned(),
+            output: output.to_owned(),
+            options,
+            processes: BTreeMap::new(),
+            chunk: 0,
+        })
+    }
+
+    /// Takes what the rings have; with `flush` also packets that are not full. Rings of processes
+    /// that have ended are taken whole and removed. Returns the bytes written.
+    ///
+    /// # Errors
+    /// A trace cannot be written. What was not written stays in its ring.
+    pub fn round(&mut self, flush: bool) -> io::Result<u64> {
+        self.find_processes()?;
+        let mut written = 0;
+        let mut ended = Vec::new();
+        for (path, process) in &mut self.processes {
+            process.apply_rules(self.options.rules.as_deref());
+            // Before the last look at the rings.
+            let has_ended = started(process.pid) != Some(process.started);
+            let is_last = has_ended || process.drain.map.word(head::ENDED).load(Ordering::Acquire) != 0;
+            written += process.drain.round(flush || is_last)?;
+            if is_last {
+                process.drain.finish()?;
+                // Its threads may still be in the middle of an event if it runs.
+                if has_ended {
+                    ended.push(path.clone());
+                }
+            }
+            let limit = self.options.rotate_bytes;
+            if limit.is_some_and(|limit| process.drain.written >= limit) {
+                let next = process.drain.chunk + 1;
+                process.drain.rotate(next)?;
+            }
+        }
+        for path in ended {
+            fs::remove_file(&path)?;
+            if let Some(process) = self.processes.remove(&path) {
+                process.drain.map.unmap();
+            }
+        }
+        Ok(written)
+    }
+
+    /// Ends all current traces; what follows goes to new ones.
+    ///
+    /// # Errors
+    /// As [`Collector::round`].
+    pub fn rotate(&mut self) -> io::Result<()> {
+        self.round(true)?;
+        self.chunk += 1;
+        for process in self.processes.values_mut() {
+            let next = process.drain.chunk.max(self.chunk - 1) + 1;
+            process.drain.rotate(next)?;
+        }
+        Ok(())
+    }
+
+    /// Switches everything off in the processes that still run, and takes what is left.
+    ///
+    /// # Errors
+    /// As [`Collector::round`].
+    pub fn stop(mut self) -> io::Result<()> {
+        for process in self.processes.values() {
+            process.drain.map.write(head::RULES, &[0; head::RULES_BYTES]);
+            crate::class::each_switch(&process.drain.map, |switch| switch.store(0, Ordering::Relaxed));
+        }
+        let _ = fs::remove_file(self.folder.join(RULES_FILE));
+        self.round(true)?;
+        for process in self.processes.values_mut() {
+            process.drain.finish()?;
+            process.drain.map.word(head::COLLECTOR).store(0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Number of processes whose rings are known.
+    pub fn processes(&self) -> usize {
+        self.processes.len()
+    }
+
+    fn find_processes(&mut self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let is_rings = name.starts_with('.') && name.ends_with(".rings");
+            if !is_rings || self.processes.contains_key(&path) {
+                continue;
+            }
+            match Process::open(&path, &self.output, &self.options, self.chunk) {
+                Ok(process) => {
+                    self.processes.insert(path, process);
+                }
+                // One that is being made is looked at again in the next round.
+                Err(error) if error.kind() != io::ErrorKind::ResourceBusy => remove_unfinished(&path),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Process {
+    fn open(path: &Path, output: &Path, options: &CollectOptions, chunk: u64) -> io::Result<Process> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let map = Map::open(&file)?;
+        let pid = map.word(head::PID).load(Ordering::Acquire) as u32;
+        let collector = map.word(head::COLLECTOR).load(Ordering::Acquire);
+        let us = u64::from(std::process::id());
+        if collector != 0 && collector != us && started(collector as u32).is_some() {
+            map.unmap();
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process collects it"));
+        }
+        map.word(head::COLLECTOR).store(us, Ordering::Release);
+        Ok(Process {
+            pid,
+            started: map.word(head::STARTED).load(Ordering::Acquire),
+            drain: Drain::new(map, file, output, options.ctf2, chunk),
+            ruled: 0,
+        })
+    }
+
+    fn apply_rules(&mut self, rules: Option<&str>) {
+        let Some(rules) = rules else { return };
+        let map = &self.drain.map;
+        if self.ruled == 0 {
+            let mut page = [0; head::RULES_BYTES];
+            page.iter_mut().zip(rules.bytes()).for_each(|(place, byte)| *place = byte);
+            map.write(head::RULES, &page);
+        }
+        // The classes that the process entered before it saw the rules, and those it entered since.
+        let mut number = 0;
+        crate::class::each(map, |at| {
+            number += 1;
+            if number > self.ruled {
+                crate::class::apply(map, at, rules.as_bytes());
+            }
+        });
+        self.ruled = number.max(1);
+    }
+}
+
+/// Writes what ended processes have left in the rings of a folder, to traces in that folder, and
+/// removes these rings. Returns the number of processes.
+///
+/// For a flight recorder's file, its traces are beside it.
+///
+/// # Errors
+/// The folder cannot be read, or a trace cannot be written.
+pub fn recover(path: &Path) -> io::Result<usize> {
+    if path.is_file() {
+        return recover_file(path).map(|()| 1);
+    }
+    let mut count = 0;
+    for entry in fs::read_dir(path)? {
+        let rings = entry?.path();
+        let name = rings.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if !name.starts_with('.') || !name.ends_with(".rings") {
+            continue;
+        }
+        let file = OpenOptions::new().read(true).write(true).open(&rings)?;
+        let Ok(map) = Map::open(&file) else {
+            remove_unfinished(&rings);
+            continue;
+        };
+        let pid = map.word(head::PID).load(Ordering::Acquire) as u32;
+        let is_over = started(pid) != Some(map.word(head::STARTED).load(Ordering::Acquire));
+        if is_over {
+            let mut drain = Drain::new(map, file, path, false, 0);
+            drain.resume()?;
+            drain.round(true)?;
+            drain.finish()?;
+            fs::remove_file(&rings)?;
+            count += 1;
+        }
+        map.unmap();
+    }
+    Ok(count)
+}
+
+/// Removes rings that a process has not finished making before it ended. They have no events.
+fn remove_unfinished(rings: &Path) {
+    let name = rings.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let pid = name.trim_matches(|c: char| !c.is_ascii_digit()).parse();
+    if pid.is_ok_and(|pid| started(pid).is_none()) {
+        let _ = fs::remove_file(rings);
+    }
+}
+
+/// The newest events in a flight recorder's file.
+fn recover_file(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let map = Map::open(&file)?;
+    let mut directory = path.as_os_str().to_owned();
+    directory.push(".trace");
+    let done = snapshot(&map, &file, Path::new(&directory));
+    map.unmap();
+    done
+}
+
+/// A file that ends with whole packets.
+fn append_to(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
