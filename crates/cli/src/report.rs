@@ -77,8 +77,8 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
         clock_offset: reader.clock_offset(),
         ..Options::default()
     });
-    while let Some(item) = reader.next().map_err(failed)? {
-        profile.add(&item);
+    while let Some(entry) = reader.next_entry().map_err(failed)? {
+        profile.add_entry(&entry);
     }
     for problem in reader.problems() {
         eprintln!("backtrail: {}: {problem}", shown(&arguments.trace));

@@ -63,6 +63,10 @@ impl LocationId {
     pub fn index(self) -> usize {
         self.0 as usize
     }
+
+    pub(crate) fn of_index(index: u32) -> LocationId {
+        LocationId(index)
+    }
 }
 
 /// Where the machine keeps names that are not in any module's file.
@@ -96,7 +100,40 @@ pub struct Symbolizer {
     kallsyms: Option<Kallsyms>,
     known: FxHashMap<Place, LocationId>,
     locations: Vec<Location>,
+    /// By location.
+    addresses: Vec<(Option<FileId>, u64)>,
     notes: Notes,
+}
+
+/// Where code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CodeAddress<'a> {
+    /// The file, or the mapping without a file.
+    pub file: Option<&'a File>,
+    /// In a file, the address that it was linked for; else the address in its process. A return
+    /// address is one byte lower, so that it is in the call.
+    pub address: u64,
+}
+
+/// All names that a [`Symbolizer`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    locations: Vec<Location>,
+    addresses: Vec<(Option<FileId>, u64)>,
+    files: Vec<File>,
+}
+
+impl Names {
+    /// By [`LocationId::index`].
+    pub(crate) fn locations(&self) -> &[Location] {
+        &self.locations
+    }
+
+    pub(crate) fn address(&self, id: LocationId) -> CodeAddress<'_> {
+        let (file, address) = self.addresses[id.index()];
+        let file = file.map(|file| &self.files[file.0 as usize]);
+        CodeAddress { file, address }
+    }
 }
 
 /// The part of an address that determines its location.
@@ -173,6 +210,7 @@ impl Symbolizer {
             kallsyms: None,
             known: FxHashMap::default(),
             locations: Vec::new(),
+            addresses: Vec::new(),
             notes: Notes::default(),
         }
     }
@@ -257,6 +295,10 @@ impl Symbolizer {
         };
         let id = LocationId(self.locations.len() as u32);
         self.locations.push(location);
+        self.addresses.push(match place {
+            Place::File(file, _) | Place::Fixed(file, _) => (Some(file), self.svma(place)),
+            _ => (mapping.map(|mapping| mapping.file), address),
+        });
         self.known.insert(place, id);
         id
     }
@@ -265,6 +307,15 @@ impl Symbolizer {
     pub(crate) fn file_at(&self, pid: u32, address: u64) -> Option<(&File, u64)> {
         let mapping = self.modules.find(pid, address)?;
         Some((self.modules.file(mapping.file), mapping.base))
+    }
+
+    /// The names found so far.
+    pub(crate) fn into_names(self) -> Names {
+        Names {
+            locations: self.locations,
+            addresses: self.addresses,
+            files: self.modules.into_files(),
+        }
     }
 
     /// The location with this number.
