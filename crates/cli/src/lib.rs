@@ -7,6 +7,7 @@ mod hex;
 mod link;
 mod manual;
 mod output;
+mod pack;
 mod record;
 mod replacement;
 mod report;
@@ -34,6 +35,7 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    Pack(pack::Pack),
     Stack(stack::Stack),
     #[command(subcommand)]
     Trace(trace::Command),
@@ -64,6 +66,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Pack(arguments) => pack::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),

@@ -59,10 +59,11 @@ impl Functions {
         unplaced: &Unplaced,
         locations: &[Location],
     ) -> Vec<FunctionCount> {
-        let mut weights = weigh(stacks, |frame, keys| {
-            if let StackFrame::Location(id) = frame {
+        let mut weights = weigh(stacks, |stack, keys| {
+            if let StackFrame::Location(id) = stacks.frame(stack) {
                 keys.extend_from_slice(self.at(id, &locations[id.index()]));
             }
+            keys.last().copied()
         });
         let mut leaves = unplaced.leaves.clone();
         for stack in stacks.ids() {
@@ -78,7 +79,6 @@ impl Functions {
         for (&function, &samples) in &unplaced.totals {
             weights.total(function, samples);
         }
-        weights.resize(self.numbers.len());
         let mut hottest = self.hottest_lines(&leaves, locations);
         self.numbers
             .into_iter()

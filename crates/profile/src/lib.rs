@@ -37,6 +37,7 @@ mod functions;
 #[doc(hidden)]
 pub mod fuzz;
 mod modules;
+mod pack;
 mod processes;
 mod profile;
 mod ranges;
@@ -53,8 +54,11 @@ pub use entries::{EntryError, entries};
 pub use filter::{Filter, matches_function};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
 pub use modules::File;
+pub use pack::{PackError, Packed, pack};
 pub use profile::{MAX_FRAMES, NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
-pub use report::{FunctionCount, Report, SourceLine, Summary, TableOptions};
+pub use report::{
+    Annotation, AnnotationRow, Change, FunctionCount, GroupBy, Report, Row, Rows, SourceLine, Summary, TableOptions,
+};
 pub use stacks::{StackFrame, StackId, Stacks, Step};
 pub use symbolize::{
     Call, CodeAddress, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer, SystemFiles,

@@ -2,7 +2,7 @@
 
 mod path;
 
-use backtrail_recording::{Entry, FrameKind, Item, NumberedSample, Sample, Stop, is_kernel_address};
+use backtrail_recording::{Entry, FrameKind, Item, NumberedSample, Sample, Stop, Symbols, is_kernel_address};
 use rustc_hash::FxHashMap;
 
 use crate::calls::Calls;
@@ -134,8 +134,13 @@ impl Profile {
         Self::with_symbolizer(options, symbolizer)
     }
 
-    /// The same with names from elsewhere.
-    pub fn with_symbolizer(options: Options, symbolizer: Symbolizer) -> Profile {
+    /// Starts without items; names come from the recording only.
+    pub fn with_symbols(options: Options, symbols: Symbols) -> Profile {
+        let symbolizer = Symbolizer::new(options.system.clone()).only_from(symbols);
+        Self::with_symbolizer(options, symbolizer)
+    }
+
+    pub(crate) fn with_symbolizer(options: Options, symbolizer: Symbolizer) -> Profile {
         let mut stacks = Stacks::with_limit(options.max_frames);
         let mut marker = |text: &str| stacks.marker_of(text);
         let markers = Markers {
@@ -242,6 +247,21 @@ impl Profile {
             self.threads.into_list(),
             self.samples,
         )
+    }
+
+    /// Starts to collect the names of all addresses, for [`Profile::into_symbols`]. `earlier` are
+    /// names that the recording has already: they are kept where there are no others now.
+    pub fn collecting(options: Options, earlier: Option<Symbols>) -> Profile {
+        let mut symbolizer = Symbolizer::new(options.system.clone()).noting_moments();
+        if let Some(symbols) = earlier {
+            symbolizer = symbolizer.falling_back_to(symbols);
+        }
+        Self::with_symbolizer(options, symbolizer)
+    }
+
+    /// The names of all addresses of the recording.
+    pub fn into_symbols(self) -> Symbols {
+        self.symbolizer.into_symbols()
     }
 
     fn forget_modules(&mut self, pid: u32) {

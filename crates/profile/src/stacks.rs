@@ -62,6 +62,7 @@ pub struct Stacks {
     markers: Vec<String>,
     marker_numbers: HashMap<String, u32>,
     most: usize,
+    is_cut: bool,
 }
 
 /// A step of [`Stacks::walk`].
@@ -84,6 +85,7 @@ impl Stacks {
             markers: Vec::new(),
             marker_numbers: HashMap::new(),
             most: most.min(MARKER as usize),
+            is_cut: false,
         }
     }
 
@@ -95,6 +97,11 @@ impl Stacks {
     /// Whether there are no frames.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether frames had no room.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// All stacks but the empty one; callers come before callees.
@@ -178,7 +185,10 @@ impl Stacks {
         match self.find(caller, frame) {
             Some(found) => Some(found),
             None if self.len() < self.most => Some(self.add(caller, frame)),
-            None => None,
+            None => {
+                self.is_cut = true;
+                None
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Samples of whatever frames stand for (functions, modules, lines), summed once over the tree of
 //! stacks.
 
-use crate::stacks::{StackFrame, Stacks, Step};
+use crate::stacks::{StackId, Stacks, Step};
 
 /// The samples of keys: numbers without gaps.
 #[derive(Debug, Default)]
@@ -18,10 +18,11 @@ impl Weights {
     }
 
     /// Makes room for this many keys.
-    pub(crate) fn resize(&mut self, keys: usize) {
-        let keys = keys.max(self.own.len());
-        self.own.resize(keys, 0);
-        self.totals.resize(keys, 0);
+    fn resize(&mut self, keys: usize) {
+        if keys > self.own.len() {
+            self.own.resize(keys, 0);
+            self.totals.resize(keys, 0);
+        }
     }
 
     /// Adds own samples.
@@ -37,9 +38,9 @@ impl Weights {
     }
 }
 
-/// Sums samples by key. `keys_of` adds the keys of a frame, the outermost first; the last one of
-/// the innermost frame has the sample. A key that a stack has several times counts once.
-pub(crate) fn weigh(stacks: &Stacks, mut keys_of: impl FnMut(StackFrame, &mut Vec<u32>)) -> Weights {
+/// Sums samples by key. `keys_of` adds the keys of a stack's innermost frame, and returns the key
+/// that has the stack's own samples. A key that a stack has several times counts once.
+pub(crate) fn weigh(stacks: &Stacks, mut keys_of: impl FnMut(StackId, &mut Vec<u32>) -> Option<u32>) -> Weights {
     let totals = stacks.totals();
     let mut weights = Weights::default();
     // How often each key is on the current stack.
@@ -52,7 +53,7 @@ pub(crate) fn weigh(stacks: &Stacks, mut keys_of: impl FnMut(StackFrame, &mut Ve
             return;
         }
         keys.clear();
-        keys_of(stacks.frame(stack), &mut keys);
+        let own = keys_of(stack, &mut keys);
         match step {
             Step::Enter(_) => {
                 for &key in &keys {
@@ -63,8 +64,8 @@ pub(crate) fn weigh(stacks: &Stacks, mut keys_of: impl FnMut(StackFrame, &mut Ve
                     }
                     open[key as usize] += 1;
                 }
-                if let Some(&innermost) = keys.last() {
-                    weights.own[innermost as usize] += stacks.samples(stack);
+                if let Some(own) = own {
+                    weights.own(own, stacks.samples(stack));
                 }
             }
             Step::Leave(_) => keys.iter().for_each(|&key| open[key as usize] -= 1),

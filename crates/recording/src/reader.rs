@@ -10,6 +10,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::events::{IP_BITS, MAX_CBF_BYTES, class, field};
 use crate::places::Bases;
+use crate::symbols::{self, Symbols, SymbolsError};
 use crate::tree::{self, FIRST_NODE, StackNodes};
 use crate::{Frame, FrameKind, Item, Module, Sample, ThreadName};
 
@@ -26,6 +27,7 @@ pub struct Reader {
     events: Events,
     decoder: ItemDecoder,
     clock_offset: u64,
+    symbols: Option<Result<Symbols, SymbolsError>>,
 }
 
 /// Why a trace cannot be read as a recording.
@@ -70,11 +72,9 @@ impl Reader {
                 .unwrap_or(0)
                 .saturating_mul(1_000_000_000)
                 .saturating_add(cycles),
-            events: trace.events(Options {
-                // Data after a damaged packet may refer to the packet's contents.
-                recover: Recover::EndStream,
-            })?,
+            events: events(&trace)?,
             decoder: ItemDecoder::default(),
+            symbols: symbols::read(&trace),
         })
     }
 
@@ -107,6 +107,17 @@ impl Reader {
         Ok(None)
     }
 
+    /// The names of the recording's addresses, if it has them. They can be taken once.
+    pub fn take_symbols(&mut self) -> Option<Symbols> {
+        match self.symbols.take()? {
+            Ok(symbols) => Some(symbols),
+            Err(error) => {
+                self.symbols = Some(Err(error));
+                None
+            }
+        }
+    }
+
     /// Nanoseconds by which the times of items are ahead of the recorded machine's monotonic clock.
     pub fn clock_offset(&self) -> u64 {
         self.clock_offset
@@ -136,8 +147,23 @@ impl Reader {
             self.decoder.damaged,
             "events or definitions of stacks could not be understood",
         );
+        if let Some(Err(error)) = &self.symbols {
+            problems.push(error.to_string());
+        }
         problems
     }
+}
+
+/// The events of all streams but the one of names.
+fn events(trace: &Trace) -> Result<Events, TraceError> {
+    let options = Options {
+        // Data after a damaged packet may refer to the packet's contents.
+        recover: Recover::EndStream,
+    };
+    let is_items = |&index: &usize| !trace.streams()[index].ends_with(symbols::FILE);
+    let streams = (0..trace.streams().len()).filter(is_items);
+    let streams: Result<_, _> = streams.map(|index| trace.stream(index, options)).collect();
+    Ok(Events::new(streams?))
 }
 
 /// An item of a recording, whose stack is only named by number if it is a sample.

@@ -5,6 +5,8 @@ mod folded;
 mod json;
 mod table;
 mod tree;
+mod view_tables;
+mod views;
 
 use std::cmp::Reverse;
 
@@ -13,6 +15,7 @@ use std::sync::OnceLock;
 use backtrail_recording::Stop;
 
 pub use table::TableOptions;
+pub use views::{Annotation, AnnotationRow, Change, GroupBy, Row, Rows};
 
 use crate::calls::{self, CallArgument, CallCount, Recorded};
 use crate::fold::Tree;
@@ -173,6 +176,12 @@ impl Report {
         &self.stacks
     }
 
+    /// Whether stacks end in [`LEFT_OUT`](crate::LEFT_OUT), as there are more than
+    /// [`Options::max_frames`](crate::Options) frames.
+    pub fn stacks_are_cut(&self) -> bool {
+        self.stacks.is_cut()
+    }
+
     /// The names of a location in [`Report::stacks`].
     pub fn location(&self, id: LocationId) -> &Location {
         &self.names.locations()[id.index()]
@@ -208,3 +217,5 @@ impl Report {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod view_tests;
