@@ -9,6 +9,7 @@ mod hex;
 mod link;
 mod manual;
 mod output;
+mod pack;
 mod record;
 mod replacement;
 mod report;
@@ -36,6 +37,7 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    Pack(pack::Pack),
     Stack(stack::Stack),
     #[command(subcommand)]
     Trace(trace::Command),
@@ -74,6 +76,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Pack(arguments) => pack::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),

@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Failure, Status, one_line, shown};
 use crate::output;
+use crate::pack::pack;
 
 /// Sample a command, or running processes, and write their stacks as a trace.
 ///
@@ -46,6 +47,10 @@ pub(crate) struct Record {
     /// Copy up to BYTES of stack with each sample [default: 61440, or 8192 with --entry].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
     stack_copy: Option<u32>,
+    /// Leave the names of functions, their lines and inlined calls out of the trace: a report then
+    /// needs the programs' files. `backtrail pack` adds them later.
+    #[arg(long)]
+    no_symbols: bool,
     /// Write a summary as JSON to FILE; '-' is standard output.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
@@ -106,6 +111,16 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
             None => failure,
         }
     })?;
+    if !arguments.no_symbols && outcome.samples > 0 {
+        // The recording is complete without them.
+        if let Err(error) = pack(&options.output) {
+            eprintln!(
+                "backtrail: warning: {}: no symbols were added: {error}",
+                shown(&options.output)
+            );
+            eprintln!("help: run `backtrail pack {}`", shown(&options.output));
+        }
+    }
     if let Some(path) = &arguments.json {
         output::to(path, |out| writeln!(out, "{}", summary_json(&outcome)))?;
     }

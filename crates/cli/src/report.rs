@@ -1,13 +1,14 @@
 //! `backtrail report`: shows where the time of a recording went.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
-use backtrail_profile::{Options, Profile, Report as Profiled, TableOptions};
+use backtrail_profile::{Filter, GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
 use backtrail_recording::{ReadError, Reader};
 use backtrail_stacks::calls;
 use backtrail_trace::TraceErrorKind;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status, shown};
 use crate::output;
@@ -16,6 +17,12 @@ use crate::output;
 ///
 /// Without an option, a table is printed. '-' as FILE is standard output.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  backtrail report make.trace
+  backtrail report make.trace --process cc1plus --time 2..5 --flamegraph compiler.svg
+  backtrail report make.trace --callers malloc
+  backtrail report after.trace --diff before.trace")]
 pub(crate) struct Report {
     /// Directory of the trace.
     #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]
@@ -29,13 +36,110 @@ pub(crate) struct Report {
     /// Write the summary and all functions as JSON.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
-    /// Print at most N rows of the table.
+    #[command(flatten)]
+    filter: FilterArguments,
+    #[command(flatten)]
+    view: ViewArguments,
+    /// Print at most N rows of a table.
     #[arg(long, value_name = "N", default_value_t = 40)]
     limit: usize,
+    /// Print names of any length whole, instead of cutting them in their middle.
+    #[arg(long)]
+    wide: bool,
+    /// Distinguish at most N frames of distinct stacks, in about 24 bytes of memory each.
+    #[arg(long, value_name = "N", default_value_t = MAX_FRAMES)]
+    max_frames: usize,
+}
+
+/// Which samples count.
+#[derive(Args)]
+pub(crate) struct FilterArguments {
+    /// Count only samples from FROM to TO, in seconds since the first sample: '1.5..2', '3..' or
+    /// '..0.25'.
+    #[arg(long, value_name = "FROM..TO", value_parser = times)]
+    time: Option<Range<u64>>,
+    /// Count only the process with this name or number.
+    #[arg(long, value_name = "NAME|PID")]
+    process: Option<String>,
+    /// Count only threads with this name, or the one with this number.
+    #[arg(long, value_name = "NAME|TID")]
+    thread: Option<String>,
+    /// Count only samples on this CPU.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<u32>,
+    /// Count only stacks through FUNCTION; its parameters and namespaces may be left out.
+    #[arg(long, value_name = "FUNCTION")]
+    function: Option<String>,
+}
+
+/// Tables other than that of functions: one of them.
+#[derive(Args)]
+#[group(multiple = false)]
+struct ViewArguments {
+    /// Print the functions that call FUNCTION, with the samples that it has through each.
+    #[arg(long, value_name = "FUNCTION")]
+    callers: Option<String>,
+    /// Print the functions that FUNCTION calls.
+    #[arg(long, value_name = "FUNCTION")]
+    callees: Option<String>,
+    /// Print the samples of threads, processes, modules, source lines or addresses.
+    #[arg(long, value_name = "WHAT", value_enum)]
+    by: Option<By>,
+    /// Print the source lines and the instructions of FUNCTION.
+    #[arg(long, value_name = "FUNCTION")]
+    annotate: Option<String>,
+    /// Print how the shares of functions changed since the recording OTHER.
+    #[arg(long, value_name = "OTHER", value_hint = ValueHint::DirPath)]
+    diff: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum By {
+    Thread,
+    Process,
+    Module,
+    Line,
+    Address,
+}
+
+fn times(text: &str) -> Result<Range<u64>, String> {
+    let (from, to) = text
+        .split_once("..")
+        .ok_or("not two times in seconds with '..' in between")?;
+    let nanoseconds = |text: &str, default: u64| match text {
+        "" => Ok(default),
+        text => match text.parse::<f64>() {
+            Ok(seconds) if seconds >= 0.0 => Ok((seconds * 1e9) as u64),
+            _ => Err(format!("'{text}' is not a time in seconds")),
+        },
+    };
+    let times = nanoseconds(from, 0)?..nanoseconds(to, u64::MAX)?;
+    match times.is_empty() {
+        true => Err("ends before it begins".to_owned()),
+        false => Ok(times),
+    }
+}
+
+impl FilterArguments {
+    /// The samples that count.
+    pub(crate) fn filter(&self) -> Filter {
+        let mut filter = Filter::default();
+        filter.time.clone_from(&self.time);
+        filter.process.clone_from(&self.process);
+        filter.thread.clone_from(&self.thread);
+        filter.cpu = self.cpu;
+        filter.function.clone_from(&self.function);
+        filter
+    }
 }
 
 pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
-    let report = read(arguments)?;
+    let options = Options {
+        filter: arguments.filter.filter(),
+        max_frames: arguments.max_frames,
+        ..Options::default()
+    };
+    let report = read(&arguments.trace, options.clone())?;
     let title = arguments.trace.display().to_string();
     if let Some(path) = &arguments.flamegraph {
         output::to(path, |out| report.write_flame_graph(out, &title))?;
@@ -46,18 +150,81 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
     if let Some(path) = &arguments.json {
         output::to(path, |out| report.write_json(out))?;
     }
-    if arguments.flamegraph.is_none() && arguments.folded.is_none() && arguments.json.is_none() {
-        let options = TableOptions {
-            limit: Some(arguments.limit),
-            ..TableOptions::default()
-        };
-        output::to_stdout(|out| report.write_table(out, &options))?;
+    let is_written = arguments.flamegraph.is_some() || arguments.folded.is_some() || arguments.json.is_some();
+    if is_written && report.stacks_are_cut() {
+        crate::error::say!(
+            "backtrail: warning: there are more frames than --max-frames {}, so some stacks end in [frames left out]",
+            arguments.max_frames
+        );
     }
+    show(arguments, &report, options, is_written)?;
     Ok(Status::Done)
 }
 
-fn read(arguments: &Report) -> Result<Profiled, Failure> {
-    let failed = |error| match error {
+/// Prints the table that was asked for; that of functions if nothing was written.
+fn show(arguments: &Report, report: &Profiled, options: Options, is_written: bool) -> Result<(), Failure> {
+    let table = TableOptions {
+        limit: Some(arguments.limit),
+        width: TableOptions::default().width.filter(|_| !arguments.wide),
+    };
+    let view = &arguments.view;
+    let unknown = |function: &str| {
+        Failure::of(&arguments.trace, format!("no stack goes through a function {function}"))
+            .help("name a function as the table does; its parameters and namespaces may be left out")
+    };
+    if let Some(by) = view.by {
+        let by = match by {
+            By::Thread => GroupBy::Thread,
+            By::Process => GroupBy::Process,
+            By::Module => GroupBy::Module,
+            By::Line => GroupBy::Line,
+            By::Address => GroupBy::Address,
+        };
+        let rows = report.rows_by(by);
+        return output::to_stdout(|out| rows.write(out, &table));
+    }
+    if let Some(function) = &view.callers {
+        let rows = report.callers(function).ok_or_else(|| unknown(function))?;
+        return output::to_stdout(|out| rows.write(out, &table));
+    }
+    if let Some(function) = &view.callees {
+        let rows = report.callees(function).ok_or_else(|| unknown(function))?;
+        return output::to_stdout(|out| rows.write(out, &table));
+    }
+    if let Some(function) = &view.annotate {
+        let mut is_found = false;
+        output::to_stdout(|out| {
+            is_found = report.write_annotation(function, out, &table)?;
+            Ok(())
+        })?;
+        return if is_found { Ok(()) } else { Err(unknown(function)) };
+    }
+    if let Some(other) = &view.diff {
+        let before = read(other, options)?;
+        return output::to_stdout(|out| report.write_changes(&before, out, &table));
+    }
+    match is_written {
+        true => Ok(()),
+        false => output::to_stdout(|out| report.write_table(out, &table)),
+    }
+}
+
+/// Counts the recording in a directory.
+pub(crate) fn read(trace: &Path, options: Options) -> Result<Profiled, Failure> {
+    let failed = |error| read_failed(trace, error);
+    let mut reader = Reader::open(trace).map_err(failed)?;
+    let profile = Profile::of_recording(&mut reader, options).map_err(failed)?;
+    for problem in reader.problems() {
+        crate::error::say!("backtrail: {}: {problem}", shown(trace));
+    }
+    let mut report = profile.finish(reader.stream_bytes());
+    report.explain_calls(calls::arguments);
+    Ok(report)
+}
+
+/// Why the recording in a directory cannot be read.
+pub(crate) fn read_failed(trace: &Path, error: ReadError) -> Failure {
+    match error {
         ReadError::Trace(error) => {
             let missing = match &error.kind {
                 TraceErrorKind::Io(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
@@ -65,25 +232,10 @@ fn read(arguments: &Report) -> Result<Profiled, Failure> {
             };
             match missing {
                 // The user typed the directory, not the file within it.
-                true => Failure::of(&arguments.trace, "not a recording")
-                    .help("name the directory that `backtrail record` wrote"),
+                true => Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote"),
                 false => Failure::new(error),
             }
         }
-        error => Failure::of(&arguments.trace, error),
-    };
-    let mut reader = Reader::open(&arguments.trace).map_err(failed)?;
-    let mut profile = Profile::new(Options {
-        clock_offset: reader.clock_offset(),
-        ..Options::default()
-    });
-    while let Some(item) = reader.next().map_err(failed)? {
-        profile.add(&item);
+        error => Failure::of(trace, error),
     }
-    for problem in reader.problems() {
-        crate::error::say!("backtrail: {}: {problem}", shown(&arguments.trace));
-    }
-    let mut report = profile.finish(reader.stream_bytes());
-    report.explain_calls(calls::arguments);
-    Ok(report)
 }

@@ -18,6 +18,8 @@ mod record_judged;
 mod record_names;
 mod record_shares;
 mod record_surroundings;
+mod report_away;
+mod report_views;
 mod sframe_add;
 mod sframe_add_files;
 mod sframe_by_hand;

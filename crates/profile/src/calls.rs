@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use backtrail_recording::Sample;
 use rustc_hash::FxHashMap;
 
 use crate::modules::File;
@@ -85,13 +84,10 @@ struct OfFunction {
 }
 
 impl Calls {
-    /// Counts a sample if it is a call; `leaf` is the start of its function.
-    pub(crate) fn add(&mut self, sample: &Sample<'_>, leaf: LocationId, symbolizer: &Symbolizer) {
-        let (Some(frame), false) = (sample.frames.first(), sample.passed.is_empty()) else {
-            return;
-        };
-        let of_function = self.0.entry((leaf, frame.address)).or_insert_with(|| {
-            let found = symbolizer.file_at(sample.pid, frame.address);
+    /// Counts a call of the function that starts at `address`, the location `leaf`.
+    pub(crate) fn add(&mut self, pid: u32, address: u64, passed: &[u64], leaf: LocationId, symbolizer: &Symbolizer) {
+        let of_function = self.0.entry((leaf, address)).or_insert_with(|| {
+            let found = symbolizer.file_at(pid, address);
             OfFunction {
                 place: found.map(|(file, base)| (file.clone(), base)),
                 counts: FxHashMap::default(),
@@ -99,10 +95,10 @@ impl Calls {
             }
         });
         let counts = &mut of_function.counts;
-        if let Some(count) = counts.get_mut(sample.passed) {
+        if let Some(count) = counts.get_mut(passed) {
             *count += 1;
         } else if counts.len() < MOST_DIFFERENT {
-            counts.insert(sample.passed.into(), 1);
+            counts.insert(passed.into(), 1);
         } else {
             of_function.others += 1;
         }

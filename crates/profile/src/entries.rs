@@ -76,7 +76,7 @@ fn is_copy(name: &str, function: &str) -> bool {
 }
 
 /// `ns::f(int)` as `ns::f`; the parentheses of `(anonymous namespace)` are part of the name.
-fn without_parameters(name: &str) -> &str {
+pub(crate) fn without_parameters(name: &str) -> &str {
     let mut from = 0;
     while let Some(at) = name[from..].find('(').map(|at| from + at) {
         if !name[at..].starts_with("(anonymous") {

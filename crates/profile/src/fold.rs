@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rustc_hash::FxHashMap;
+use crate::edges::Edges;
 
 /// The kind of a frame of the tree, for drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ pub struct Tree {
     labels: Vec<Label>,
     label_ids: HashMap<Label, LabelId>,
     nodes: Vec<Node>,
-    children: FxHashMap<(u32, LabelId), u32>,
+    edges: Edges,
     max_nodes: usize,
     left_out: LabelId,
     cut: u64,
@@ -57,11 +57,11 @@ struct Node {
 /// The frame that represents the frames that did not fit into the tree.
 pub const LEFT_OUT: &str = "[frames left out]";
 
-/// About 150 MB of tree. A recording of an hour of usual programs has some 100,000 paths.
+/// About 100 MB of tree. A recording of an hour of usual programs has some 100,000 paths.
 const MAX_NODES: usize = 4 << 20;
 
 /// The root: it has no label of its own and is its own parent.
-const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 
 impl Default for Tree {
     fn default() -> Self {
@@ -75,7 +75,7 @@ impl Tree {
             labels: Vec::new(),
             label_ids: HashMap::new(),
             nodes: Vec::new(),
-            children: FxHashMap::default(),
+            edges: Edges::default(),
             max_nodes,
             left_out: LabelId(0),
             cut: 0,
@@ -113,20 +113,41 @@ impl Tree {
     pub fn add(&mut self, path: impl IntoIterator<Item = LabelId>, samples: u64) {
         let mut at = ROOT;
         for label in path {
-            at = match self.children.get(&(at, label)) {
-                Some(&child) => child,
+            at = match self.find(at, label) {
+                Some(child) => child,
                 None if self.nodes.len() < self.max_nodes => self.add_child(at, label),
                 None => {
                     self.cut += samples;
-                    match self.children.get(&(at, self.left_out)) {
-                        Some(&child) => at = child,
-                        None => at = self.add_child(at, self.left_out),
-                    }
+                    at = match self.find(at, self.left_out) {
+                        Some(child) => child,
+                        None => self.add_child(at, self.left_out),
+                    };
                     break;
                 }
             };
         }
-        self.nodes[at as usize].samples += samples;
+        self.count(at, samples);
+    }
+
+    /// The node of a call below a node.
+    pub(crate) fn call(&mut self, caller: u32, label: LabelId) -> u32 {
+        match self.find(caller, label) {
+            Some(child) => child,
+            None => self.add_child(caller, label),
+        }
+    }
+
+    /// Counts samples that ended in a node.
+    pub(crate) fn count(&mut self, node: u32, samples: u64) {
+        self.nodes[node as usize].samples += samples;
+    }
+
+    fn find(&self, parent: u32, label: LabelId) -> Option<u32> {
+        let is_it = |child: u32| {
+            let child = &self.nodes[child as usize];
+            child.parent == parent && child.label == label
+        };
+        self.edges.find(parent, label.0, is_it)
     }
 
     fn add_child(&mut self, parent: u32, label: LabelId) -> u32 {
@@ -136,7 +157,11 @@ impl Tree {
             label,
             samples: 0,
         });
-        self.children.insert((parent, label), child);
+        let nodes = &self.nodes;
+        self.edges.insert(child, |child| {
+            let child = &nodes[child as usize];
+            (child.parent, child.label.0)
+        });
         child
     }
 

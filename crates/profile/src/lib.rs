@@ -29,23 +29,38 @@
 
 mod calls;
 mod demangle;
+mod edges;
 mod entries;
+mod filter;
 mod fold;
+mod functions;
 #[doc(hidden)]
 pub mod fuzz;
 mod modules;
+mod pack;
 mod processes;
 mod profile;
 mod ranges;
 mod report;
+mod stacks;
 mod symbolize;
+mod threads;
+mod weights;
 
 pub use backtrail_recording::is_kernel_address;
 pub use calls::{CallArgument, CallCount, Recorded};
 pub use demangle::{MAX_NAME_LENGTH, demangle};
 pub use entries::{EntryError, entries};
+pub use filter::{Filter, matches_function};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
 pub use modules::File;
-pub use profile::{NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
-pub use report::{FunctionCount, Report, SourceLine, Summary, TableOptions};
-pub use symbolize::{Call, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer, SystemFiles};
+pub use pack::{PackError, Packed, pack};
+pub use profile::{MAX_FRAMES, NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
+pub use report::{
+    Annotation, AnnotationRow, Change, FunctionCount, GroupBy, Report, Row, Rows, SourceLine, Summary, TableOptions,
+};
+pub use stacks::{StackFrame, StackId, Stacks, Step};
+pub use symbolize::{
+    Call, CodeAddress, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer, SystemFiles,
+};
+pub use threads::{StackSample, Thread, ThreadId};

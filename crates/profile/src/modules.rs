@@ -101,6 +101,16 @@ impl Modules {
         space.get(address).map(|(_, mapping)| mapping)
     }
 
+    /// The number of files.
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// All files, by number.
+    pub(crate) fn into_files(self) -> Vec<File> {
+        self.files
+    }
+
     /// The file with this number.
     pub(crate) fn file(&self, id: FileId) -> &File {
         &self.files[id.0 as usize]

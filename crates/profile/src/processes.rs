@@ -22,10 +22,16 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// A thread has a name.
-    pub(crate) fn named(&mut self, pid: u32, tid: u32, name: &str) {
+    /// A thread has a name. Returns whether that is news.
+    pub(crate) fn named(&mut self, pid: u32, tid: u32, name: &str) -> bool {
+        let is_first = !self.first_threads.contains_key(&pid);
+        if is_first {
+            self.first_threads.insert(pid, tid);
+        } else if self.names.get(&tid).is_some_and(|known| known == name) {
+            return false;
+        }
         self.names.insert(tid, name.to_string());
-        self.first_threads.entry(pid).or_insert(tid);
+        true
     }
 
     /// A file was mapped: the first file of a new program is the program. For a process that was

@@ -1,15 +1,20 @@
 //! Turns a recording's items into counts.
 
-use std::collections::{BTreeMap, HashMap};
+mod path;
 
-use backtrail_recording::{Frame, FrameKind, Item, Sample, Stop, is_kernel_address};
+use backtrail_recording::{Entry, FrameKind, Item, NumberedSample, Sample, Stop, Symbols, is_kernel_address};
 use rustc_hash::FxHashMap;
 
 use crate::calls::Calls;
-use crate::fold::{LabelId, LabelKind, Tree};
+use crate::filter::Filter;
+use crate::fold::LEFT_OUT;
+use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
-use crate::report::{FunctionCount, Report, SourceLine, Summary};
-use crate::symbolize::{LocationId, Origin, Symbolizer, SystemFiles};
+use crate::report::{Report, Summary};
+use crate::stacks::{StackFrame, Stacks};
+use crate::symbolize::{LocationId, Symbolizer, SystemFiles};
+use crate::threads::{StackSample, ThreadId, Threads};
+use path::{Memo, Walked};
 
 /// How stacks are grouped and named.
 #[derive(Clone, Debug)]
@@ -27,7 +32,17 @@ pub struct Options {
     pub clock_offset: u64,
     /// Where to look for names that are not in any module's file.
     pub system: SystemFiles,
+    /// The samples to count; the others are ignored.
+    pub filter: Filter,
+    /// Keep every sample's time, thread and stack for [`Report::samples`], in 24 bytes each.
+    pub keep_samples: bool,
+    /// Frames of distinct stacks to distinguish, each in about 24 bytes. If there are more, the
+    /// report has a note, and stacks end in [`LEFT_OUT`](crate::LEFT_OUT).
+    pub max_frames: usize,
 }
+
+/// The usual [`Options::max_frames`]: 800 MB at most.
+pub const MAX_FRAMES: usize = 1 << 25;
 
 impl Default for Options {
     fn default() -> Self {
@@ -37,6 +52,9 @@ impl Default for Options {
             mark_incomplete: true,
             clock_offset: 0,
             system: SystemFiles::default(),
+            filter: Filter::default(),
+            keep_samples: false,
+            max_frames: MAX_FRAMES,
         }
     }
 }
@@ -56,29 +74,57 @@ pub struct Profile {
     options: Options,
     processes: Processes,
     symbolizer: Symbolizer,
-    /// The location of an address in a process, valid until its modules change.
-    located: FxHashMap<u32, FxHashMap<(FrameKind, u64), LocationId>>,
+    spaces: FxHashMap<u32, Space>,
     functions: Functions,
-    tree: Tree,
+    stacks: Stacks,
+    /// By [`StackId`], if only stacks through a function count: whether it is on the stack.
+    through: Vec<bool>,
     markers: Markers,
     summary: Summary,
-    stops: BTreeMap<Option<Stop>, u64>,
-    processes_sampled: HashMap<String, u64>,
-    /// Samples by the location that ran.
-    leaves: FxHashMap<LocationId, u64>,
+    /// By reason; the last one is for lost stacks.
+    stops: [u64; Stop::ALL.len() + 1],
+    threads: Threads,
+    samples: Vec<StackSample>,
+    unplaced: Unplaced,
     calls: Calls,
-    /// The path of the current sample; its memory is reused.
-    path: Vec<LabelId>,
+    /// The time of the first sample, counted or not.
+    begin: Option<u64>,
+    /// The locations of the current sample, if it has no room in the tree.
+    beyond: Vec<LocationId>,
+    /// Memory for the steps of a path.
+    steps: Vec<path::Pending>,
 }
 
-/// Labels of frames that are not functions.
+/// What is known of a process until its modules change; of threads, until names change.
+#[derive(Debug, Default)]
+struct Space {
+    located: FxHashMap<(FrameKind, u64), LocationId>,
+    threads: FxHashMap<u32, ThreadId>,
+    /// By thread if threads are roots, else one for all, of thread 0.
+    memos: FxHashMap<u32, Memo>,
+}
+
+impl Space {
+    fn forget_code(&mut self) {
+        self.located.clear();
+        self.memos.clear();
+    }
+
+    fn forget_names(&mut self) {
+        self.threads.clear();
+        self.memos.clear();
+    }
+}
+
+/// Frames that are not functions.
 #[derive(Debug)]
 struct Markers {
-    lost: LabelId,
-    late: LabelId,
-    omitted: LabelId,
-    no_stack: LabelId,
-    incomplete: [LabelId; Stop::ALL.len()],
+    lost: StackFrame,
+    late: StackFrame,
+    omitted: StackFrame,
+    no_stack: StackFrame,
+    left_out: StackFrame,
+    incomplete: [StackFrame; Stop::ALL.len()],
 }
 
 impl Profile {
@@ -88,30 +134,49 @@ impl Profile {
         Self::with_symbolizer(options, symbolizer)
     }
 
+    /// Starts without items; names come from the recording only.
+    pub fn with_symbols(options: Options, symbols: Symbols) -> Profile {
+        let symbolizer = Symbolizer::new(options.system.clone()).only_from(symbols);
+        Self::with_symbolizer(options, symbolizer)
+    }
+
     pub(crate) fn with_symbolizer(options: Options, symbolizer: Symbolizer) -> Profile {
-        let mut tree = Tree::default();
-        let mut marker = |text: &str| tree.label(text, LabelKind::Marker);
+        let mut stacks = Stacks::with_limit(options.max_frames);
+        let mut marker = |text: &str| stacks.marker_of(text);
         let markers = Markers {
             lost: marker(STACK_LOST),
             late: marker(READ_LATE),
             omitted: marker(OMITTED),
             no_stack: marker(NO_STACK),
+            left_out: marker(LEFT_OUT),
             incomplete: Stop::ALL.map(|stop| marker(&format!("[incomplete: {}]", stop.name()))),
         };
         Profile {
             options,
             processes: Processes::default(),
             symbolizer,
-            located: FxHashMap::default(),
+            spaces: FxHashMap::default(),
             functions: Functions::default(),
-            tree,
+            stacks,
+            through: vec![false],
             markers,
             summary: Summary::default(),
-            stops: BTreeMap::new(),
-            processes_sampled: HashMap::new(),
-            leaves: FxHashMap::default(),
+            stops: Default::default(),
+            threads: Threads::default(),
+            samples: Vec::new(),
+            unplaced: Unplaced::default(),
             calls: Calls::default(),
-            path: Vec::new(),
+            begin: None,
+            beyond: Vec::new(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Takes the next entry: much faster than [`Profile::add`] if stacks repeat.
+    pub fn add_entry(&mut self, entry: &Entry<'_>) {
+        match entry {
+            Entry::Item(item) => self.add(item),
+            Entry::Sample(sample) => self.add_numbered(sample),
         }
     }
 
@@ -121,9 +186,9 @@ impl Profile {
             Item::Module(module) => {
                 self.symbolizer.map(module);
                 if is_kernel_address(module.base) {
-                    self.located.clear();
+                    self.spaces.values_mut().for_each(Space::forget_code);
                 } else {
-                    self.located.remove(&module.pid);
+                    self.spaces.remove(&module.pid);
                     self.processes.mapped(module);
                 }
             }
@@ -131,17 +196,22 @@ impl Profile {
                 self.forget_modules(*pid);
                 self.processes.executed(*pid);
             }
-            Item::ThreadName(name) => self.processes.named(name.pid, name.tid, &name.name),
+            Item::ThreadName(name) => {
+                if self.processes.named(name.pid, name.tid, &name.name) {
+                    self.forget_names(name.pid);
+                }
+            }
             Item::Fork { pid, tid, parent, .. } => {
                 // A reused process number must not show the mappings of the earlier process.
                 if self.processes.forked(*pid, *tid, *parent) {
                     self.forget_modules(*pid);
                 }
+                self.forget_names(*pid);
             }
             Item::Exit { pid, tid, .. } => {
                 self.processes.exited(*pid, *tid);
                 if pid == tid {
-                    self.located.remove(pid);
+                    self.spaces.remove(pid);
                 }
             }
             Item::Lost { count, .. } => self.summary.lost = self.summary.lost.saturating_add(*count),
@@ -152,205 +222,138 @@ impl Profile {
     /// Counts, and looks up names. `trace_bytes` is the size of the recording on disk.
     pub fn finish(mut self, trace_bytes: u64) -> Report {
         self.summary.trace_bytes = trace_bytes;
-        self.summary.stops = self
-            .stops
-            .into_iter()
-            .map(|(stop, count)| (stop.map_or("stack_lost", Stop::name), count))
-            .collect();
-        self.summary.processes = self.processes_sampled.into_iter().collect();
-        self.summary
-            .processes
-            .sort_by(|(a_name, a), (b_name, b)| b.cmp(a).then_with(|| a_name.cmp(b_name)));
+        let lost = Stop::ALL.len();
+        let stops = std::iter::once(("stack_lost", self.stops[lost]));
+        let stops = stops.chain(Stop::ALL.iter().map(|&stop| (stop.name(), self.stops[stop as usize])));
+        self.summary.stops = stops.filter(|&(_, samples)| samples > 0).collect();
+        self.summary.processes = self.threads.by_process();
+        self.stacks.close();
         let mut notes = self.symbolizer.notes();
-        if self.tree.cut_samples() > 0 {
+        if self.unplaced.samples > 0 {
             notes.push(format!(
-                "too many different stacks for the tree of calls: {} samples end in {} there; the functions' counts are whole",
-                self.tree.cut_samples(),
-                crate::fold::LEFT_OUT
+                "more different stacks than {} frames, so {} samples end in {LEFT_OUT} in trees of calls, which \
+                 --max-frames can avoid; the functions' counts are whole",
+                self.options.max_frames, self.unplaced.samples,
             ));
         }
-        let functions = self.functions.into_counts(&self.leaves, &self.symbolizer);
         let calls = self.calls.into_counts(&self.symbolizer);
-        Report::new(self.summary, functions, calls, self.tree, notes)
+        let names = self.symbolizer.into_names();
+        let functions = self
+            .functions
+            .into_counts(&self.stacks, &self.unplaced, names.locations());
+        Report::new(self.summary, functions, calls, notes).with_stacks(
+            self.stacks,
+            names,
+            self.threads.into_list(),
+            self.samples,
+        )
+    }
+
+    /// Starts to collect the names of all addresses, for [`Profile::into_symbols`]. `earlier` are
+    /// names that the recording has already: they are kept where there are no others now.
+    pub fn collecting(options: Options, earlier: Option<Symbols>) -> Profile {
+        let mut symbolizer = Symbolizer::new(options.system.clone()).noting_moments();
+        if let Some(symbols) = earlier {
+            symbolizer = symbolizer.falling_back_to(symbols);
+        }
+        Self::with_symbolizer(options, symbolizer)
+    }
+
+    /// The names of all addresses of the recording.
+    pub fn into_symbols(self) -> Symbols {
+        self.symbolizer.into_symbols()
     }
 
     fn forget_modules(&mut self, pid: u32) {
         self.symbolizer.clear(pid);
-        self.located.remove(&pid);
+        self.spaces.remove(&pid);
+    }
+
+    fn forget_names(&mut self, pid: u32) {
+        if let Some(space) = self.spaces.get_mut(&pid) {
+            space.forget_names();
+        }
+    }
+
+    fn add_numbered(&mut self, sample: &NumberedSample<'_>) {
+        let item = Sample {
+            time: sample.time,
+            cpu: sample.cpu,
+            pid: sample.pid,
+            tid: sample.tid,
+            frames: &[],
+            stop: None,
+            live: false,
+            passed: sample.passed,
+        };
+        let Some(thread) = self.accept(&item) else {
+            return;
+        };
+        let walked = self.walk_numbered(sample, thread);
+        self.count(&item, thread, &walked, sample.ip);
     }
 
     fn add_sample(&mut self, sample: &Sample<'_>) {
-        self.summary.count(sample);
-        let monotonic = sample.time.saturating_sub(self.options.clock_offset);
-        if self.symbolizer.advance(sample.pid, monotonic) {
-            self.located.remove(&sample.pid);
-        }
-        *self.stops.entry(sample.stop).or_default() += 1;
-        self.path.clear();
-        let process = self.processes.process_name(sample.pid);
-        if self.options.process_root {
-            self.path.push(self.tree.label(&process, LabelKind::Marker));
-        }
-        if self.options.thread_root {
-            let thread = self.processes.thread_name(sample.pid, sample.tid);
-            self.path.push(self.tree.label(&thread, LabelKind::Marker));
-        }
-        if sample.live && self.options.mark_incomplete {
-            self.path.push(self.markers.late);
-        }
-        match sample.stop {
-            None => self.path.push(self.markers.lost),
-            Some(Stop::EndOfStack | Stop::NoUserStack) => {}
-            Some(stop) if self.options.mark_incomplete => self.path.push(self.markers.incomplete[stop as usize]),
-            Some(_) => {}
-        }
-        match self.processes_sampled.get_mut(&*process) {
-            Some(count) => *count += 1,
-            None => {
-                self.processes_sampled.insert(process.into_owned(), 1);
-            }
-        }
-        if sample.frames.is_empty() {
-            self.path.push(self.markers.no_stack);
-        }
-        let mut leaf = None;
-        let user = sample.frames.iter().position(|frame| !is_kernel_address(frame.address));
-        let user = user.unwrap_or(sample.frames.len());
-        for (index, frame) in sample.frames.iter().enumerate().rev() {
-            leaf = self.add_frame(sample.pid, frame, index < user);
-        }
-        if let Some(location) = leaf {
-            *self.leaves.entry(location).or_default() += 1;
-            self.calls.add(sample, location, &self.symbolizer);
-        }
-        self.tree.add(self.path.iter().copied(), 1);
+        let Some(thread) = self.accept(sample) else {
+            return;
+        };
+        let walked = self.walk_frames(sample.pid, sample.frames, (sample.stop, sample.live), thread);
+        let ip = sample.frames.first().map_or(0, |frame| frame.address);
+        self.count(sample, thread, &walked, ip);
     }
 
-    /// Adds the calls of a frame to the path.
-    fn add_frame(&mut self, pid: u32, frame: &Frame, in_kernel: bool) -> Option<LocationId> {
-        if frame.kind == FrameKind::Omitted {
-            self.path.push(self.markers.omitted);
+    /// The thread of the sample, if the sample counts as far as its stack need not be known.
+    fn accept(&mut self, sample: &Sample<'_>) -> Option<ThreadId> {
+        let begin = *self.begin.get_or_insert(sample.time);
+        let monotonic = sample.time.saturating_sub(self.options.clock_offset);
+        if self.symbolizer.advance(sample.pid, monotonic)
+            && let Some(space) = self.spaces.get_mut(&sample.pid)
+        {
+            space.forget_code();
+        }
+        let filter = &self.options.filter;
+        if !filter.has_time(sample.time.saturating_sub(begin)) || !filter.has_cpu(sample.cpu) {
             return None;
         }
-        let symbolizer = &mut self.symbolizer;
-        let location = if is_kernel_address(frame.address) && !in_kernel {
-            symbolizer.resolve_outside_kernel(pid, frame.kind, frame.address)
-        } else {
-            *self
-                .located
-                .entry(pid)
-                .or_default()
-                .entry((frame.kind, frame.address))
-                .or_insert_with(|| symbolizer.resolve(pid, frame.kind, frame.address))
-        };
-        let calls = self.functions.of(location, symbolizer, &mut self.tree);
-        for function in calls {
-            let function = self.functions.calls[function];
-            self.functions.see(function, self.summary.samples);
-            self.path.push(self.functions.counts[function].label);
-        }
-        Some(location)
-    }
-}
-
-/// The functions seen so far, with their counts.
-#[derive(Debug, Default)]
-struct Functions {
-    counts: Vec<Counted>,
-    /// By module and name.
-    numbers: HashMap<(String, String), usize>,
-    /// The calls of each location, by its number: their range in `calls`.
-    of_location: FxHashMap<LocationId, (usize, usize)>,
-    /// Numbers of functions, the outermost call of each location first.
-    calls: Vec<usize>,
-}
-
-#[derive(Debug)]
-struct Counted {
-    label: LabelId,
-    /// Samples with it on their stack, each counted once.
-    total: u64,
-    /// The last sample counted in `total`, so that recursion does not count twice.
-    last_sample: u64,
-}
-
-impl Functions {
-    /// The calls of a location, as a range of `calls`.
-    fn of(&mut self, id: LocationId, symbolizer: &Symbolizer, tree: &mut Tree) -> std::ops::Range<usize> {
-        if let Some(&(start, end)) = self.of_location.get(&id) {
-            return start..end;
-        }
-        let location = symbolizer.location(id);
-        let kind = match location.origin {
-            Origin::Kernel => LabelKind::Kernel,
-            Origin::File | Origin::Generated => LabelKind::Function,
-        };
-        let start = self.calls.len();
-        for call in location.calls.iter().rev() {
-            let number = self.number(&location.module, &call.function, || tree.label(&call.function, kind));
-            self.calls.push(number);
-        }
-        self.of_location.insert(id, (start, self.calls.len()));
-        start..self.calls.len()
+        let space = self.spaces.entry(sample.pid).or_default();
+        let thread = *space
+            .threads
+            .entry(sample.tid)
+            .or_insert_with(|| self.threads.number(&self.processes, sample.pid, sample.tid));
+        let is_wanted = filter.is_everyone() || filter.has_thread(self.threads.get(thread));
+        is_wanted.then_some(thread)
     }
 
-    fn number(&mut self, module: &str, name: &str, label: impl FnOnce() -> LabelId) -> usize {
-        let key = (module.to_string(), name.to_string());
-        if let Some(&number) = self.numbers.get(&key) {
-            return number;
+    fn count(&mut self, sample: &Sample<'_>, thread: ThreadId, walked: &Walked, ip: u64) {
+        if self.options.filter.function.is_some() && !self.is_through(walked) {
+            return;
         }
-        let number = self.counts.len();
-        self.counts.push(Counted {
-            label: label(),
-            total: 0,
-            last_sample: 0,
-        });
-        self.numbers.insert(key, number);
-        number
-    }
-
-    /// The function is on the stack of the sample with this number (from 1).
-    fn see(&mut self, function: usize, sample: u64) {
-        let counted = &mut self.counts[function];
-        if counted.last_sample != sample {
-            counted.last_sample = sample;
-            counted.total += 1;
+        self.summary.samples += 1;
+        let stop = walked.stop;
+        self.summary.complete += u64::from(stop == Some(Stop::EndOfStack));
+        self.summary.live += u64::from(walked.live);
+        self.summary.frames += u64::from(walked.frames);
+        let (first, last) = self.summary.times.unwrap_or((sample.time, sample.time));
+        self.summary.times = Some((first.min(sample.time), last.max(sample.time)));
+        self.stops[stop.map_or(Stop::ALL.len(), |stop| stop as usize)] += 1;
+        self.threads.count(thread);
+        self.stacks.count(walked.stack);
+        if walked.is_cut {
+            self.unplaced.samples += 1;
+            self.count_unplaced(walked);
         }
-    }
-
-    /// The functions' counts; their own samples come from the samples of each location, whose
-    /// innermost call was running.
-    fn into_counts(self, leaves: &FxHashMap<LocationId, u64>, symbolizer: &Symbolizer) -> Vec<FunctionCount> {
-        let mut own = vec![0; self.counts.len()];
-        let mut lines: BTreeMap<(usize, &str, u32), u64> = BTreeMap::new();
-        for (location, &samples) in leaves {
-            let (_, end) = self.of_location[location];
-            let function = self.calls[end - 1];
-            own[function] += samples;
-            let innermost = &symbolizer.location(*location).calls[0];
-            if let (Some(file), Some(line)) = (&innermost.file, innermost.line) {
-                *lines.entry((function, file, line)).or_default() += samples;
-            }
+        if !sample.passed.is_empty()
+            && let Some(leaf) = walked.leaf
+        {
+            self.calls.add(sample.pid, ip, sample.passed, leaf, &self.symbolizer);
         }
-        let mut hottest: Vec<Option<(&str, u32, u64)>> = vec![None; self.counts.len()];
-        for ((function, file, line), samples) in lines {
-            if hottest[function].is_none_or(|(_, _, most)| samples > most) {
-                hottest[function] = Some((file, line, samples));
-            }
+        if self.options.keep_samples {
+            self.samples.push(StackSample {
+                time: sample.time,
+                stack: walked.stack,
+                thread,
+                cpu: sample.cpu,
+            });
         }
-        self.numbers
-            .into_iter()
-            .map(|((module, name), number)| FunctionCount {
-                name,
-                module,
-                samples: own[number],
-                total: self.counts[number].total,
-                hottest_line: hottest[number].map(|(file, line, samples)| SourceLine {
-                    file: file.to_string(),
-                    line,
-                    samples,
-                }),
-            })
-            .collect()
     }
 }

@@ -1,4 +1,5 @@
 //! All integration tests of this crate, in one binary: linking takes longer than most of them.
 
 mod fuzz_names;
+mod numbered;
 mod real_files;

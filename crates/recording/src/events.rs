@@ -36,8 +36,11 @@ pub(crate) mod class {
     /// A call of a function, sampled at its entry.
     pub(crate) const CALL: u64 = 10;
 
+    /// A piece of the names of addresses.
+    pub(crate) const SYMBOLS: u64 = 11;
+
     /// Names by number.
-    pub(crate) const NAMES: [&str; 11] = [
+    pub(crate) const NAMES: [&str; 12] = [
         "backtrail:stacks",
         "backtrail:sample",
         "lttng_ust_statedump:start",
@@ -49,6 +52,7 @@ pub(crate) mod class {
         "backtrail:lost",
         "backtrail:place",
         "backtrail:call",
+        "backtrail:symbols",
     ];
 }
 
@@ -58,6 +62,8 @@ pub(crate) mod stream {
     pub(crate) const CPU: u64 = 0;
     /// One for all CPUs: stacks, modules, names.
     pub(crate) const ALL: u64 = 1;
+    /// At most one: the names of addresses.
+    pub(crate) const SYMBOLS: u64 = 2;
 }
 
 /// Field names that writer and reader share.
@@ -85,6 +91,9 @@ pub(crate) mod field {
     pub(crate) const PLACE: &str = "place";
     pub(crate) const PASSED: &str = "passed";
     pub(crate) const CPU_ID: &str = "cpu_id";
+    pub(crate) const PIECE: &str = "piece";
+    pub(crate) const PIECES: &str = "pieces";
+    pub(crate) const NAMES: &str = "lzma";
 }
 
 /// Bits of an instruction's address: code is in the lowest 47 bits of the address space, the
@@ -142,11 +151,21 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: O
                 ],
             ),
             stream_class(stream::ALL, context(), common_events()),
+            symbols_stream(),
         ],
         ..Description::default()
     };
     described.environment.extend(frequency);
     described
+}
+
+/// The stream of names: pieces of one document, compressed with LZMA.
+pub(crate) fn symbols_stream() -> StreamClass {
+    let number = || Integer::unsigned(32, ORDER);
+    let fields = Struct::new().with(field::PIECE, number()).with(field::PIECES, number());
+    let byte = Integer::unsigned(8, ORDER).hexadecimal();
+    let piece = sequence(fields, field::NAMES, 32, byte);
+    stream_class(stream::SYMBOLS, context(), vec![(class::SYMBOLS, piece)])
 }
 
 /// The fields of every event.

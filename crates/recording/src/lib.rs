@@ -22,12 +22,17 @@ mod item;
 mod options;
 mod places;
 mod reader;
+mod symbols;
 mod tree;
 mod writer;
 
 pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_jit_dump, is_kernel_address};
 pub use options::{Environment, WriterOptions};
-pub use reader::{ReadError, Reader};
+pub use reader::{Entry, NumberedSample, NumberedStacks, ReadError, Reader};
+pub use symbols::{
+    AddError, Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols, SymbolsError, add_symbols, decode as decode_symbols,
+    encode as encode_symbols,
+};
 pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
 pub use writer::{WriteError, Writer, is_occupied};

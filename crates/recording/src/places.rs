@@ -155,18 +155,28 @@ impl InPlace<'_> {
 /// The reader's side: from stored numbers back to the addresses of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Bases {
-    processes: FxHashMap<u32, Shifts>,
+    /// With the number of the last change, which no other process has.
+    processes: FxHashMap<u32, (u64, Shifts)>,
+    changes: u64,
 }
 
 impl Bases {
     /// A module of a process has this place.
     pub(crate) fn insert(&mut self, pid: u32, place: u64, size: u64, base: u64) {
-        self.processes.entry(pid).or_default().insert(place, size, base);
+        self.changes += 1;
+        let (changed, shifts) = self.processes.entry(pid).or_default();
+        *changed = self.changes;
+        shifts.insert(place, size, base);
     }
 
     /// The process's modules have changed.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.processes.remove(&pid);
+    }
+
+    /// A number that changes when stored numbers may stand for other addresses of the process.
+    pub(crate) fn version(&self, pid: u32) -> u64 {
+        self.processes.get(&pid).map_or(0, |(changed, _)| *changed)
     }
 
     /// Replaces stored numbers by the addresses of one process. `false` if it is unknown which of
@@ -182,9 +192,10 @@ impl Bases {
             })
     }
 
-    fn address(&self, pid: u32, number: u64) -> Option<u64> {
+    /// The address of one process that a stored number stands for.
+    pub(crate) fn address(&self, pid: u32, number: u64) -> Option<u64> {
         if number < PLACES_END {
-            return self.processes.get(&pid)?.find(number);
+            return self.processes.get(&pid)?.1.find(number);
         }
         let escaped = ESCAPE..ESCAPE + PLACES_END;
         Some(if escaped.contains(&number) {

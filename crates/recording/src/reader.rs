@@ -10,6 +10,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::events::{IP_BITS, MAX_CBF_BYTES, class, field};
 use crate::places::Bases;
+use crate::symbols::{self, Symbols, SymbolsError};
 use crate::tree::{self, FIRST_NODE, StackNodes};
 use crate::{Frame, FrameKind, Item, Module, Sample, ThreadName};
 
@@ -26,6 +27,7 @@ pub struct Reader {
     events: Events,
     decoder: ItemDecoder,
     clock_offset: u64,
+    symbols: Option<Result<Symbols, SymbolsError>>,
 }
 
 /// Why a trace cannot be read as a recording.
@@ -71,11 +73,9 @@ impl Reader {
                 .unwrap_or(0)
                 .saturating_mul(1_000_000_000)
                 .saturating_add(cycles),
-            events: trace.events(Options {
-                // Data after a damaged packet may refer to the packet's contents.
-                recover: Recover::EndStream,
-            })?,
+            events: events(&trace)?,
             decoder: ItemDecoder::default(),
+            symbols: symbols::read(&trace),
         })
     }
 
@@ -86,11 +86,37 @@ impl Reader {
     )]
     pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
         while let Some(event) = self.events.next()? {
-            if let Some(item) = self.decoder.take(&event) {
+            if let Some(item) = self.decoder.take(&event, false) {
                 return Ok(Some(item.lend(&self.decoder.frames, &self.decoder.passed)));
             }
         }
         Ok(None)
+    }
+
+    /// The next item; a sample's callers are only named by number, so that whoever counts samples
+    /// handles each distinct stack once.
+    pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>, ReadError> {
+        while let Some(event) = self.events.next()? {
+            if let Some(found) = self.decoder.take(&event, true) {
+                let decoder = &self.decoder;
+                return Ok(Some(match found {
+                    Found::Item(item) => Entry::Item(item),
+                    Found::Sample(sample) => Entry::Sample(decoder.lend(sample)),
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The names of the recording's addresses, if it has them. They can be taken once.
+    pub fn take_symbols(&mut self) -> Option<Symbols> {
+        match self.symbols.take()? {
+            Ok(symbols) => Some(symbols),
+            Err(error) => {
+                self.symbols = Some(Err(error));
+                None
+            }
+        }
     }
 
     /// Nanoseconds by which the times of items are ahead of the recorded machine's monotonic clock.
@@ -122,7 +148,82 @@ impl Reader {
             self.decoder.damaged,
             "events or definitions of stacks could not be understood",
         );
+        if let Some(Err(error)) = &self.symbols {
+            problems.push(error.to_string());
+        }
         problems
+    }
+}
+
+/// The events of all streams but the one of names.
+fn events(trace: &Trace) -> Result<Events, TraceError> {
+    let options = Options {
+        // Data after a damaged packet may refer to the packet's contents.
+        recover: Recover::EndStream,
+    };
+    let is_items = |&index: &usize| !trace.streams()[index].ends_with(symbols::FILE);
+    let streams = (0..trace.streams().len()).filter(is_items);
+    let streams: Result<_, _> = streams.map(|index| trace.stream(index, options)).collect();
+    Ok(Events::new(streams?))
+}
+
+/// An item of a recording, whose stack is only named by number if it is a sample.
+#[derive(Clone, Debug)]
+pub enum Entry<'a> {
+    /// Anything but a sample.
+    Item(Item<'a>),
+    /// A sample.
+    Sample(NumberedSample<'a>),
+}
+
+/// A sample whose callers are a numbered stack.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedSample<'a> {
+    /// When, in nanoseconds of the trace's clock.
+    pub time: u64,
+    /// The CPU that it ran on.
+    pub cpu: u32,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// The address of the innermost frame ([`FrameKind::Pc`]).
+    pub ip: u64,
+    /// The stack of its callers, a number for [`NumberedStacks`].
+    pub stack: u32,
+    /// The values passed, if the sample is a call; see [`Sample::passed`].
+    pub passed: &'a [u64],
+    /// The stacks that are known now, as its process has them.
+    pub stacks: NumberedStacks<'a>,
+}
+
+/// The numbered stacks of a process.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedStacks<'a> {
+    nodes: Option<&'a StackNodes>,
+    bases: &'a Bases,
+    pid: u32,
+    generation: u64,
+}
+
+impl NumberedStacks<'_> {
+    /// The most frames of a stack; a longer one is taken for damage, which must be treated as
+    /// unknown.
+    pub const FRAME_LIMIT: usize = FRAME_LIMIT;
+
+    /// While this is the same, so is the meaning of the process's numbers.
+    pub fn version(&self) -> (u64, u64) {
+        (self.generation, self.bases.version(self.pid))
+    }
+
+    /// The innermost frame of a stack and the number of the stack without it. `None` if the number
+    /// is a root's (see [`ending`](crate::ending)), or if the stack is unknown.
+    pub fn innermost(&self, stack: u32) -> Option<(Frame, u32)> {
+        let (mut frame, below) = self.nodes?.innermost(stack)?;
+        if frame.kind != FrameKind::Omitted {
+            frame.address = self.bases.address(self.pid, frame.address)?;
+        }
+        Some((frame, below))
     }
 }
 
@@ -157,6 +258,10 @@ struct ItemDecoder {
     frames: Vec<Frame>,
     /// The arguments of a call; empty after other samples.
     passed: Vec<u64>,
+    /// The number of the last sample's stack.
+    stack: u32,
+    /// Counts the times that stacks were numbered from the start again.
+    generation: u64,
     runs: Vec<(Frame, u64)>,
     inflate: Inflate,
     damaged: u64,
@@ -197,16 +302,35 @@ impl Inflate {
 }
 
 impl ItemDecoder {
-    fn take(&mut self, event: &Event<'_>) -> Option<Found> {
+    fn lend(&self, sample: Sample<'static>) -> NumberedSample<'_> {
+        NumberedSample {
+            time: sample.time,
+            cpu: sample.cpu,
+            pid: sample.pid,
+            tid: sample.tid,
+            ip: self.frames.first().map_or(0, |frame| frame.address),
+            stack: self.stack,
+            passed: &self.passed,
+            stacks: NumberedStacks {
+                nodes: self.stacks.as_ref(),
+                bases: &self.bases,
+                pid: sample.pid,
+                generation: self.generation,
+            },
+        }
+    }
+
+    /// The item of an event; of a sample's frames only the innermost if its stack is `numbered`.
+    fn take(&mut self, event: &Event<'_>, numbered: bool) -> Option<Found> {
         let known = class::NAMES.iter().position(|&name| name == event.name())? as u64;
-        let item = self.decode(known, event);
+        let item = self.decode(known, event, numbered);
         if item.is_none() && !matches!(known, class::STACKS | class::BIN_INFO | class::PLACE) {
             self.damaged += 1;
         }
         item
     }
 
-    fn decode(&mut self, known: u64, event: &Event<'_>) -> Option<Found> {
+    fn decode(&mut self, known: u64, event: &Event<'_>, numbered: bool) -> Option<Found> {
         let time = event.time()?.try_into().ok()?;
         let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
         let text = |name: &str| {
@@ -225,7 +349,7 @@ impl ItemDecoder {
                 if known == class::CALL {
                     self.passed.extend(event.field(field::PASSED)?.as_array()?.u64s());
                 }
-                return self.sample(event, time, pid, tid);
+                return self.sample(event, time, (pid, tid), numbered);
             }
             class::START => {
                 self.bases.forget_process(pid);
@@ -296,13 +420,14 @@ impl ItemDecoder {
         let first = event.field(field::FIRST).and_then(|value| value.as_u64());
         if first == Some(FIRST_NODE.into()) {
             self.stacks = Some(StackNodes::default());
+            self.generation += 1;
         }
         let Some(nodes) = self
             .stacks
             .as_mut()
             .filter(|nodes| first == Some(nodes.next_node().into()))
         else {
-            self.stacks = None;
+            self.forget_stacks();
             return;
         };
         let parents = event.field(field::PARENTS).and_then(|value| value.as_array());
@@ -310,20 +435,25 @@ impl ItemDecoder {
         let mut bytes = &self.inflate.bytes[..];
         if !whole {
             self.damaged += 1;
-            self.stacks = None;
+            self.forget_stacks();
             return;
         }
         for parent in parents.iter().flat_map(|parents| parents.u64s()) {
             let Some(consumed) = add_definition(nodes, &mut self.runs, parent, bytes) else {
                 self.damaged += 1;
-                self.stacks = None;
+                self.forget_stacks();
                 return;
             };
             bytes = &bytes[consumed..];
         }
     }
 
-    fn sample(&mut self, event: &Event<'_>, time: u64, pid: u32, tid: u32) -> Option<Found> {
+    fn forget_stacks(&mut self) {
+        self.stacks = None;
+        self.generation += 1;
+    }
+
+    fn sample(&mut self, event: &Event<'_>, time: u64, (pid, tid): (u32, u32), numbered: bool) -> Option<Found> {
         let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
         self.frames.clear();
         self.frames.push(Frame {
@@ -331,7 +461,9 @@ impl ItemDecoder {
             address: sign_extend(number(field::IP)?, IP_BITS) as u64,
         });
         let stack = u32::try_from(number(field::STACK)?).ok()?;
+        self.stack = stack;
         let root = match &self.stacks {
+            _ if numbered => None,
             _ if stack < FIRST_NODE => Some(stack),
             Some(nodes) => nodes.expand(stack, FRAME_LIMIT, &mut self.frames),
             None => None,

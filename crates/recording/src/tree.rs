@@ -136,6 +136,18 @@ impl StackNodes {
         true
     }
 
+    /// The innermost frame of a stack, and the number of the stack without it. `None` for a root or
+    /// an unknown stack.
+    pub fn innermost(&self, stack: u32) -> Option<(Frame, u32)> {
+        if !(FIRST_NODE..self.next).contains(&stack) {
+            return None;
+        }
+        let index = self.runs.partition_point(|run| run.first <= stack) - 1;
+        let run = self.runs[index];
+        let below = if stack == run.first { run.parent } else { stack - 1 };
+        Some((run.frame, below))
+    }
+
     /// Appends the frames of a stack to `frames`, from the innermost outwards, at most `limit` of
     /// them, and returns their root. Appends nothing and returns `None` if the stack is unknown or
     /// has more frames.
@@ -212,6 +224,12 @@ mod tests {
             let mut back = Vec::new();
             assert_eq!(nodes.expand(node, usize::MAX, &mut back), Some(outside));
             assert_eq!(&back, frames);
+            for frame in frames {
+                let (innermost, below) = nodes.innermost(node).unwrap();
+                assert_eq!(innermost, *frame);
+                node = below;
+            }
+            assert_eq!((node, nodes.innermost(node)), (outside, None));
         }
         assert_eq!(tree.next_node() - FIRST_NODE, 3 + 1 + 5 + 1 + 1);
     }

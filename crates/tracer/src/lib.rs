@@ -122,11 +122,16 @@ impl Tracer {
 /// A rule is wrong.
 pub fn switch(rules: &str) -> io::Result<()> {
     if let Some(rule) = rules::wrong(rules).filter(|_| rules.len() < layout::head::RULES_BYTES) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a rule: {rule}")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("not a rule: {rule}"),
+        ));
     }
     if let Some(session) = Session::get() {
         let mut page = [0; layout::head::RULES_BYTES];
-        page.iter_mut().zip(rules.bytes()).for_each(|(place, byte)| *place = byte);
+        page.iter_mut()
+            .zip(rules.bytes())
+            .for_each(|(place, byte)| *place = byte);
         session.map.write(layout::head::RULES, &page);
         class::each(&session.map, |at| class::apply(&session.map, at, rules.as_bytes()));
     }

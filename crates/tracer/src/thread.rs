@@ -9,7 +9,11 @@ use core::sync::atomic::Ordering;
 use crate::ring::Ring;
 use crate::session::Session;
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "portable")))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri),
+    not(feature = "portable")
+))]
 mod storage {
     use core::arch::{asm, global_asm};
 
@@ -71,7 +75,11 @@ mod storage {
     }
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "portable"))))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri),
+    not(feature = "portable")
+)))]
 mod storage {
     use core::cell::Cell;
 
@@ -119,12 +127,19 @@ fn claim_ring() -> Option<&'static Ring> {
     // A handler that interrupts this may take a ring too; then this takes the same one again.
     let is_mine = |owner: u64| owner == u64::from(tid);
     let mut passes: [fn(u64) -> bool; 2] = [|owner| owner == 0, |owner| owner != 0 && has_ended(owner)];
-    let mine = session.rings.iter().find(|ring| is_mine(ring.owner.load(Ordering::Acquire)));
+    let mine = session
+        .rings
+        .iter()
+        .find(|ring| is_mine(ring.owner.load(Ordering::Acquire)));
     let found = mine.or_else(|| {
         passes.iter_mut().find_map(|may_take| {
             session.rings.iter().find(|ring| {
                 let owner = ring.owner.load(Ordering::Acquire);
-                may_take(owner) && ring.owner.compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                may_take(owner)
+                    && ring
+                        .owner
+                        .compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
             })
         })
     });

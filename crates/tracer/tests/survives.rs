@@ -44,13 +44,20 @@ fn check(directory: &Path) -> u64 {
 fn threads_handlers_and_forks_lose_nothing_uncounted() {
     let scratch = backtrail_testkit::scratch();
     let directory = scratch.path().join("trace");
-    let run = example("hammer").arg(&directory).args(["2000", "8", "3"]).output().unwrap();
+    let run = example("hammer")
+        .arg(&directory)
+        .args(["2000", "8", "3"])
+        .output()
+        .unwrap();
     assert!(run.status.success(), "{run:?}");
     let (all, discarded) = events(&directory);
     let ticks = check(&directory);
     let interrupts = all.iter().filter(|seen| seen.name == "hammer:interrupt").count() as u64;
     // Four processes with eight threads each.
-    assert!(ticks + discarded >= 4 * 8 * 2000 && ticks <= 4 * 8 * 2000, "{ticks} {discarded} {interrupts}");
+    assert!(
+        ticks + discarded >= 4 * 8 * 2000 && ticks <= 4 * 8 * 2000,
+        "{ticks} {discarded} {interrupts}"
+    );
     if let Some(lines) = babeltrace2(&directory) {
         assert_eq!(lines.len(), all.len());
     }
@@ -71,14 +78,23 @@ fn killed_processes_leave_every_finished_event() {
         // Wherever this finds them; the check does not depend on it.
         std::thread::sleep(Duration::from_millis(40 + round * 37));
         let group = format!("-{}", child.id());
-        assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-KILL", "--", &group])
+                .status()
+                .unwrap()
+                .success()
+        );
         child.wait().unwrap();
         let before = std::fs::read_dir(&directory).map_or(0, Iterator::count);
         // Children that were not reaped by the killed parent end a moment later.
         let mut left = true;
         for _ in 0..200 {
             backtrail_tracer::collect::recover(&directory).unwrap();
-            let names = std::fs::read_dir(&directory).unwrap().flatten().map(|entry| entry.file_name());
+            let names = std::fs::read_dir(&directory)
+                .unwrap()
+                .flatten()
+                .map(|entry| entry.file_name());
             left = names.into_iter().any(|name| name.to_string_lossy().ends_with(".rings"));
             if !left {
                 break;

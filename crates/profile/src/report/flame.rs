@@ -45,7 +45,7 @@ impl Report {
     /// narrow to see or too many to draw.
     fn visible_lines(&self) -> (Vec<String>, u64) {
         let invisible = self.summary.samples / (IMAGE_WIDTH * FRAMES_PER_PIXEL);
-        let mut narrowest = invisible.max(self.tree.min_total_for(MAX_FRAMES));
+        let mut narrowest = invisible.max(self.tree().min_total_for(MAX_FRAMES));
         loop {
             // A minimum above all samples leaves one line, so this ends.
             match self.lines_of(narrowest) {
@@ -58,7 +58,7 @@ impl Report {
     /// The folded stacks as the library reads them; `None` if they are too long.
     fn lines_of(&self, narrowest: u64) -> Option<Vec<String>> {
         let mark_kernel = |line: &mut String, label: LabelId| {
-            if self.tree.label_of(label).kind == LabelKind::Kernel {
+            if self.tree().label_of(label).kind == LabelKind::Kernel {
                 // The suffix by which the palette recognises the kernel; it is not drawn.
                 line.push_str("_[k]");
             }
@@ -66,9 +66,9 @@ impl Report {
         let mut lines = Vec::new();
         let mut drawn = 0;
         let mut length = 0;
-        let whole = self.tree.for_each_path(narrowest, |path, samples| {
+        let whole = self.tree().for_each_path(narrowest, |path, samples| {
             let mut line = String::new();
-            push_line(&mut line, &self.tree, path, samples, mark_kernel);
+            push_line(&mut line, self.tree(), path, samples, mark_kernel);
             length += line.len();
             lines.push(line);
             drawn += samples;

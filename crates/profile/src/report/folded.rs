@@ -10,9 +10,9 @@ impl Report {
     /// written as colons.
     pub fn write_folded(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let mut line = String::new();
-        self.tree.for_each_path(0, |path, samples| {
+        self.tree().for_each_path(0, |path, samples| {
             line.clear();
-            push_line(&mut line, &self.tree, path, samples, |_, _| {});
+            push_line(&mut line, self.tree(), path, samples, |_, _| {});
             line.push('\n');
             out.write_all(line.as_bytes())
         })

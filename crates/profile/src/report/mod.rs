@@ -4,16 +4,25 @@ mod flame;
 mod folded;
 mod json;
 mod table;
+mod tree;
+mod view_tables;
+mod views;
 
 use std::cmp::Reverse;
 
-use backtrail_recording::{FrameKind, Sample, Stop};
+use std::sync::OnceLock;
+
+use backtrail_recording::Stop;
 
 pub use table::TableOptions;
+pub use views::{Annotation, AnnotationRow, Change, GroupBy, Row, Rows};
 
 use crate::calls::{self, CallArgument, CallCount, Recorded};
 use crate::fold::Tree;
 use crate::modules::File;
+use crate::stacks::Stacks;
+use crate::symbolize::{CodeAddress, Location, LocationId, Names};
+use crate::threads::{StackSample, Thread};
 
 /// A function with its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,19 +76,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn count(&mut self, sample: &Sample<'_>) {
-        self.samples += 1;
-        self.complete += u64::from(sample.stop == Some(Stop::EndOfStack));
-        self.live += u64::from(sample.live);
-        self.frames += sample
-            .frames
-            .iter()
-            .filter(|frame| frame.kind != FrameKind::Omitted)
-            .count() as u64;
-        let (first, last) = self.times.unwrap_or((sample.time, sample.time));
-        self.times = Some((first.min(sample.time), last.max(sample.time)));
-    }
-
     /// The reasons why stacks are incomplete, by name, with their counts, most frequent first.
     pub fn incomplete(&self) -> Vec<(&'static str, u64)> {
         let mut reasons = self.stops.clone();
@@ -103,7 +99,12 @@ pub struct Report {
     summary: Summary,
     functions: Vec<FunctionCount>,
     calls: Vec<CallCount>,
-    tree: Tree,
+    stacks: Stacks,
+    names: Names,
+    threads: Vec<(Thread, u64)>,
+    samples: Vec<StackSample>,
+    /// Made from the stacks once it is needed.
+    tree: OnceLock<Tree>,
     notes: Vec<String>,
 }
 
@@ -112,7 +113,6 @@ impl Report {
         summary: Summary,
         mut functions: Vec<FunctionCount>,
         calls: Vec<CallCount>,
-        tree: Tree,
         notes: Vec<String>,
     ) -> Report {
         functions.sort_by(|a, b| {
@@ -124,8 +124,28 @@ impl Report {
             summary,
             functions,
             calls,
-            tree,
+            stacks: Stacks::with_limit(0),
+            names: Names::default(),
+            threads: Vec::new(),
+            samples: Vec::new(),
+            tree: OnceLock::new(),
             notes,
+        }
+    }
+
+    pub(crate) fn with_stacks(
+        self,
+        stacks: Stacks,
+        names: Names,
+        threads: Vec<(Thread, u64)>,
+        samples: Vec<StackSample>,
+    ) -> Report {
+        Report {
+            stacks,
+            names,
+            threads,
+            samples,
+            ..self
         }
     }
 
@@ -151,9 +171,42 @@ impl Report {
         calls::explain(&mut self.calls, &mut explain);
     }
 
-    /// The stacks, folded.
+    /// The distinct stacks with their samples: frames are places in code.
+    pub fn stacks(&self) -> &Stacks {
+        &self.stacks
+    }
+
+    /// Whether stacks end in [`LEFT_OUT`](crate::LEFT_OUT), as there are more than
+    /// [`Options::max_frames`](crate::Options) frames.
+    pub fn stacks_are_cut(&self) -> bool {
+        self.stacks.is_cut()
+    }
+
+    /// The names of a location in [`Report::stacks`].
+    pub fn location(&self, id: LocationId) -> &Location {
+        &self.names.locations()[id.index()]
+    }
+
+    /// Where the code of a location is.
+    pub fn address(&self, id: LocationId) -> CodeAddress<'_> {
+        self.names.address(id)
+    }
+
+    /// All threads with the number of their samples. A thread that got another name during the
+    /// recording is there once for each name.
+    pub fn threads(&self) -> &[(Thread, u64)] {
+        &self.threads
+    }
+
+    /// All samples in the order of their times, if [`Options::keep_samples`](crate::Options) is
+    /// set.
+    pub fn samples(&self) -> &[StackSample] {
+        &self.samples
+    }
+
+    /// The stacks of functions, folded: inlined calls are frames like others.
     pub fn tree(&self) -> &Tree {
-        &self.tree
+        self.tree.get_or_init(|| tree::of_functions(&self.stacks, &self.names))
     }
 
     /// Notes for the reader of the report, one sentence each.
@@ -164,3 +217,5 @@ impl Report {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod view_tests;

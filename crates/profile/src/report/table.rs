@@ -28,7 +28,7 @@ impl Default for TableOptions {
 const NUMBERS_WIDTH: usize = 18;
 /// Columns before the called function: `  12.34  123456789  `.
 const CALLS_WIDTH: usize = 20;
-const MIN_WIDTH: usize = 60;
+pub(super) const MIN_WIDTH: usize = 60;
 /// The fraction of the width that a module's name may take, so that functions keep their room.
 const MODULE_PART: usize = 4;
 /// Without a limit of columns, longer names extend their own line instead of moving the modules of
@@ -153,7 +153,7 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
 
 /// Adds a paragraph of unbreakable parts; continuation lines are indented. Without parts it adds
 /// nothing.
-fn push_wrapped<'a>(
+pub(super) fn push_wrapped<'a>(
     text: &mut String,
     heading: &str,
     parts: impl Iterator<Item = &'a str>,
@@ -182,7 +182,7 @@ fn push_wrapped<'a>(
     }
 }
 
-fn percent(part: u64, whole: u64) -> f64 {
+pub(super) fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 0.0;
     }
@@ -198,7 +198,7 @@ fn bytes(count: u64) -> String {
 }
 
 /// Replaces control characters, which could move a terminal's cursor or worse.
-fn printable(name: &str) -> String {
+pub(super) fn printable(name: &str) -> String {
     name.chars()
         .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
         .collect()
@@ -206,7 +206,7 @@ fn printable(name: &str) -> String {
 
 /// At most `width` characters: a long name loses its middle, because both its ends identify the
 /// function.
-fn shorten(name: &str, width: usize) -> String {
+pub(super) fn shorten(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width || width == 0 {
         return name.to_string();

@@ -44,15 +44,15 @@ fn frames(addresses: &[u64]) -> Vec<Frame> {
         .collect()
 }
 
-struct Recording {
-    profile: Profile,
+pub(super) struct Recording {
+    pub(super) profile: Profile,
     time: u64,
     live: bool,
     _folder: tempfile::TempDir,
 }
 
 impl Recording {
-    fn new(options: Options) -> Recording {
+    pub(super) fn new(options: Options) -> Recording {
         let folder = tempfile::tempdir().unwrap();
         let system = SystemFiles {
             perf_maps: folder.path().into(),
@@ -107,7 +107,7 @@ impl Recording {
     }
 
     /// A complete stack of thread 10, the leaf first.
-    fn stack(&mut self, addresses: &[u64]) {
+    pub(super) fn stack(&mut self, addresses: &[u64]) {
         self.sample(10, &frames(addresses), Some(Stop::EndOfStack));
     }
 }
@@ -116,11 +116,11 @@ const START: u64 = BASE + 0x1010;
 const MAIN: u64 = BASE + 0x1110;
 const PARSE: u64 = BASE + 0x1210;
 const UPDATE: u64 = BASE + 0x1310;
-const FIB: u64 = BASE + 0x1410;
+pub(super) const FIB: u64 = BASE + 0x1410;
 const WORKER: u64 = BASE + 0x1510;
 
 /// One of everything.
-fn recorded() -> Report {
+pub(super) fn recorded() -> Report {
     let mut recording = Recording::new(Options::default());
     for _ in 0..5 {
         recording.stack(&[PARSE, MAIN, START]);
@@ -145,7 +145,7 @@ fn recorded() -> Report {
     recording.profile.finish(2_048)
 }
 
-fn text(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
+pub(super) fn text(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap()

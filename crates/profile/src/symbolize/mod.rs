@@ -8,6 +8,7 @@ mod jitdump;
 mod kallsyms;
 mod notes;
 mod object;
+mod packed;
 mod perf_map;
 mod remembered;
 mod run_time;
@@ -30,6 +31,7 @@ pub use source::Call;
 
 use crate::modules::{File, FileId, Mapping, Modules};
 use notes::{Notes, Trouble};
+use packed::{Moments, Packed};
 use run_time::RunTimeCode;
 use source::{ModuleSymbols, SymbolSource, Unavailable};
 
@@ -64,6 +66,10 @@ impl LocationId {
     pub fn index(self) -> usize {
         self.0 as usize
     }
+
+    pub(crate) fn of_index(index: u32) -> LocationId {
+        LocationId(index)
+    }
 }
 
 /// Where the machine keeps names that are not in any module's file.
@@ -97,7 +103,42 @@ pub struct Symbolizer {
     kallsyms: Option<Kallsyms>,
     known: FxHashMap<Place, LocationId>,
     locations: Vec<Location>,
+    /// By location, with its mapping's file and its address when it was first met.
+    places: Vec<(Place, Option<FileId>, u64)>,
     notes: Notes,
+    packed: Option<Packed>,
+    moments: Option<Moments>,
+}
+
+/// Where code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CodeAddress<'a> {
+    /// The file, or the mapping without a file.
+    pub file: Option<&'a File>,
+    /// In a file, the address that it was linked for; else the address in its process. A return
+    /// address is one byte lower, so that it is in the call.
+    pub address: u64,
+}
+
+/// All names that a [`Symbolizer`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    locations: Vec<Location>,
+    addresses: Vec<(Option<FileId>, u64)>,
+    files: Vec<File>,
+}
+
+impl Names {
+    /// By [`LocationId::index`].
+    pub(crate) fn locations(&self) -> &[Location] {
+        &self.locations
+    }
+
+    pub(crate) fn address(&self, id: LocationId) -> CodeAddress<'_> {
+        let (file, address) = self.addresses[id.index()];
+        let file = file.map(|file| &self.files[file.0 as usize]);
+        CodeAddress { file, address }
+    }
 }
 
 /// The part of an address that determines its location.
@@ -113,6 +154,8 @@ enum Place {
     /// In a process, outside its files or in a mapping that it filled itself.
     Process(u32, u64),
     Kernel(u64),
+    /// In a process: the number of the packed entry.
+    Packed(u32, u32, u64),
 }
 
 /// Negative addresses below this are ones that no CPU has, and the kernel's data: its code is at
@@ -174,13 +217,19 @@ impl Symbolizer {
             kallsyms: None,
             known: FxHashMap::default(),
             locations: Vec::new(),
+            places: Vec::new(),
             notes: Notes::default(),
+            packed: None,
+            moments: None,
         }
     }
 
     /// A file was mapped.
     pub fn map(&mut self, module: &Module) {
         if is_jit_dump(&module.path) {
+            if self.is_packed() {
+                return;
+            }
             self.run_time.map(module.pid, &module.path, &mut self.notes);
         } else {
             self.modules.map(module);
@@ -197,7 +246,16 @@ impl Symbolizer {
     /// Returns whether its addresses may have other names from now on. A caller with only one time
     /// need not call it.
     pub fn advance(&mut self, pid: u32, time: u64) -> bool {
-        self.run_time.advance(pid, time)
+        if let Some(moments) = &mut self.moments {
+            moments.advance(time);
+        }
+        let packed = self.packed.as_mut().is_some_and(|packed| packed.advance(pid, time));
+        self.run_time.advance(pid, time) | packed
+    }
+
+    /// Whether all names come from the recording.
+    fn is_packed(&self) -> bool {
+        self.packed.as_ref().is_some_and(|packed| packed.is_alone)
     }
 
     /// Announces frames that will be looked up: the files of their modules are read now, in
@@ -229,7 +287,7 @@ impl Symbolizer {
             return self.locate(Place::Process(pid, address), None, pid, address);
         }
         let mapping = self.modules.find(pid, address);
-        if mapping.is_none_or(|mapping| self.modules.file(mapping.file).is_anonymous()) {
+        if mapping.is_none_or(|mapping| self.modules.file(mapping.file).is_anonymous()) && !self.is_packed() {
             self.run_time.find_dump(&self.system.perf_maps, pid, &mut self.notes);
         }
         let place = self.place(pid, mapping, address);
@@ -247,10 +305,24 @@ impl Symbolizer {
     }
 
     fn locate(&mut self, place: Place, mapping: Option<Mapping>, pid: u32, address: u64) -> LocationId {
+        let packed = match (place, &self.packed) {
+            (Place::Process(..), Some(packed)) => packed.find_in_process(pid, address),
+            _ => None,
+        };
+        let place = packed.map_or(place, |index| Place::Packed(pid, index as u32, address));
+        let id = self.locate_once(place, mapping, pid, address);
+        match (place, &mut self.moments) {
+            (Place::Jit(..) | Place::Process(..) | Place::Packed(..), Some(moments)) => moments.note(pid, address, id),
+            _ => id,
+        }
+    }
+
+    fn locate_once(&mut self, place: Place, mapping: Option<Mapping>, pid: u32, address: u64) -> LocationId {
         if let Some(&id) = self.known.get(&place) {
             return id;
         }
         let location = match (place, mapping) {
+            (Place::Packed(_, index, _), mapping) => self.in_packed_process(pid, index, mapping, address),
             (Place::File(file, _) | Place::Fixed(file, _), _) => self.in_file(file, place),
             (Place::Jit(dump, change, offset), _) => self.run_time.location(dump, change, offset),
             (Place::Process(..), mapping) => self.in_process(pid, mapping, address),
@@ -258,6 +330,8 @@ impl Symbolizer {
         };
         let id = LocationId(self.locations.len() as u32);
         self.locations.push(location);
+        let mapped = mapping.map(|mapping| mapping.file);
+        self.places.push((place, mapped, address));
         self.known.insert(place, id);
         id
     }
@@ -268,6 +342,19 @@ impl Symbolizer {
         Some((self.modules.file(mapping.file), mapping.base))
     }
 
+    /// The names found so far.
+    pub(crate) fn into_names(self) -> Names {
+        let address = |&(place, mapped, address): &(Place, Option<FileId>, u64)| match place {
+            Place::File(file, _) | Place::Fixed(file, _) => (Some(file), self.svma(place)),
+            _ => (mapped, address),
+        };
+        Names {
+            addresses: self.places.iter().map(address).collect(),
+            locations: self.locations,
+            files: self.modules.into_files(),
+        }
+    }
+
     /// The location with this number.
     pub fn location(&self, id: LocationId) -> &Location {
         &self.locations[id.index()]
@@ -276,6 +363,9 @@ impl Symbolizer {
     /// Notes about the names, one sentence each: files that are gone or have changed since, kernel
     /// names that may not be read.
     pub fn notes(&self) -> Vec<String> {
+        if let Some(packed) = self.packed.as_ref().filter(|packed| packed.is_alone) {
+            return packed.notes.clone();
+        }
         let mut notes = self.notes.clone();
         for (index, symbols) in self.files.iter().enumerate() {
             if let Some(Ok(symbols)) = symbols
@@ -324,7 +414,11 @@ impl Symbolizer {
         if self.files[index].is_none() {
             let file = self.modules.file(id);
             let opened = self.source.open(file);
-            if let Err(reason) = &opened {
+            let is_packed = self
+                .packed
+                .as_ref()
+                .is_some_and(|packed| packed.base_vaddr(file).is_some());
+            if let (Err(reason), false) = (&opened, is_packed) {
                 self.notes.add(Trouble::File(*reason), &file.path);
             }
             self.files[index] = Some(opened);
@@ -336,14 +430,19 @@ impl Symbolizer {
         self.files.get(id.0 as usize)?.as_ref()?.as_deref().ok()
     }
 
+    /// The lowest address of a file's segments; 0 if it is not known.
+    fn base_vaddr(&self, file: FileId) -> u64 {
+        let packed = || self.packed.as_ref()?.base_vaddr(self.modules.file(file));
+        let symbols = self.symbols(file).map(ModuleSymbols::base_vaddr);
+        symbols.or_else(packed).unwrap_or(0)
+    }
+
     /// The file's own address for a place.
     fn svma(&self, place: Place) -> u64 {
         match place {
-            Place::File(file, offset) => match self.symbols(file) {
-                Some(symbols) => offset.wrapping_add(symbols.base_vaddr()),
-                None => offset,
-            },
+            Place::File(file, offset) => offset.wrapping_add(self.base_vaddr(file)),
             Place::Jit(.., address)
+            | Place::Packed(.., address)
             | Place::Fixed(_, address)
             | Place::Process(_, address)
             | Place::Kernel(address) => address,
@@ -351,12 +450,16 @@ impl Symbolizer {
     }
 
     fn in_file(&mut self, id: FileId, place: Place) -> Location {
-        self.open(id);
+        if !self.is_packed() {
+            self.open(id);
+        }
         let svma = self.svma(place);
-        let module = self.modules.file(id).display_name();
+        let file = self.modules.file(id);
+        let module = file.display_name();
         let symbols = self.symbols(id);
         let calls = symbols.and_then(|symbols| symbols.lookup(svma));
         let calls = calls.filter(|calls| !calls.is_empty());
+        let calls = calls.or_else(|| self.packed.as_ref()?.in_file(file, svma));
         let start = || symbols.and_then(|symbols| symbols.start(svma));
         Location {
             module: module.to_string(),
@@ -365,8 +468,20 @@ impl Symbolizer {
         }
     }
 
+    /// The names that the recording has for code that ran in memory without a file.
+    fn in_packed_process(&mut self, pid: u32, index: u32, mapping: Option<Mapping>, address: u64) -> Location {
+        let packed = self
+            .packed
+            .as_ref()
+            .and_then(|packed| packed.in_process(pid, index as usize));
+        packed.unwrap_or_else(|| self.in_process(pid, mapping, address))
+    }
+
     fn in_process(&mut self, pid: u32, mapping: Option<Mapping>, address: u64) -> Location {
-        let map = self.run_time.perf_map(&self.system.perf_maps, pid, &mut self.notes);
+        let map = match self.is_packed() {
+            true => None,
+            false => self.run_time.perf_map(&self.system.perf_maps, pid, &mut self.notes),
+        };
         if let Some((name, offset)) = map.and_then(|map| map.lookup(address)) {
             return Location {
                 module: "[jit]".into(),
@@ -389,11 +504,18 @@ impl Symbolizer {
     }
 
     fn in_kernel(&mut self, mapping: Option<Mapping>, address: u64) -> Location {
+        if let Some(packed) = &self.packed
+            && let Some(location) = packed.in_kernel(address)
+        {
+            return location;
+        }
         let recorded = mapping.map(|mapping| (self.modules.file(mapping.file).display_name(), mapping.base));
+        if self.is_packed() {
+            return unnamed_in_kernel(recorded, address);
+        }
         let kallsyms = self
             .kallsyms
             .get_or_insert_with(|| read_kallsyms(&self.system.kallsyms, &mut self.notes));
-        let is_kernel_itself = |name: &str| name.starts_with("[kernel");
         let same_boot = match recorded {
             Some((name, base)) if is_kernel_itself(name) => kallsyms.is_loaded_at(base),
             _ => true,
@@ -407,16 +529,26 @@ impl Symbolizer {
                 calls: vec![named(function.name, function.offset)],
             };
         }
-        let (module, offset) = match recorded {
-            Some((name, base)) if is_kernel_itself(name) => ("[kernel]", address - base),
-            Some((name, base)) => (name, address - base),
-            None => ("[kernel]", address),
-        };
-        Location {
-            module: module.to_string(),
-            origin: Origin::Kernel,
-            calls: vec![unnamed(module, offset)],
-        }
+        unnamed_in_kernel(recorded, address)
+    }
+}
+
+/// Whether a module is the kernel, not one of its modules.
+fn is_kernel_itself(name: &str) -> bool {
+    name.starts_with("[kernel")
+}
+
+/// A kernel address without a name, in a recorded module with this name and base.
+fn unnamed_in_kernel(recorded: Option<(&str, u64)>, address: u64) -> Location {
+    let (module, offset) = match recorded {
+        Some((name, base)) if is_kernel_itself(name) => ("[kernel]", address - base),
+        Some((name, base)) => (name, address - base),
+        None => ("[kernel]", address),
+    };
+    Location {
+        module: module.to_string(),
+        origin: Origin::Kernel,
+        calls: vec![unnamed(module, offset)],
     }
 }
 

@@ -3,23 +3,9 @@
 use std::path::PathBuf;
 
 use backtrail_elf::Symbols;
+pub use backtrail_recording::Call;
 
 use crate::modules::File;
-
-/// A call that was active at an address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Call {
-    /// The function's name, demangled; never empty.
-    pub function: String,
-    /// Bytes from the function's start, if it is known and the function is not inlined.
-    pub offset: Option<u64>,
-    /// Source file, if there is debugging information.
-    pub file: Option<String>,
-    /// Line in the source file, from 1.
-    pub line: Option<u32>,
-    /// Whether the call was inlined: it has no frame of its own on the stack.
-    pub inlined: bool,
-}
 
 /// The symbols of one module's files.
 pub(crate) trait ModuleSymbols: Sync {

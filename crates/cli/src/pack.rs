@@ -1,0 +1,54 @@
+//! `backtrail pack`: adds names to a recording.
+
+use std::path::{Path, PathBuf};
+
+use backtrail_profile::{Options, PackError, Packed};
+use clap::{Args, ValueHint};
+
+use crate::error::{Failure, Status, shown};
+use crate::report::read_failed;
+
+/// Add symbols to a recording, so that it can be reported without the programs that it is of.
+///
+/// `backtrail record` does this when it ends. Use `pack` after a recorder that was killed, or to
+/// look up names again, with debugging information that was installed since. Names that the
+/// recording has already are kept where none are found now.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  backtrail pack make.trace
+  tar cz make.trace | ssh desk 'tar xz && backtrail report make.trace'")]
+pub(crate) struct Pack {
+    /// Directory of the trace.
+    #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]
+    trace: PathBuf,
+    /// Print no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
+    let trace = &arguments.trace;
+    let packed = pack(trace).map_err(|error| match error {
+        PackError::Read(error) => read_failed(trace, error),
+        error => Failure::of(trace, error),
+    })?;
+    if !arguments.quiet {
+        eprintln!("backtrail: {}", summary(trace, &packed));
+    }
+    Ok(Status::Done)
+}
+
+/// Adds the names of this machine's files to a recording.
+pub(crate) fn pack(trace: &Path) -> Result<Packed, PackError> {
+    backtrail_profile::pack(trace, Options::default())
+}
+
+fn summary(trace: &Path, packed: &Packed) -> String {
+    format!(
+        "symbols of {} addresses, {} KiB, in {}",
+        packed.addresses,
+        packed.bytes.div_ceil(1024),
+        shown(trace)
+    )
+}
