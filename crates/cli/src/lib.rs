@@ -3,10 +3,12 @@
 mod cbf;
 mod edited;
 mod error;
+mod export;
 mod hex;
 mod link;
 mod manual;
 mod output;
+mod recorded;
 mod record;
 mod replacement;
 mod report;
@@ -34,6 +36,7 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    Export(export::Export),
     Stack(stack::Stack),
     #[command(subcommand)]
     Trace(trace::Command),
@@ -64,6 +67,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),

@@ -1,16 +1,13 @@
 //! `backtrail report`: shows where the time of a recording went.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use backtrail_profile::{Options, Profile, Report as Profiled, TableOptions};
-use backtrail_recording::{ReadError, Reader};
 use backtrail_stacks::calls;
-use backtrail_trace::TraceErrorKind;
 use clap::{Args, ValueHint};
 
-use crate::error::{Failure, Status, shown};
-use crate::output;
+use crate::error::{Failure, Status};
+use crate::{output, recorded};
 
 /// Show where the time of a recording went.
 ///
@@ -57,32 +54,12 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
 }
 
 fn read(arguments: &Report) -> Result<Profiled, Failure> {
-    let failed = |error| match error {
-        ReadError::Trace(error) => {
-            let missing = match &error.kind {
-                TraceErrorKind::Io(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-                _ => false,
-            };
-            match missing {
-                // The user typed the directory, not the file within it.
-                true => Failure::of(&arguments.trace, "not a recording")
-                    .help("name the directory that `backtrail record` wrote"),
-                false => Failure::new(error),
-            }
-        }
-        ReadError::NoRecording => Failure::of(&arguments.trace, error),
-    };
-    let mut reader = Reader::open(&arguments.trace).map_err(failed)?;
+    let mut reader = recorded::open(&arguments.trace)?;
     let mut profile = Profile::new(Options {
         clock_offset: reader.clock_offset(),
         ..Options::default()
     });
-    while let Some(item) = reader.next().map_err(failed)? {
-        profile.add(&item);
-    }
-    for problem in reader.problems() {
-        eprintln!("backtrail: {}: {problem}", shown(&arguments.trace));
-    }
+    recorded::each(&arguments.trace, &mut reader, |item| profile.add(item))?;
     let mut report = profile.finish(reader.stream_bytes());
     report.explain_calls(calls::arguments);
     Ok(report)

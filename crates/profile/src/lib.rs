@@ -46,6 +46,7 @@ pub use demangle::{MAX_NAME_LENGTH, demangle};
 pub use entries::{EntryError, entries};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
 pub use modules::File;
+pub use processes::Processes;
 pub use profile::{NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
 pub use report::{FunctionCount, Report, SourceLine, Summary, TableOptions};
 pub use symbolize::{Call, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer, SystemFiles};

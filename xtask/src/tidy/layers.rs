@@ -7,7 +7,7 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording", "args", "trace-rfc"],
     &["cfi", "debuginfo", "process"],
     &["record", "profile", "local"],
-    &["capi", "stacks"],
+    &["capi", "stacks", "export"],
     &["cli", "crash-names", "preload", "api"],
 ];
 
