@@ -26,9 +26,10 @@ pub(crate) struct CallTree {
 }
 
 impl CallTree {
-    /// The calls; with `by_process`, below a node with the process's name.
-    pub(crate) fn of(samples: &Samples, by_process: bool) -> CallTree {
-        let mut builder = Builder::new(samples);
+    /// The calls; with `by_process`, below a node with the process's name. Functions that `change`
+    /// makes equal are one.
+    pub(crate) fn of(samples: &Samples, by_process: bool, change: impl FnMut(Function) -> Function) -> CallTree {
+        let mut builder = Builder::new(samples, change);
         let rows = samples.rows.iter();
         let rows = rows.map(|row| {
             let process = by_process.then(|| samples.process_of(row.thread).name.as_str());
@@ -56,7 +57,8 @@ impl CallTree {
     }
 }
 
-struct Builder<'s> {
+struct Builder<'s, C> {
+    change: C,
     samples: &'s Samples,
     functions: Table<Function>,
     /// The functions of each frame, outermost first.
@@ -68,15 +70,15 @@ struct Builder<'s> {
     known: FxHashMap<(u32, u32), u32>,
 }
 
-impl<'s> Builder<'s> {
-    fn new(samples: &'s Samples) -> Builder<'s> {
+impl<'s, C: FnMut(Function) -> Function> Builder<'s, C> {
+    fn new(samples: &'s Samples, mut change: C) -> Builder<'s, C> {
         let mut functions = Table::default();
         let of_frame = samples.frames.iter().map(|frame| match frame {
-            Frame::Marker(text) => vec![functions.of(Function {
+            Frame::Marker(text) => vec![functions.of(change(Function {
                 name: text.clone(),
                 module: String::new(),
                 kind: LabelKind::Marker,
-            })],
+            }))],
             Frame::Code { location, .. } => {
                 let location = &samples.locations[*location as usize];
                 let kind = match location.origin {
@@ -85,11 +87,11 @@ impl<'s> Builder<'s> {
                 };
                 let calls = location.calls.iter().rev();
                 let calls = calls.map(|call| {
-                    functions.of(Function {
+                    functions.of(change(Function {
                         name: call.function.clone(),
                         module: location.module.clone(),
                         kind,
-                    })
+                    }))
                 });
                 calls.collect()
             }
@@ -97,6 +99,7 @@ impl<'s> Builder<'s> {
         Builder {
             samples,
             of_frame: of_frame.collect(),
+            change,
             functions,
             nodes: vec![(0, 0)],
             children: FxHashMap::default(),
@@ -109,11 +112,11 @@ impl<'s> Builder<'s> {
         if let Some(&node) = self.processes.get(name) {
             return node;
         }
-        let function = self.functions.of(Function {
+        let function = self.functions.of((self.change)(Function {
             name: name.to_owned(),
             module: String::new(),
             kind: LabelKind::Marker,
-        });
+        }));
         let node = self.child(0, function);
         self.processes.insert(name.to_owned(), node);
         node

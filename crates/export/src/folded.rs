@@ -4,30 +4,30 @@ use std::io::{self, Write};
 
 use backtrail_profile::Tree;
 
-use crate::call_tree::CallTree;
+use crate::call_tree::{CallTree, Function};
 use crate::samples::Samples;
 
 pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
-    let tree = CallTree::of(samples, true);
     let mut labels = Tree::default();
-    let texts: Vec<String> = tree
-        .functions
-        .iter()
-        .map(|function| {
-            let label = labels.label(&function.name, function.kind);
-            labels.label_of(label).text.clone()
-        })
-        .collect();
+    // Functions of the same name are one here, whatever their modules.
+    let tree = CallTree::of(samples, true, |function| {
+        let label = labels.label(&function.name, function.kind);
+        Function {
+            name: labels.label_of(label).text.clone(),
+            module: String::new(),
+            kind: function.kind,
+        }
+    });
+    let name = |node: u32| tree.functions[tree.nodes[node as usize].1 as usize].name.as_str();
     let mut counts = vec![0_u64; tree.nodes.len()];
     for &node in &tree.rows {
         counts[node as usize] += 1;
     }
     // By the texts of the stack from its root: first children in order, then the walk.
     let mut children: Vec<u32> = (1..tree.nodes.len() as u32).collect();
-    children.sort_by_cached_key(|&node| {
+    children.sort_by_key(|&node| {
         let (parent, function) = tree.nodes[node as usize];
-        let kind = tree.functions[function as usize].kind;
-        (parent, texts[function as usize].clone(), kind)
+        (parent, name(node), tree.functions[function as usize].kind)
     });
     let mut starts = vec![0_usize; tree.nodes.len() + 1];
     for &child in &children {
@@ -45,7 +45,7 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
             if length > 0 {
                 line.push(';');
             }
-            line.push_str(&texts[tree.nodes[node as usize].1 as usize]);
+            line.push_str(name(node));
         }
         let count = counts[node as usize];
         if count > 0 && node != 0 {

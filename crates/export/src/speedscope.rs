@@ -15,7 +15,7 @@ struct Frame<'a> {
 }
 
 pub(crate) fn write(samples: &Samples, title: &str, out: &mut dyn Write) -> io::Result<()> {
-    let tree = CallTree::of(samples, false);
+    let tree = CallTree::of(samples, false, |function| function);
     write!(
         out,
         r#"{{"$schema":"https://www.speedscope.app/file-format-schema.json","exporter":"backtrail {}","name":"#,
