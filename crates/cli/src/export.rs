@@ -72,7 +72,11 @@ pub(crate) fn run(arguments: &Export) -> Result<Status, Failure> {
     }
     let left_out = format.left_out(&samples);
     if !left_out.is_empty() {
-        eprintln!("backtrail: left out, as {} cannot hold it: {}", format.name(), left_out.join(", "));
+        eprintln!(
+            "backtrail: left out, as {} cannot hold it: {}",
+            format.name(),
+            left_out.join(", ")
+        );
     }
     Ok(Status::Done)
 }

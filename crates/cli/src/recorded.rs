@@ -42,9 +42,7 @@ fn failed(trace: &Path, error: ReadError) -> Failure {
             };
             match missing {
                 // The user typed the directory, not the file within it.
-                true => {
-                    Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote")
-                }
+                true => Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote"),
                 false => Failure::new(error),
             }
         }

@@ -3,9 +3,11 @@
 mod adding;
 mod cbf;
 mod common;
+mod export;
 mod fuzz_seeds;
 mod link;
 mod manual;
+mod page;
 mod record_bad_input;
 mod record_complete;
 mod record_endings;

@@ -201,7 +201,9 @@ impl Tables {
         };
         // Numbers of JSON are exact below 2^53, and addresses count from the library's start.
         let relative = file.map(|file| address.wrapping_sub(samples.files[file as usize].start));
-        let address = relative.filter(|&address| address < 1 << 53).map_or(-1, |address| address as i64);
+        let address = relative
+            .filter(|&address| address < 1 << 53)
+            .map_or(-1, |address| address as i64);
         let resource = match file {
             Some(file) => {
                 let name = self.strings.text(&location.module);

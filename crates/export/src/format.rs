@@ -67,7 +67,11 @@ impl Format {
         let build_ids = samples.files.iter().any(|file| !file.build_id.is_empty());
         say(matches!(self, Pprof | Otlp | Firefox), build_ids, "build ids");
         let mut calls = samples.locations.iter().flat_map(|location| &location.calls);
-        say(matches!(self, Pprof | Otlp | Firefox), calls.any(|call| call.line.is_some()), "line numbers");
+        say(
+            matches!(self, Pprof | Otlp | Firefox),
+            calls.any(|call| call.line.is_some()),
+            "line numbers",
+        );
         let markers = samples.frames.iter().any(|frame| matches!(frame, Frame::Marker(_)));
         say(self != PerfScript, markers, "why stacks are incomplete");
         say(false, samples.lost > 0, "the number of lost samples");

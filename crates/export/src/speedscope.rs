@@ -64,7 +64,10 @@ fn write_thread(
 ) -> io::Result<()> {
     let described = &samples.threads[thread];
     let process = &samples.processes[described.process as usize];
-    let name = format!("{} {}, thread {} {}", process.name, process.pid, described.name, described.tid);
+    let name = format!(
+        "{} {}, thread {} {}",
+        process.name, process.pid, described.name, described.tid
+    );
     write!(out, r#"{{"type":"sampled","name":"#)?;
     serde_json::to_writer(&mut *out, &name)?;
     let total: u64 = runs.iter().map(|(_, count)| count).sum();

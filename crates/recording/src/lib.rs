@@ -20,16 +20,16 @@
 mod events;
 mod item;
 mod options;
-mod places;
 mod origin;
+mod places;
 mod reader;
 mod tree;
 mod writer;
 
 pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_jit_dump, is_kernel_address};
-pub use origin::Origin;
 pub use options::{Environment, WriterOptions};
+pub use origin::Origin;
 pub use reader::{ReadError, Reader};
 pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
 pub use writer::{WriteError, Writer, is_occupied};

@@ -213,7 +213,7 @@ class FlameView {
     for (let i = 0; i < texts.length; i += 4) {
       const name = this.name(texts[i]), start = texts[i + 1] / scale, room = texts[i + 2] / scale - start - 8;
       const letters = Math.floor(room / this.letter);
-      if (letters < 3) continue;
+      if (letters < Math.min(4, name.length)) continue;
       const text = name.length <= letters ? name : `${name.slice(0, letters - 1)}…`;
       // Letters of other scripts may be wider.
       context.fillText(text, start + 4, texts[i + 3] + ROW / 2, room + 4);

@@ -87,16 +87,22 @@ pub(super) fn encode(recording: Recording<'_>, other: Option<Recording<'_>>) -> 
             })
             .collect();
         let pairs = recording.samples.rows.iter().zip(&tree.rows);
-        let pairs = pairs.map(|(row, &node)| {
-            leaves.of((numbers[node as usize], of_ending[usize::from(row.ending)]))
-        });
+        let pairs = pairs.map(|(row, &node)| leaves.of((numbers[node as usize], of_ending[usize::from(row.ending)])));
         rows.push(pairs.collect());
     }
     let (order, ranks) = leaf_order(leaves.values(), &rows);
     let mut modules = Table::default();
     let header = Header {
-        names: merged.functions.iter().map(|function| visible(&function.name).into_owned()).collect(),
-        module_of: merged.functions.iter().map(|function| modules.text(&visible(&function.module))).collect(),
+        names: merged
+            .functions
+            .iter()
+            .map(|function| visible(&function.name).into_owned())
+            .collect(),
+        module_of: merged
+            .functions
+            .iter()
+            .map(|function| modules.text(&visible(&function.module)))
+            .collect(),
         kinds: merged.functions.iter().map(kind).collect(),
         modules: modules.values().to_vec(),
         lines: lines(recording.samples, &merged.functions),
@@ -110,14 +116,19 @@ pub(super) fn encode(recording: Recording<'_>, other: Option<Recording<'_>>) -> 
     number(&mut bytes, json.len() as u64);
     bytes.extend(json);
     merged.nodes.iter().for_each(|&(up, _)| number(&mut bytes, up.into()));
-    merged.nodes.iter().for_each(|&(_, function)| number(&mut bytes, function.into()));
+    merged
+        .nodes
+        .iter()
+        .for_each(|&(_, function)| number(&mut bytes, function.into()));
     let mut before = 0_i64;
     for &leaf in &order {
         let (node, _) = leaves.values()[leaf as usize];
         signed(&mut bytes, i64::from(node) - before);
         before = node.into();
     }
-    order.iter().for_each(|&leaf| number(&mut bytes, leaves.values()[leaf as usize].1.into()));
+    order
+        .iter()
+        .for_each(|&leaf| number(&mut bytes, leaves.values()[leaf as usize].1.into()));
     for (recording, rows) in recordings.iter().zip(&rows) {
         columns(&mut bytes, recording.samples, rows, &ranks);
     }
@@ -168,8 +179,12 @@ fn columns(bytes: &mut Vec<u8>, samples: &Samples, rows: &[u32], ranks: &[u32]) 
         before = time;
     }
     // Bytes of equal weight beside each other compress best.
-    order.iter().for_each(|&row| bytes.push(ranks[rows[row as usize] as usize] as u8));
-    order.iter().for_each(|&row| number(bytes, u64::from(ranks[rows[row as usize] as usize] >> 8)));
+    order
+        .iter()
+        .for_each(|&row| bytes.push(ranks[rows[row as usize] as usize] as u8));
+    order
+        .iter()
+        .for_each(|&row| number(bytes, u64::from(ranks[rows[row as usize] as usize] >> 8)));
     let mut before = 0_i64;
     for &row in &order {
         let cpu = i64::from(samples.rows[row as usize].cpu);
@@ -195,7 +210,11 @@ fn describe(recording: &Recording<'_>) -> Described {
     Described {
         title: visible(recording.title).into_owned(),
         command: visible(&origin.command).into_owned(),
-        host: visible(&format!("{}, Linux {} {}", origin.hostname, origin.kernel, origin.machine)).into_owned(),
+        host: visible(&format!(
+            "{}, Linux {} {}",
+            origin.hostname, origin.kernel, origin.machine
+        ))
+        .into_owned(),
         producer: visible(&origin.producer).into_owned(),
         frequency: origin.frequency,
         samples: samples.rows.len(),
@@ -228,7 +247,9 @@ fn lines(samples: &Samples, functions: &[Function]) -> BTreeMap<u32, String> {
             if let Some(call) = location.calls.first()
                 && let (Some(file), Some(line)) = (&call.file, call.line)
             {
-                *counts.entry((&call.function, &location.module, file, line)).or_default() += count;
+                *counts
+                    .entry((&call.function, &location.module, file, line))
+                    .or_default() += count;
             }
         }
     }
@@ -256,7 +277,11 @@ fn merge(trees: &[CallTree]) -> Merged {
     let mut children: FxHashMap<(u32, u32), u32> = FxHashMap::default();
     let mut numbers: Vec<Vec<u32>> = Vec::new();
     for tree in trees {
-        let of: Vec<u32> = tree.functions.iter().map(|function| functions.of(function.clone())).collect();
+        let of: Vec<u32> = tree
+            .functions
+            .iter()
+            .map(|function| functions.of(function.clone()))
+            .collect();
         let mut mine = vec![0; tree.nodes.len()];
         for (index, &(parent, function)) in tree.nodes.iter().enumerate().skip(1) {
             let key = (mine[parent as usize], of[function as usize]);
@@ -269,10 +294,16 @@ fn merge(trees: &[CallTree]) -> Merged {
     }
     let functions = functions.values();
     let mut uses = vec![0_u64; functions.len()];
-    nodes.iter().skip(1).for_each(|&(_, function)| uses[function as usize] += 1);
+    nodes
+        .iter()
+        .skip(1)
+        .for_each(|&(_, function)| uses[function as usize] += 1);
     let ranked = |order: &[u32]| {
         let mut ranks = vec![0_u32; order.len()];
-        order.iter().enumerate().for_each(|(rank, &of)| ranks[of as usize] = rank as u32);
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(rank, &of)| ranks[of as usize] = rank as u32);
         ranks
     };
     let mut by_name: Vec<u32> = (0..functions.len() as u32).collect();
@@ -288,7 +319,9 @@ fn merge(trees: &[CallTree]) -> Merged {
         (parent, names[function as usize])
     });
     let mut starts = vec![0_usize; nodes.len() + 1];
-    sorted.iter().for_each(|&node| starts[nodes[node as usize].0 as usize + 1] += 1);
+    sorted
+        .iter()
+        .for_each(|&node| starts[nodes[node as usize].0 as usize + 1] += 1);
     (1..starts.len()).for_each(|index| starts[index] += starts[index - 1]);
     let mut order = vec![0_u32; nodes.len()];
     let mut written = Vec::with_capacity(nodes.len());
@@ -310,7 +343,10 @@ fn merge(trees: &[CallTree]) -> Merged {
         mine.iter_mut().for_each(|node| *node = order[*node as usize]);
     }
     Merged {
-        functions: by_use.iter().map(|&function| functions[function as usize].clone()).collect(),
+        functions: by_use
+            .iter()
+            .map(|&function| functions[function as usize].clone())
+            .collect(),
         nodes: written,
         numbers,
     }

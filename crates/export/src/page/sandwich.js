@@ -6,7 +6,7 @@ class SandwichView {
     this.fn = -1;
     this.heading = element("h2", { tabIndex: -1 }, "No function is chosen");
     this.facts = element("p", {}, "Choose a function in the table, or a frame of the flame graph.");
-    const both = (kind, index) => [
+    const both = () => [
       ...countColumns(state, "samples", (row, which) => row.counts[which]),
       ...functionColumns(state),
     ];

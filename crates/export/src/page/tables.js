@@ -166,7 +166,7 @@ class EndingsView {
       column("meaning", row => REASONS[model.endings[row.ending][0]] ?? ""),
       column("", row => element("button", {
         type: "button", onclick: () => state.setFilter({ ending: row.ending }),
-      }, "Only these")),
+      }, "Only these"), { kind: "action" }),
     ];
     this.table = new Table("Why stacks end. Read late: outer frames were read from the running process after the sample",
       columns);
