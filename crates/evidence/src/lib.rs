@@ -10,6 +10,7 @@ mod conventions;
 pub mod corruption;
 mod judge;
 mod looks;
+mod page;
 mod precision;
 mod recipes;
 mod recording;
@@ -115,6 +116,11 @@ enum Chosen {
         /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
+    /// Time the page of `backtrail report --html` with 1,000, 10,000 and 100,000 stacks in Chromium,
+    /// and write docs/page-speed.md.
+    Page,
+    /// Take pictures of every view of the page, light and dark, into docs/pictures.
+    Pictures,
     /// Compare the types of whole programs with objdump's, measure their sizes, and write
     /// docs/types-size.md. Compiles for minutes the first time.
     Types {
@@ -153,6 +159,8 @@ pub fn main() -> ExitCode {
         Chosen::Soak { samples, rate, seconds } => whole(soak::run(samples, rate, seconds)),
         Chosen::Arguments { signatures } => whole(conventions::conventions(signatures)),
         Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
+        Chosen::Page => whole(page::run()),
+        Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),
     };
     match done {

@@ -52,7 +52,10 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
         });
         flush(&mut message, &mut gzip)?;
     }
-    for (index, file) in samples.files.iter().enumerate() {
+    // pprof takes the first mapping for the program.
+    let mut files: Vec<_> = samples.files.iter().enumerate().collect();
+    files.sort_by_key(|(_, file)| (!file.path.starts_with('/'), file.path.contains(".so")));
+    for (index, file) in files {
         let (path, build_id) = (strings.text(&file.path), strings.text(&hex(&file.build_id)));
         message.message(profile::MAPPING, |mapping| {
             mapping.number(1, index as u64 + 1);

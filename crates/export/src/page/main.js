@@ -153,6 +153,8 @@ class Page {
 
   drawFlame() {
     const { model, counts, basis } = this.state;
+    this.chosen = -1;
+    byId("open-sandwich").disabled = true;
     this.flame.found = this.state.found;
     this.flame.byCount = this.state.byCount;
     this.flame.show(this.leavesFirst ? leafGraph(model, counts, basis) : callGraph(model, counts, basis));
@@ -168,6 +170,7 @@ class Page {
     const none = noFilter();
     if (row.all) return this.state.setFilter({ process: none.process, threads: none.threads, cpu: none.cpu });
     if (row.cpu !== undefined) return this.state.setFilter({ cpu: row.cpu });
+    if (row.thread < 0) return this.open("threads");
     this.state.setFilter({ threads: new Set([threadKey(row.recording, row.thread)]) });
   }
 

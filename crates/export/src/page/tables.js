@@ -105,7 +105,7 @@ function functionColumns(state) {
   const { model } = state;
   return [
     column("function", row => element("button", {
-      type: "button", title: "Callers and callees", onclick: () => state.openSandwich(row.fn),
+      type: "button", title: model.names[row.fn], onclick: () => state.openSandwich(row.fn),
     }, model.names[row.fn]), { kind: "name", by: row => model.names[row.fn] }),
     column("module", row => model.modules[model.moduleOf[row.fn]], {
       kind: "module", by: row => model.modules[model.moduleOf[row.fn]],
@@ -121,8 +121,11 @@ class FunctionsView {
       ...countColumns(state, "self", (row, index) => state.counts[index].fnSelf[row.fn]),
       ...countColumns(state, "total", (row, index) => state.counts[index].fnTotal[row.fn]),
       ...functionColumns(state),
-      column("line with most", row => model.lines[row.fn] ?? "", { kind: "line" }),
     ];
+    // Two recordings need the room for their differences.
+    if (model.recordings.length === 1) {
+      columns.push(column("line with most", row => model.lines[row.fn] ?? "", { kind: "line" }));
+    }
     this.table = new Table("", columns);
     host.append(this.table.element);
   }
@@ -134,7 +137,8 @@ class FunctionsView {
       if (counts.some(count => count.fnTotal[fn])) rows.push({ fn, total: counts[0].fnTotal[fn] });
     }
     const functions = rows.length === 1 ? "1 function" : `${rows.length} functions`;
-    this.table.caption.textContent = `${functions}; self: samples in the function itself, total: with what it calls`;
+    this.table.caption.textContent = `${functions}. Self: samples in the function itself; total: with what it ` +
+      "calls. Choose a name to see its callers and callees";
     this.table.set(rows);
   }
 }

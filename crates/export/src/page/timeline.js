@@ -1,6 +1,6 @@
 // The samples over time: a row for all, and one for each thread or CPU.
 
-const TIME_ROW = 18, ALL_ROW = 40, AXIS = 18, MOST_ROWS = 2000;
+const TIME_ROW = 18, ALL_ROW = 40, AXIS = 18, MOST_ROWS = 300;
 
 class Timeline {
   constructor(host, model, { onTime, onRow }) {
@@ -40,8 +40,10 @@ class Timeline {
       const { info, starts, cpus } = recording, compared = this.model.recordings.length > 1;
       rows.push({ recording, label: compared ? (index ? "other recording" : "this recording") : "all", all: true });
       if (this.byCpu) {
-        const known = [...new Set(cpus)].sort((a, b) => a - b);
-        for (const cpu of known) rows.push({ recording, label: `CPU ${cpu}`, cpu });
+        const known = new Set();
+        for (let i = 0; i < cpus.length; i++) if (!i || cpus[i] !== cpus[i - 1]) known.add(cpus[i]);
+        const inOrder = [...known].sort((a, b) => a - b);
+        for (const cpu of inOrder.slice(0, MOST_ROWS)) rows.push({ recording, label: `CPU ${cpu}`, cpu });
         return;
       }
       const threads = info.threads.map((_, thread) => thread);
@@ -52,25 +54,34 @@ class Timeline {
         const label = tid === pid ? `${processName} ${pid}` : `${processName} › ${name} ${tid}`;
         rows.push({ recording, label, thread, from: starts[thread], to: starts[thread + 1] });
       }
+      const left = threads.length - MOST_ROWS;
+      if (left > 0) rows.push({ recording, label: `${left} more: see Threads`, from: 0, to: 0, thread: -1 });
     });
     return rows;
   }
 
   get labels() { return Math.min(210, Math.round(this.scroller.clientWidth * 0.28)); }
 
-  // Samples of a row by column.
-  bins(row, columns) {
-    const { recording } = row, bins = new Uint32Array(columns);
-    const scale = recording.step / this.seconds * columns;
-    const put = i => bins[Math.min(columns - 1, Math.floor(recording.time[i] * scale))]++;
-    if (row.all) {
-      for (let i = 0; i < recording.time.length; i++) put(i);
-    } else if (row.thread !== undefined) {
-      for (let i = row.from; i < row.to; i++) put(i);
-    } else {
-      for (let i = 0; i < recording.time.length; i++) if (recording.cpus[i] === row.cpu) put(i);
+  // Fills each row's samples by column.
+  fillBins(columns) {
+    const cpuRows = new Map();
+    for (const row of this.rows) {
+      row.bins = new Uint32Array(columns);
+      if (row.cpu !== undefined) cpuRows.set(`${this.model.recordings.indexOf(row.recording)} ${row.cpu}`, row);
     }
-    return bins;
+    this.model.recordings.forEach((recording, index) => {
+      const { time, cpus } = recording, scale = recording.step / this.seconds * columns;
+      const column = i => Math.min(columns - 1, Math.floor(time[i] * scale));
+      let row, cpu = -1;
+      for (let i = 0; this.byCpu && i < time.length; i++) {
+        if (cpus[i] !== cpu) row = cpuRows.get(`${index} ${cpu = cpus[i]}`);
+        if (row) row.bins[column(i)]++;
+      }
+      for (const row of this.rows) {
+        if (row.recording !== recording || row.cpu !== undefined) continue;
+        for (let i = row.all ? 0 : row.from; i < (row.all ? time.length : row.to); i++) row.bins[column(i)]++;
+      }
+    });
   }
 
   build() {
@@ -103,8 +114,9 @@ class Timeline {
     context.textBaseline = "middle";
     context.direction = "ltr";
     this.paintAxis(context, left, columns, height, colour);
+    this.fillBins(columns);
     for (const row of this.rows) {
-      const bins = this.bins(row, columns), most = bins.reduce((a, b) => Math.max(a, b), 1);
+      const { bins } = row, most = bins.reduce((a, b) => Math.max(a, b), 1);
       context.fillStyle = colour("--line");
       context.fillRect(0, row.top + row.height - 1, width, 1);
       context.fillStyle = colour("--accent");
