@@ -10,7 +10,7 @@ use backtrail_testkit::{SKIPPED, packages, place};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 45] = [
+const TOOLS: [(&str, &str); 48] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -41,6 +41,9 @@ const TOOLS: [(&str, &str); 45] = [
     ("psql", "postgresql-client"),
     ("javac", "default-jdk-headless"),
     ("go", "golang-go"),
+    ("chromium", "chromium"),
+    ("npm", "npm"),
+    ("pip3", "python3-pip"),
     ("bison", "bison"),
     ("flex", "flex"),
     ("patchelf", "patchelf"),

@@ -5,12 +5,14 @@ mod cbf;
 mod edited;
 mod error;
 mod examples;
+mod export;
 mod hex;
 mod link;
 mod manual;
 mod output;
 mod pack;
 mod record;
+mod recorded;
 mod replacement;
 mod report;
 mod sframe;
@@ -38,6 +40,7 @@ enum Command {
     Record(record::Record),
     Report(report::Report),
     Pack(pack::Pack),
+    Export(export::Export),
     Stack(stack::Stack),
     #[command(subcommand)]
     Trace(trace::Command),
@@ -77,6 +80,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Pack(arguments) => pack::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),

@@ -6,7 +6,7 @@ use backtrail_profile::{Options, PackError, Packed};
 use clap::{Args, ValueHint};
 
 use crate::error::{Failure, Status, shown};
-use crate::report::read_failed;
+use crate::recorded::failed;
 
 /// Add symbols to a recording, so that it can be reported without the programs that it is of.
 ///
@@ -30,7 +30,7 @@ pub(crate) struct Pack {
 pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
     let trace = &arguments.trace;
     let packed = pack(trace).map_err(|error| match error {
-        PackError::Read(error) => read_failed(trace, error),
+        PackError::Read(error) => failed(trace, error),
         error => Failure::of(trace, error),
     })?;
     if !arguments.quiet {

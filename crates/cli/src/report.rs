@@ -1,17 +1,15 @@
 //! `backtrail report`: shows where the time of a recording went.
 
-use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use backtrail_export::page::{self, Recording};
 use backtrail_profile::{Filter, GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
-use backtrail_recording::{ReadError, Reader};
 use backtrail_stacks::calls;
-use backtrail_trace::TraceErrorKind;
 use clap::{Args, ValueEnum, ValueHint};
 
-use crate::error::{Failure, Status, shown};
-use crate::output;
+use crate::error::{Failure, Status};
+use crate::{output, recorded};
 
 /// Show where the time of a recording went.
 ///
@@ -36,6 +34,9 @@ pub(crate) struct Report {
     /// Write the summary and all functions as JSON.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
+    /// Write a page for a browser: one file with all views, which needs no network.
+    #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
+    html: Option<PathBuf>,
     #[command(flatten)]
     filter: FilterArguments,
     #[command(flatten)]
@@ -88,7 +89,8 @@ struct ViewArguments {
     /// Print the source lines and the instructions of FUNCTION.
     #[arg(long, value_name = "FUNCTION")]
     annotate: Option<String>,
-    /// Print how the shares of functions changed since the recording OTHER.
+    /// Print how the shares of functions changed since the recording OTHER; with --html, show it on
+    /// the page.
     #[arg(long, value_name = "OTHER", value_hint = ValueHint::DirPath)]
     diff: Option<PathBuf>,
 }
@@ -120,6 +122,14 @@ fn times(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
+impl ViewArguments {
+    /// Whether one of them is asked for that a page does not show.
+    fn is_another_table(&self) -> bool {
+        let functions = [&self.callers, &self.callees, &self.annotate];
+        functions.iter().any(|function| function.is_some()) || self.by.is_some()
+    }
+}
+
 impl FilterArguments {
     /// The samples that count.
     pub(crate) fn filter(&self) -> Filter {
@@ -134,6 +144,14 @@ impl FilterArguments {
 }
 
 pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
+    if let Some(path) = &arguments.html {
+        write_page(arguments, path)?;
+    }
+    let wants_report = arguments.flamegraph.is_some() || arguments.folded.is_some() || arguments.json.is_some();
+    let is_page_alone = arguments.html.is_some() && !wants_report && !arguments.view.is_another_table();
+    if is_page_alone {
+        return Ok(Status::Done);
+    }
     let options = Options {
         filter: arguments.filter.filter(),
         max_frames: arguments.max_frames,
@@ -211,31 +229,22 @@ fn show(arguments: &Report, report: &Profiled, options: Options, is_written: boo
 
 /// Counts the recording in a directory.
 pub(crate) fn read(trace: &Path, options: Options) -> Result<Profiled, Failure> {
-    let failed = |error| read_failed(trace, error);
-    let mut reader = Reader::open(trace).map_err(failed)?;
-    let profile = Profile::of_recording(&mut reader, options).map_err(failed)?;
-    for problem in reader.problems() {
-        crate::error::say!("backtrail: {}: {problem}", shown(trace));
-    }
+    let mut reader = recorded::open(trace)?;
+    let profile = Profile::of_recording(&mut reader, options).map_err(|error| recorded::failed(trace, error))?;
+    recorded::say_problems(trace, &reader);
     let mut report = profile.finish(reader.stream_bytes());
     report.explain_calls(calls::arguments);
     Ok(report)
 }
 
-/// Why the recording in a directory cannot be read.
-pub(crate) fn read_failed(trace: &Path, error: ReadError) -> Failure {
-    match error {
-        ReadError::Trace(error) => {
-            let missing = match &error.kind {
-                TraceErrorKind::Io(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-                _ => false,
-            };
-            match missing {
-                // The user typed the directory, not the file within it.
-                true => Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote"),
-                false => Failure::new(error),
-            }
-        }
-        error => Failure::of(trace, error),
-    }
+fn write_page(arguments: &Report, path: &Path) -> Result<(), Failure> {
+    let samples = recorded::samples(&arguments.trace)?;
+    let title = arguments.trace.display().to_string();
+    let other = match &arguments.view.diff {
+        Some(trace) => Some((recorded::samples(trace)?, trace.display().to_string())),
+        None => None,
+    };
+    let recording = |samples, title| Recording { samples, title };
+    let other = other.as_ref().map(|(samples, title)| recording(samples, title));
+    output::to(path, |out| page::write(recording(&samples, &title), other, out))
 }

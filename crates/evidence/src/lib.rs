@@ -12,6 +12,7 @@ mod endings;
 mod faults;
 mod judge;
 mod looks;
+mod page;
 mod precision;
 mod recipes;
 mod recording;
@@ -124,6 +125,11 @@ enum Chosen {
     /// Exits with 1 if one of them panics, hangs or leaves half of its output. Takes hours unless
     /// --every is given.
     Faults(faults::Options),
+    /// Time the page of `backtrail report --html` with 1,000, 10,000 and 100,000 stacks in Chromium,
+    /// and write docs/page-speed.md.
+    Page,
+    /// Take pictures of every view of the page, light and dark, into docs/pictures.
+    Pictures,
     /// Compare the types of whole programs with objdump's, measure their sizes, and write
     /// docs/types-size.md. Compiles for minutes the first time.
     Types {
@@ -164,6 +170,8 @@ pub fn main() -> ExitCode {
         Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
         Chosen::Endings(options) => endings::run(&options),
         Chosen::Faults(options) => faults::run(&options),
+        Chosen::Page => whole(page::run()),
+        Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),
     };
     match done {

@@ -55,6 +55,7 @@ pub use filter::{Filter, matches_function};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
 pub use modules::File;
 pub use pack::{PackError, Packed, pack};
+pub use processes::Processes;
 pub use profile::{MAX_FRAMES, NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
 pub use report::{
     Annotation, AnnotationRow, Change, FunctionCount, GroupBy, Report, Row, Rows, SourceLine, Summary, TableOptions,

@@ -6,6 +6,7 @@ use std::path::Path;
 use backtrail_recording::{AddError, ReadError, Reader, add_symbols};
 
 use crate::profile::{Options, Profile};
+use crate::symbolize::Symbolizer;
 
 /// What was added to a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +85,8 @@ impl Profile {
             clock_offset: reader.clock_offset(),
             ..options
         };
-        let mut profile = match reader.take_symbols() {
-            Some(symbols) => Profile::with_symbols(options, symbols),
-            None => Profile::new(options),
-        };
+        let symbolizer = Symbolizer::of_recording(reader, options.system.clone());
+        let mut profile = Profile::with_symbolizer(options, symbolizer);
         while let Some(entry) = reader.next_entry()? {
             profile.add_entry(&entry);
         }

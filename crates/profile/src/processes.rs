@@ -10,7 +10,7 @@ use crate::modules::File;
 
 /// The current names of processes and threads.
 #[derive(Debug, Default)]
-pub(crate) struct Processes {
+pub struct Processes {
     /// By thread; a process has the name of its first thread, whose number is the process's.
     names: FxHashMap<u32, String>,
     /// The name of a process without one: its first file that is not a library.
@@ -23,7 +23,7 @@ pub(crate) struct Processes {
 
 impl Processes {
     /// A thread has a name. Returns whether that is news.
-    pub(crate) fn named(&mut self, pid: u32, tid: u32, name: &str) -> bool {
+    pub fn named(&mut self, pid: u32, tid: u32, name: &str) -> bool {
         let is_first = !self.first_threads.contains_key(&pid);
         if is_first {
             self.first_threads.insert(pid, tid);
@@ -36,7 +36,7 @@ impl Processes {
 
     /// A file was mapped: the first file of a new program is the program. For a process that was
     /// already running, only the files that its stacks reached into are known, libraries first.
-    pub(crate) fn mapped(&mut self, module: &Module) {
+    pub fn mapped(&mut self, module: &Module) {
         if let Entry::Vacant(vacant) = self.first_files.entry(module.pid) {
             let file = File::of(module);
             if !file.is_anonymous() && !is_library(file.display_name()) {
@@ -46,14 +46,14 @@ impl Processes {
     }
 
     /// The process now runs another program, whose name comes later.
-    pub(crate) fn executed(&mut self, pid: u32) {
+    pub fn executed(&mut self, pid: u32) {
         self.first_files.remove(&pid);
         self.first_threads.remove(&pid);
     }
 
     /// A process or thread started. Returns whether it is a process whose number another one had
     /// before.
-    pub(crate) fn forked(&mut self, pid: u32, tid: u32, parent: u32) -> bool {
+    pub fn forked(&mut self, pid: u32, tid: u32, parent: u32) -> bool {
         // A thread has the name of its creator until it sets another.
         match self.names.get(&parent).cloned() {
             Some(name) => self.names.insert(tid, name),
@@ -71,14 +71,14 @@ impl Processes {
     }
 
     /// A thread ended, and with the first one usually the process.
-    pub(crate) fn exited(&mut self, pid: u32, tid: u32) {
+    pub fn exited(&mut self, pid: u32, tid: u32) {
         if pid == tid {
             self.ended.insert(pid);
         }
     }
 
     /// The name of the process.
-    pub(crate) fn process_name(&self, pid: u32) -> Cow<'_, str> {
+    pub fn process_name(&self, pid: u32) -> Cow<'_, str> {
         let of_thread = || self.names.get(self.first_threads.get(&pid)?);
         let name = self.names.get(&pid).or_else(|| self.first_files.get(&pid));
         match name.or_else(of_thread) {
@@ -88,7 +88,7 @@ impl Processes {
     }
 
     /// The name of the thread.
-    pub(crate) fn thread_name(&self, pid: u32, tid: u32) -> Cow<'_, str> {
+    pub fn thread_name(&self, pid: u32, tid: u32) -> Cow<'_, str> {
         match self.names.get(&tid) {
             Some(name) if !name.trim().is_empty() => name.into(),
             _ if pid == tid => self.process_name(pid),

@@ -134,12 +134,6 @@ impl Profile {
         Self::with_symbolizer(options, symbolizer)
     }
 
-    /// Starts without items; names come from the recording only.
-    pub fn with_symbols(options: Options, symbols: Symbols) -> Profile {
-        let symbolizer = Symbolizer::new(options.system.clone()).only_from(symbols);
-        Self::with_symbolizer(options, symbolizer)
-    }
-
     pub(crate) fn with_symbolizer(options: Options, symbolizer: Symbolizer) -> Profile {
         let mut stacks = Stacks::with_limit(options.max_frames);
         let mut marker = |text: &str| stacks.marker_of(text);

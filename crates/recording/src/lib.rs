@@ -20,6 +20,7 @@
 mod events;
 mod item;
 mod options;
+mod origin;
 mod places;
 mod reader;
 mod symbols;
@@ -29,6 +30,7 @@ mod writer;
 pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_jit_dump, is_kernel_address};
 pub use options::{Environment, WriterOptions};
+pub use origin::Origin;
 pub use reader::{Entry, NumberedSample, NumberedStacks, ReadError, Reader};
 pub use symbols::{
     AddError, Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols, SymbolsError, add_symbols, decode as decode_symbols,

@@ -9,6 +9,7 @@ use backtrail_wire::sign_extend;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::events::{IP_BITS, MAX_CBF_BYTES, class, field};
+use crate::origin::Origin;
 use crate::places::Bases;
 use crate::symbols::{self, Symbols, SymbolsError};
 use crate::tree::{self, FIRST_NODE, StackNodes};
@@ -28,6 +29,7 @@ pub struct Reader {
     decoder: ItemDecoder,
     clock_offset: u64,
     symbols: Option<Result<Symbols, SymbolsError>>,
+    origin: Origin,
 }
 
 /// Why a trace cannot be read as a recording.
@@ -68,6 +70,7 @@ impl Reader {
         let clock = trace.description().clocks.first();
         let seconds = clock.and_then(|clock| u64::try_from(clock.offset_seconds).ok());
         let cycles = clock.map_or(0, |clock| clock.offset_cycles);
+        let origin = Origin::of(&trace.description().environment);
         Ok(Reader {
             clock_offset: seconds
                 .unwrap_or(0)
@@ -76,6 +79,7 @@ impl Reader {
             events: events(&trace)?,
             decoder: ItemDecoder::default(),
             symbols: symbols::read(&trace),
+            origin,
         })
     }
 
@@ -122,6 +126,11 @@ impl Reader {
     /// Nanoseconds by which the times of items are ahead of the recorded machine's monotonic clock.
     pub fn clock_offset(&self) -> u64 {
         self.clock_offset
+    }
+
+    /// What the recording says about the command and the machine.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// Bytes of the streams.

@@ -8,6 +8,7 @@
 //! [`available`] turns it into a line that starts with `SKIPPED:`, written past the test runner's
 //! capture so that nobody overlooks it.
 
+pub mod browser;
 pub mod command;
 pub mod debugger;
 pub mod elf_file;
@@ -22,6 +23,7 @@ pub mod place;
 pub mod program;
 pub mod raw;
 pub mod reached;
+pub mod readers;
 pub mod recorder;
 pub mod text;
 pub mod workload;

@@ -7,7 +7,7 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording", "args", "trace-rfc"],
     &["cfi", "debuginfo", "process"],
     &["record", "profile", "local"],
-    &["capi", "stacks", "tracer"],
+    &["capi", "stacks", "tracer", "export"],
     &["cli", "crash-names", "preload", "api", "tracer-capi"],
 ];
 

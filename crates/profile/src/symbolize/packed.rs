@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use backtrail_recording::{SpaceOwner, SymbolEntry, SymbolSpace, Symbols};
+use backtrail_recording::{Reader, SpaceOwner, SymbolEntry, SymbolSpace, Symbols};
 use rustc_hash::FxHashMap;
 
 use super::source::Call;
-use super::{Location, LocationId, Origin, Place, Symbolizer};
+use super::{Location, LocationId, Origin, Place, Symbolizer, SystemFiles};
 use crate::modules::File;
 
 /// The names in a recording.
@@ -144,6 +144,15 @@ impl Moments {
 }
 
 impl Symbolizer {
+    /// Names of a recording: those that it has in itself, or else those of these files.
+    pub fn of_recording(reader: &mut Reader, system: SystemFiles) -> Symbolizer {
+        let symbolizer = Symbolizer::new(system);
+        match reader.take_symbols() {
+            Some(symbols) => symbolizer.only_from(symbols),
+            None => symbolizer,
+        }
+    }
+
     /// Takes all names from the ones that a recording brings with it, and asks nothing else.
     #[must_use]
     pub fn only_from(mut self, symbols: Symbols) -> Symbolizer {

@@ -1,0 +1,82 @@
+//! `backtrail export`: writes a recording in the format of another tool.
+
+use std::path::PathBuf;
+
+use backtrail_export::Format;
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::error::{Failure, Status, shown};
+use crate::{output, recorded};
+
+/// Write a recording in another tool's format.
+///
+/// Anything that the format cannot hold is reported on standard error.
+#[derive(Args)]
+#[command(after_help = "EXAMPLES:
+  backtrail export recording --to pprof -o recording.pb.gz      then: go tool pprof -top recording.pb.gz
+  backtrail export recording --to firefox -o recording.json     then: open it at profiler.firefox.com
+  backtrail export recording --to perf-script -o - | less")]
+pub(crate) struct Export {
+    /// Directory of the trace.
+    #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]
+    trace: PathBuf,
+    /// Write this format.
+    #[arg(long, value_name = "FORMAT")]
+    to: Target,
+    /// Write this file; '-' is standard output.
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+}
+
+/// A format, by its name.
+#[derive(Clone, Copy)]
+struct Target(Format);
+
+impl ValueEnum for Target {
+    fn value_variants<'a>() -> &'a [Self] {
+        static ALL: [Target; Format::ALL.len()] = {
+            let mut all = [Target(Format::Pprof); Format::ALL.len()];
+            let mut index = 0;
+            while index < all.len() {
+                all[index] = Target(Format::ALL[index]);
+                index += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self.0 {
+            Format::Pprof => "profile.proto, compressed by gzip",
+            Format::Firefox => "JSON for profiler.firefox.com",
+            Format::Speedscope => "JSON for speedscope.app",
+            Format::Otlp => "OpenTelemetry profiles, v1development, binary",
+            Format::Folded => "one line for each stack, for flame graph tools",
+            _ => "the text of perf script",
+        };
+        Some(PossibleValue::new(self.0.name()).help(help))
+    }
+}
+
+pub(crate) fn run(arguments: &Export) -> Result<Status, Failure> {
+    let samples = recorded::samples(&arguments.trace)?;
+    let title = arguments.trace.display().to_string();
+    let format = arguments.to.0;
+    output::to(&arguments.output, |out| {
+        backtrail_export::write(&samples, format, &title, out)
+    })?;
+    for note in &samples.notes {
+        eprintln!("backtrail: {}: {note}", shown(&arguments.trace));
+    }
+    let left_out = format.left_out(&samples);
+    if !left_out.is_empty() {
+        eprintln!(
+            "backtrail: left out, as {} cannot hold it: {}",
+            format.name(),
+            left_out.join(", ")
+        );
+    }
+    Ok(Status::Done)
+}

@@ -1,0 +1,142 @@
+//! Pictures of the page's views, for `docs/` and the README.
+
+use std::fs;
+use std::path::Path;
+
+use backtrail_testkit::browser::{Browser, Theme};
+use backtrail_testkit::recorder::Backtrail;
+use backtrail_testkit::{command, perf, place, scratch, workload};
+use serde_json::json;
+
+use super::{READY, beside, run_to_end};
+
+/// Larger pictures make the repository heavy.
+const MOST_BYTES: u64 = 150 << 10;
+
+const VIEWS: [&str; 6] = ["flame", "functions", "sandwich", "threads", "endings", "about"];
+
+/// Records two runs of a compiler, and writes the pictures of their pages to docs/pictures.
+pub(crate) fn run() -> Result<(), String> {
+    perf::sampling_permitted().map_err(|missing| missing.to_string())?;
+    let folder = scratch();
+    let backtrail = Backtrail::new(beside()?);
+    let [before, after] = ["plain.trace", "build.trace"].map(|name| folder.path().join(name));
+    for (trace, level) in [(&before, "-O0"), (&after, "-O2")] {
+        let source = folder.path().join("templates.cpp");
+        if !source.exists() {
+            // The workload writes its source.
+            workload::compiler(1, folder.path()).map_err(|missing| missing.to_string())?;
+        }
+        let script = r#"for round in 1 2; do g++ -std=c++17 "$0" -c "$1" -o "$2"; done"#;
+        let object = folder.path().join("templates.o");
+        let mut recorded = backtrail.record(trace, &["-F", "999"], &["sh", "-c", script, level]);
+        run_to_end(recorded.arg(&source).arg(&object))?;
+    }
+    let out = place::workspace().join("docs/pictures");
+    fs::create_dir_all(&out).map_err(|error| error.to_string())?;
+    let mut browser = Browser::start(1000, 640).map_err(|missing| missing.to_string())?;
+    // Titles are names of folders: those of the pictures shall not be of this machine.
+    let page = folder.path().join("page.html");
+    titled(&backtrail, folder.path(), "build.trace", &page, None)?;
+    for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
+        browser.prefer(theme);
+        browser.open(&page, READY);
+        for view in VIEWS {
+            show(&mut browser, view);
+            taken(&mut browser, &out.join(format!("{view}-{suffix}.png")))?;
+        }
+        browser.value("document.getElementById('down').click(); document.getElementById('leaves-first').click()");
+        show(&mut browser, "flame");
+        taken(&mut browser, &out.join(format!("leaves-{suffix}.png")))?;
+    }
+    let difference = folder.path().join("difference.html");
+    titled(
+        &backtrail,
+        folder.path(),
+        "build.trace",
+        &difference,
+        Some("plain.trace"),
+    )?;
+    for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
+        browser.prefer(theme);
+        browser.open(&difference, READY);
+        show(&mut browser, "flame");
+        taken(&mut browser, &out.join(format!("difference-{suffix}.png")))?;
+        show(&mut browser, "functions");
+        taken(&mut browser, &out.join(format!("difference-functions-{suffix}.png")))?;
+    }
+    browser.prefer(Theme::Light);
+    browser.resize(390, 760, true);
+    browser.open(&page, READY);
+    show(&mut browser, "functions");
+    taken(&mut browser, &out.join("small-light.png"))?;
+    readme(&mut browser, &backtrail, &after, &page, &out)
+}
+
+/// Writes a page; the recordings are named as they are seen from their folder.
+fn titled(backtrail: &Backtrail, folder: &Path, trace: &str, page: &Path, other: Option<&str>) -> Result<(), String> {
+    let mut report = backtrail.command(["report", trace, "--html"]);
+    report.arg(page).current_dir(folder);
+    if let Some(other) = other {
+        report.args(["--diff", other]);
+    }
+    run_to_end(&mut report)
+}
+
+fn show(browser: &mut Browser, view: &str) {
+    if view == "sandwich" {
+        show(browser, "functions");
+        browser.value(
+            "[...document.querySelectorAll('#view-functions td.name button')]\
+             .find(button => button.textContent.startsWith('_int_malloc') || button.textContent === 'malloc')?.click()",
+        );
+    } else {
+        browser.value(&format!("document.getElementById('tab-{view}').click()"));
+    }
+    browser.value("scrollTo(0, 0)");
+    // A picture of the screen or two later all is drawn.
+    browser.value("new Promise(done => setTimeout(done, 400))");
+}
+
+fn taken(browser: &mut Browser, file: &Path) -> Result<(), String> {
+    let bytes = browser.picture(file);
+    println!("{} {bytes}", file.display());
+    match bytes <= MOST_BYTES {
+        true => Ok(()),
+        false => Err(format!("{}: {bytes} bytes", file.display())),
+    }
+}
+
+/// The table in a terminal and the flame graph, one below the other.
+fn readme(browser: &mut Browser, backtrail: &Backtrail, trace: &Path, page: &Path, out: &Path) -> Result<(), String> {
+    browser.prefer(Theme::Light);
+    browser.resize(1000, 560, false);
+    browser.open(page, READY);
+    show(browser, "flame");
+    let graph = page.with_file_name("graph.png");
+    browser.picture(&graph);
+    let mut table = backtrail.command(["report", "--limit", "12"]);
+    let table = command::run(table.arg(trace), std::time::Duration::from_secs(60)).map_err(|e| e.to_string())?;
+    let console = page.with_file_name("console.html");
+    fs::write(
+        &console,
+        "<!DOCTYPE html><meta charset=utf-8><title>console</title><body>",
+    )
+    .map_err(|e| e.to_string())?;
+    browser.open(&console, "document.title");
+    let text = format!(
+        "$ backtrail report build.trace\n{}$ backtrail report build.trace --html build.html",
+        table.stdout
+    );
+    browser.value(&format!(
+        "(() => {{ document.body.style.cssText = 'margin:0;background:#fbfbf9'; const pre = document.createElement('pre'); \
+         pre.textContent = {}; pre.style.cssText = 'margin:0;padding:14px 18px;background:#16171a;color:#e7e8ea;\
+         font:13px/1.35 \"DejaVu Sans Mono\",monospace'; const image = new Image(); image.style.cssText = 'display:block;width:1000px'; \
+         image.src = 'graph.png'; document.body.append(pre, image); return image.decode(); }})()",
+        json!(text)
+    ));
+    let height = browser.value("document.body.scrollHeight").as_u64().unwrap_or(900);
+    browser.resize(1000, height as u32, false);
+    browser.value("new Promise(done => setTimeout(done, 300))");
+    taken(browser, &out.join("report.png"))
+}

@@ -1,0 +1,5 @@
+//! All integration tests of this crate.
+
+mod invented;
+mod page;
+mod texts;

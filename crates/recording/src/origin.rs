@@ -1,0 +1,40 @@
+//! What a recording says about where it comes from.
+
+use backtrail_trace::description::EnvironmentValue;
+
+/// The command and the machine of a recording; empty if it does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The recorded command.
+    pub command: String,
+    /// Name of the machine.
+    pub hostname: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The CPU's name, as `uname -m` prints it.
+    pub machine: String,
+    /// The program that wrote the recording, with its version.
+    pub producer: String,
+    /// Samples per second of CPU time, if a clock triggered them.
+    pub frequency: Option<u64>,
+}
+
+impl Origin {
+    pub(crate) fn of(environment: &[(String, EnvironmentValue)]) -> Origin {
+        let mut origin = Origin::default();
+        for (name, value) in environment {
+            match (name.as_str(), value) {
+                ("trace_name", EnvironmentValue::String(text)) => origin.command.clone_from(text),
+                ("hostname", EnvironmentValue::String(text)) => origin.hostname.clone_from(text),
+                ("kernel_release", EnvironmentValue::String(text)) => origin.kernel.clone_from(text),
+                ("machine", EnvironmentValue::String(text)) => origin.machine.clone_from(text),
+                ("producer", EnvironmentValue::String(text)) => origin.producer.clone_from(text),
+                ("sample_frequency", EnvironmentValue::Integer(value)) => {
+                    origin.frequency = u64::try_from(*value).ok().filter(|&frequency| frequency > 0);
+                }
+                _ => {}
+            }
+        }
+        origin
+    }
+}
