@@ -17,10 +17,21 @@ const EXAMPLES: &[Examples] = &[
         &["report"],
         &[
             "backtrail report server.trace",
-            "backtrail report server.trace --flamegraph server.svg",
-            "backtrail report server.trace --folded - | sort -k2 | head",
+            "backtrail report server.trace --html server.html",
+            "backtrail report server.trace --by line --time 0..0.1",
+            "backtrail report server.trace --callers parse",
         ],
     ),
+    (
+        &["export"],
+        &[
+            "backtrail export server.trace --to pprof -o server.pb.gz",
+            "backtrail export server.trace --to firefox -o server.json.gz",
+        ],
+    ),
+    (&["pack"], &["backtrail pack server.trace"]),
+    (&["cache", "info"], &["backtrail cache info"]),
+    (&["cache", "clear"], &["backtrail cache clear"]),
     (
         &["stack"],
         &[
