@@ -74,6 +74,7 @@ fn shell(folder: &Path, line: &str) -> Finished {
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let mut run = Command::new("sh");
     run.args(["-ec", line]).current_dir(folder).env("PATH", path);
+    run.env("XDG_CACHE_HOME", folder.join("cache"));
     command::run(&mut run, LIMIT).unwrap()
 }
 
