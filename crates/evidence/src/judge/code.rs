@@ -218,6 +218,9 @@ pub(crate) fn makes_threads(code: &[u8], start: u64) -> bool {
     false
 }
 
+/// The bytes of the longest such code, which the processor may be after.
+pub(crate) const LONGEST_RESTORER: u64 = 10;
+
 /// Whether a signal handler returns to this code: `rt_sigreturn` and nothing else.
 pub(crate) fn restores_from_signal(code: &[u8]) -> bool {
     const FORMS: [&[u8]; 2] = [

@@ -94,7 +94,9 @@ impl Judge {
             return Fit::Omitted;
         }
         if caller.kind == FrameKind::Pc {
-            return if interrupted { Fit::Interrupted } else { Fit::StrayPc };
+            // The innermost frame itself may be the code that returns from the signal.
+            let returns = interrupted || callee.kind == FrameKind::Pc && self.restores_from_signal(pid, callee.address);
+            return if returns { Fit::Interrupted } else { Fit::StrayPc };
         }
         let looked_up = looked_up(callee);
         let key = (looked_up, caller.address);
@@ -104,6 +106,17 @@ impl Judge {
         let fit = self.judge(pid, looked_up, caller.address);
         self.known.entry(pid).or_default().insert(key, fit);
         fit
+    }
+
+    /// Whether an address is in code that does nothing but return from a signal.
+    fn restores_from_signal(&mut self, pid: u32, address: u64) -> bool {
+        let Held::File(place) = self.spaces.find(pid, address) else {
+            return false;
+        };
+        (0..code::LONGEST_RESTORER).any(|before| {
+            let start = place.address.wrapping_sub(before);
+            code::restores_from_signal(place.image.bytes(start))
+        })
     }
 
     fn judge(&mut self, pid: u32, callee: u64, ra: u64) -> Fit {

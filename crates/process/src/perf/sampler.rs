@@ -314,8 +314,11 @@ impl Sampler {
                 deep.add(part);
             } else {
                 // A record that cannot be decoded is of a kind that newer kernels send.
-                let record = records::decode(record, self.arch).unwrap_or(Record::Other);
-                visit(index, time, deep.complete(record, self.arch));
+                let decoded = records::decode(record, self.arch).unwrap_or(Record::Other);
+                match deep.sp {
+                    0 => visit(index, time, decoded),
+                    _ => visit(index, time, deep.complete(decoded, self.arch)),
+                }
             }
             ring.consume(size);
             ring.give_back();
