@@ -43,8 +43,7 @@ impl Space {
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Whether there are so many mappings that those should be removed that are
-    /// [not there any more](Self::keep).
+    /// Whether it is time to remove mappings that are [not there any more](Self::keep).
     fn has_many(&self) -> bool {
         self.mappings.len() >= self.many.max(MANY)
     }
