@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// This process, which has the mappings of a test at most, is said to have mapped 200,000 files.
+    /// This process, which maps a few files, is said to have mapped 200,000.
     #[test]
     fn what_is_not_mapped_any_more_is_forgotten() {
         let (tables, arena) = (Tables::without_cache(), Arena::default());
