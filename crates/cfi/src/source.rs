@@ -11,7 +11,10 @@ use backtrail_elf::{Image, Section};
 use memmap2::MmapMut;
 
 use crate::cache::{Name, Namer};
-use crate::tables::KIND;
+
+/// The version of the conversion. It names the cache's subfolder, and is part of the hash: a new
+/// conversion gets a new folder, and other names for its entries.
+pub(crate) const KIND: &str = "sframe-v9";
 
 /// Sections that are read besides code.
 const READ: [&[u8]; 14] = [

@@ -29,12 +29,9 @@ use crate::eh_frame::{self, Converted, EhFrame, debug_frame};
 pub use crate::error::Error;
 use crate::plt;
 use crate::roots;
-use crate::source::Source;
+use crate::source::{KIND, Source};
 use crate::{go_frames, gopclntab};
 
-/// The cache's subfolder, named after the version of the conversion: a new conversion gets a new
-/// folder, and other names for its entries ([`crate::source`]).
-pub(crate) const KIND: &str = "sframe-v9";
 /// The subfolder that stores which entry a file has.
 const FILES: &str = "files-v1";
 

@@ -177,7 +177,7 @@ fn only_a_folder_that_nobody_else_can_change_is_used() {
     }
     fs::remove_dir(&entry).unwrap();
 
-    // A link of our own may lead to the cache, but the entries' folder is none.
+    // A link of our own may lead to the cache, but not to the entries.
     symlink(open.join("cache"), outside.path().join("link")).unwrap();
     assert!(Cache::new(outside.path().join("link")).contents().is_ok());
     fs::remove_dir(open.join("cache").join(kind)).unwrap();

@@ -23,10 +23,11 @@ pub(crate) enum Durable {
 /// A file being written that will replace the one at its path, or be the first there.
 ///
 /// Until everything is written and on the disk, it is a file without a name in the target's folder:
-/// after a failure, without [finish](Replacement::finish), or if the process is killed, the old file
-/// (or nothing) remains, and nothing else. If the file system has no such files, it is a temporary
-/// file beside the target, which a kill leaves behind. An existing file keeps its mode, its owner and its extended attributes, and a symbolic link stays
-/// one. Anything but a regular file (a terminal, a pipe) is written directly.
+/// after a failure, without [finish](Replacement::finish), or if the process is killed, the old
+/// file (or nothing) remains, and nothing else. If the file system has no such files, it is a
+/// temporary file beside the target, which a kill leaves behind. An existing file keeps its mode,
+/// its owner and its extended attributes, and a symbolic link stays one. Anything but a regular
+/// file (a terminal, a pipe) is written directly.
 pub(crate) struct Replacement {
     target: PathBuf,
     present: Option<Metadata>,

@@ -38,7 +38,7 @@ fn others_cannot_read_recordings() {
         };
         let recording = setup.record(&["--format", format], &workload);
         private(&recording.trace);
-        for to in ["1.8", "2", "rfc"] {
+        for to in ["1.8", "2", "rfc1.1"] {
             let copy = setup.path(&format!("copy-{to}"));
             let mut convert = setup
                 .backtrail

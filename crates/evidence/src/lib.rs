@@ -118,8 +118,8 @@ enum Chosen {
         /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
-    /// Kill recorders at random times, and record into file systems that are too small. Exits with 1
-    /// if a trace cannot be read that was written before. Takes half an hour.
+    /// Kill recorders at random times, and record into file systems that are too small. Exits with
+    /// 1 if a trace cannot be read that was written before. Takes half an hour.
     Endings(endings::Options),
     /// Run every verb with a failure at each of its system calls, and at each of its allocations.
     /// Exits with 1 if one of them panics, hangs or leaves half of its output. Takes hours unless

@@ -174,8 +174,7 @@ impl<'a> Modules<'a> {
         })
     }
 
-    /// Whether there are so many modules that those should be [forgotten](Self::forget) that
-    /// nothing maps any more.
+    /// Whether it is time to [forget](Self::forget) the modules that nothing maps any more.
     pub(crate) fn are_many(&self) -> bool {
         self.modules.len() >= self.many
     }

@@ -43,8 +43,7 @@ impl Space {
         self.mappings.get(index).filter(|mapping| mapping.start <= address)
     }
 
-    /// Whether there are so many mappings that those should be removed that are
-    /// [not there any more](Self::keep).
+    /// Whether it is time to remove mappings that are [not there any more](Self::keep).
     fn has_many(&self) -> bool {
         self.mappings.len() >= self.many.max(MANY)
     }
@@ -267,7 +266,7 @@ mod tests {
         }
     }
 
-    /// This process, which has the mappings of a test at most, is said to have mapped 200,000 files.
+    /// This process, which maps a few files, is said to have mapped 200,000.
     #[test]
     fn what_is_not_mapped_any_more_is_forgotten() {
         let (tables, arena) = (Tables::without_cache(), Arena::default());

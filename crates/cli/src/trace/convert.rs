@@ -152,6 +152,10 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         }
     }
     fs::rename(&whole, output).map_err(|error| Failure::of(output, error))?;
+    // It is empty. If this fails, the folder's own way to remove it may not.
+    if fs::remove_dir(scratch.path()).is_ok() {
+        let _ = scratch.keep();
+    }
     for note in notes {
         crate::error::say!("backtrail: {note}");
     }

@@ -127,7 +127,7 @@ unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
 
 /// Text for the report's reader and for the helper.
 struct Outputs {
-    /// With the time until which each is waited for; negative if there is none any more.
+    /// With the time until which each is waited for; negative once it is given up.
     outputs: [(Cell<c_int>, u64); 2],
 }
 

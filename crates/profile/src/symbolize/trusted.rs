@@ -1,8 +1,8 @@
 //! Files in which processes give names to code that they make while they run.
 //!
 //! They lie in folders to which everybody may write, so another user could give a process false
-//! names, and a file could be a pipe that never ends. As in perf, files of root and of the reader are
-//! read, and here also those of the process's own user; only regular files, and only where the
+//! names, and a file could be a pipe that never ends. As in perf, files of root and of the reader
+//! are read, and here also those of the process's own user; only regular files, and only where the
 //! process itself sees them. They are checked after they were opened.
 
 use std::fs::File;

@@ -70,7 +70,8 @@ pub fn render(
     let shared = Shared::new(streams, threads);
     let error = thread::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(|| shared.work(&make));
+            // Without more threads, this one does everything.
+            let _ = thread::Builder::new().spawn_scoped(scope, || shared.work(&make));
         }
         let result = shared.merge(&make, &mut take);
         shared.lock().stop = true;
