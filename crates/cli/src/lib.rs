@@ -4,6 +4,7 @@ mod cbf;
 mod edited;
 mod error;
 mod hex;
+mod import;
 mod link;
 mod manual;
 mod output;
@@ -36,6 +37,7 @@ enum Command {
     Record(record::Record),
     Report(report::Report),
     Pack(pack::Pack),
+    Import(import::Import),
     Stack(stack::Stack),
     #[command(subcommand)]
     Trace(trace::Command),
@@ -67,6 +69,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Pack(arguments) => pack::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),

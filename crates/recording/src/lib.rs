@@ -30,6 +30,8 @@ pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_jit_dump, is_kernel_address};
 pub use options::{Environment, WriterOptions};
 pub use reader::{Entry, NumberedSample, NumberedStacks, ReadError, Reader};
+#[doc(hidden)]
+pub use symbols::fuzz_symbols;
 pub use symbols::{
     AddError, Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols, SymbolsError, add_symbols, decode as decode_symbols,
     encode as encode_symbols,

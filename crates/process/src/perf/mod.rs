@@ -1,10 +1,14 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
 mod error;
+mod file;
 mod probes;
 mod records;
 mod sampler;
 
 pub use error::{Entry, OpenError};
+#[doc(hidden)]
+pub use file::fuzz as fuzz_file;
+pub use file::{About, FileError, PerfFile, Timed};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
