@@ -7,6 +7,7 @@ mod error;
 mod examples;
 mod export;
 mod hex;
+mod import;
 mod link;
 mod manual;
 mod output;
@@ -41,6 +42,7 @@ enum Command {
     Report(report::Report),
     Pack(pack::Pack),
     Export(export::Export),
+    Import(import::Import),
     Stack(stack::Stack),
     #[command(subcommand)]
     Trace(trace::Command),
@@ -81,6 +83,7 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Report(arguments) => report::run(&arguments),
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),

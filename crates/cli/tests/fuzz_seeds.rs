@@ -10,7 +10,7 @@ mod cbf_encode;
 /// A target that has seeds, and what it runs.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 7] = [
+const TARGETS: [Target; 8] = [
     ("add_sframe", |data| {
         backtrail_cfi::fuzz::add(data);
     }),
@@ -18,6 +18,7 @@ const TARGETS: [Target; 7] = [
     ("elf_edit", backtrail_elf::fuzz::edit),
     ("go_names", backtrail_cfi::fuzz::go_names),
     ("jit_dump", backtrail_profile::fuzz::jit_dump),
+    ("perf_data", backtrail_process::perf::fuzz_file),
     ("stack_args", |data| {
         let _ = backtrail_stacks::fuzz::arguments(data);
     }),

@@ -2,6 +2,8 @@
 
 mod path;
 
+use std::path::PathBuf;
+
 use backtrail_recording::{Entry, FrameKind, Item, NumberedSample, Sample, Stop, Symbols, is_kernel_address};
 use rustc_hash::FxHashMap;
 
@@ -34,6 +36,8 @@ pub struct Options {
     pub system: SystemFiles,
     /// The samples to count; the others are ignored.
     pub filter: Filter,
+    /// The folder with the files of the recorded machine; `None` if it is this one.
+    pub sysroot: Option<PathBuf>,
     /// Keep every sample's time, thread and stack for [`Report::samples`], in 24 bytes each.
     pub keep_samples: bool,
     /// Frames of distinct stacks to distinguish, each in about 24 bytes. If there are more, the
@@ -53,6 +57,7 @@ impl Default for Options {
             clock_offset: 0,
             system: SystemFiles::default(),
             filter: Filter::default(),
+            sysroot: None,
             keep_samples: false,
             max_frames: MAX_FRAMES,
         }
@@ -130,7 +135,7 @@ struct Markers {
 impl Profile {
     /// Starts without items; names come from this machine's files.
     pub fn new(options: Options) -> Profile {
-        let symbolizer = Symbolizer::new(options.system.clone());
+        let symbolizer = Symbolizer::new(options.system.clone()).below(options.sysroot.clone());
         Self::with_symbolizer(options, symbolizer)
     }
 
@@ -246,7 +251,9 @@ impl Profile {
     /// Starts to collect the names of all addresses, for [`Profile::into_symbols`]. `earlier` are
     /// names that the recording has already: they are kept where there are no others now.
     pub fn collecting(options: Options, earlier: Option<Symbols>) -> Profile {
-        let mut symbolizer = Symbolizer::new(options.system.clone()).noting_moments();
+        let mut symbolizer = Symbolizer::new(options.system.clone())
+            .below(options.sysroot.clone())
+            .noting_moments();
         if let Some(symbols) = earlier {
             symbolizer = symbolizer.falling_back_to(symbols);
         }

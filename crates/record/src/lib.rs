@@ -27,6 +27,7 @@ mod deep;
 mod environment;
 mod error;
 mod holes;
+mod import;
 mod modules;
 mod options;
 mod outcome;
@@ -41,6 +42,7 @@ mod watch;
 pub use backtrail_process::perf::{Entry, Trigger};
 pub use backtrail_recording::{Dialect, Stop};
 pub use error::{Error, Incomplete};
+pub use import::{ImportError, ImportOptions, Imported, import};
 pub use options::{
     DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Options, Target,
 };

@@ -5,6 +5,7 @@ use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
@@ -124,6 +125,8 @@ pub(crate) struct Modules<'a> {
     by_key: FxHashMap<(FileKey, String), ModuleIndex>,
     tables: &'a Tables,
     arena: &'a Arena,
+    /// Where the files of another machine are.
+    pub(crate) sysroot: Option<PathBuf>,
     problems: RefCell<Vec<ModuleProblem>>,
 }
 
@@ -136,6 +139,7 @@ impl<'a> Modules<'a> {
             by_key: FxHashMap::default(),
             tables,
             arena,
+            sysroot: None,
             problems: RefCell::default(),
         }
     }
@@ -376,11 +380,19 @@ impl<'a> Modules<'a> {
         }
         let path = plain_path(module);
         let mut unreadable = None;
-        for candidate in proc::mapped_file(module.at.pid, module.at.start, module.at.end, path) {
-            let Ok(file) = door::open(&candidate) else {
+        let candidates = match &self.sysroot {
+            Some(_) => vec![PathBuf::from(path)],
+            None => proc::mapped_file(module.at.pid, module.at.start, module.at.end, path).to_vec(),
+        };
+        let open = |path: &Path| match &self.sysroot {
+            Some(root) => door::Root::at(root)?.open(path),
+            None => door::open(path),
+        };
+        for candidate in candidates {
+            let Ok(file) = open(&candidate) else {
                 continue;
             };
-            if !same_inode(file.metadata(), &module.key) {
+            if self.sysroot.is_none() && !same_inode(file.metadata(), &module.key) {
                 continue;
             }
             let identity = FileIdentity::of(file.metadata());
@@ -496,16 +508,22 @@ const KERNEL_SIZE: u64 = 1 << 30;
 /// this boot.
 pub(crate) fn kernel() -> Option<Recorded> {
     let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
-    Some(Recorded {
+    let build_id = backtrail_elf::build_id_of_notes(&notes).unwrap_or_default();
+    Some(kernel_at(proc::kernel_start()?, build_id.to_vec()))
+}
+
+/// The kernel whose first symbol is at an address.
+pub(crate) fn kernel_at(start: u64, build_id: Vec<u8>) -> Recorded {
+    Recorded {
         time: 0,
         pid: NO_PROCESS,
-        base: proc::kernel_start()?,
+        base: start,
         size: KERNEL_SIZE,
         mapped: None,
         position_independent: true,
         path: "[kernel.kallsyms]".to_owned(),
-        build_id: backtrail_elf::build_id_of_notes(&notes).unwrap_or_default().to_vec(),
-    })
+        build_id,
+    }
 }
 
 fn same_inode(metadata: &Metadata, key: &FileKey) -> bool {

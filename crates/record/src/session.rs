@@ -147,16 +147,16 @@ fn wait(subject: &mut Subject, signals: &SignalSource) {
 }
 
 /// The recorder's state while it records.
-struct Session<'a> {
-    modules: Modules<'a>,
+pub(crate) struct Session<'a> {
+    pub(crate) modules: Modules<'a>,
     spaces: Spaces,
     walker: StackWalker,
     code: Code,
     /// The most bytes of stack that a sample's copy has.
     stack_bytes: u32,
-    writer: Writer,
+    pub(crate) writer: Writer,
     /// The kernel's module, written before the first sample in the kernel, which may never come.
-    kernel: OnceCell<Option<Module>>,
+    pub(crate) kernel: OnceCell<Option<Module>>,
     /// Names by thread.
     names: FxHashMap<u32, Box<str>>,
     /// Mappings that the current stack reaches into.
@@ -167,12 +167,12 @@ struct Session<'a> {
     passed: Vec<u64>,
     /// Whether something has started since the last check.
     has_news: bool,
-    outcome: Outcome,
+    pub(crate) outcome: Outcome,
     failure: Option<WriteError>,
 }
 
 impl<'a> Session<'a> {
-    fn new(modules: Modules<'a>, stack_bytes: u32, writer: Writer) -> Self {
+    pub(crate) fn new(modules: Modules<'a>, stack_bytes: u32, writer: Writer) -> Self {
         Session {
             modules,
             spaces: Spaces::default(),
@@ -262,7 +262,7 @@ impl<'a> Session<'a> {
         self.walker.prepare_for_newer(sampler);
     }
 
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if self.failure.is_none() {
             let finished = self.writer.flush();
             self.check(finished);
@@ -271,13 +271,13 @@ impl<'a> Session<'a> {
         self.outcome.incomplete = self.failure.as_ref().map(Incomplete::new);
     }
 
-    fn check(&mut self, result: Result<(), WriteError>) {
+    pub(crate) fn check(&mut self, result: Result<(), WriteError>) {
         if let Err(error) = result {
             self.failure.get_or_insert(error);
         }
     }
 
-    fn take(&mut self, stream: usize, time: u64, record: Record<'_>) -> Result<(), WriteError> {
+    pub(crate) fn take(&mut self, stream: usize, time: u64, record: Record<'_>) -> Result<(), WriteError> {
         match record {
             Record::Sample(sample) => self.sample(stream, time, &sample),
             Record::Mapping(mapping) => {
@@ -286,12 +286,12 @@ impl<'a> Session<'a> {
             }
             Record::Name { pid, tid, exec, name } => {
                 self.names.insert(tid, String::from_utf8_lossy(name).into());
-                self.writer.forget_name(tid);
+                self.writer.forget_name(recorded(tid));
                 if exec {
                     self.has_news = true;
                     self.walker.forget_thread(tid);
                     self.spaces.exec(pid);
-                    self.writer.exec(time, pid)?;
+                    self.writer.exec(time, recorded(pid))?;
                 }
                 Ok(())
             }
@@ -301,21 +301,22 @@ impl<'a> Session<'a> {
                 self.has_news |= task.parent_pid == task.pid;
                 self.spaces.fork(task.parent_pid, task.pid);
                 if task.parent_pid != task.pid {
-                    self.writer.forget_process(task.pid);
+                    self.writer.forget_process(recorded(task.pid));
                 }
                 // A new thread has the name of its creator until it sets another.
                 if let Some(name) = self.names.get(&task.parent_tid).cloned() {
                     self.names.insert(task.tid, name);
                 }
-                self.writer.fork(time, task.pid, task.tid, task.parent_pid)
+                self.writer
+                    .fork(time, recorded(task.pid), recorded(task.tid), recorded(task.parent_pid))
             }
             Record::Exit(task) => {
                 self.names.remove(&task.tid);
                 self.walker.forget_thread(task.tid);
-                self.writer.exit(time, task.pid, task.tid)?;
-                self.writer.forget_name(task.tid);
+                self.writer.exit(time, recorded(task.pid), recorded(task.tid))?;
+                self.writer.forget_name(recorded(task.tid));
                 if self.spaces.exit(task.pid) {
-                    self.writer.forget_process(task.pid);
+                    self.writer.forget_process(recorded(task.pid));
                 }
                 Ok(())
             }
@@ -378,8 +379,8 @@ impl<'a> Session<'a> {
             &Sample {
                 time,
                 cpu: 0,
-                pid,
-                tid,
+                pid: recorded(pid),
+                tid: recorded(tid),
                 frames: &self.walker.frames,
                 stop: Some(stop),
                 live: self.walker.read_apart,
@@ -408,7 +409,7 @@ impl<'a> Session<'a> {
             && self.writer.announce_module(modules::NO_PROCESS, 0)
             && let Some(kernel) = self.kernel.get_or_init(modules::kernel)
         {
-            self.writer.module(tid, &Module { time, ..kernel.clone() })?;
+            self.writer.module(recorded(tid), &Module { time, ..kernel.clone() })?;
         }
         let space = self.spaces.get(pid, &mut self.modules);
         self.touched.clear();
@@ -426,16 +427,18 @@ impl<'a> Session<'a> {
                 continue;
             }
             self.touched.push(mapping.id);
-            if self.writer.announce_module(pid, mapping.id) {
-                if let Some(module) = self.modules.describe(mapping, time, pid) {
-                    self.writer.module(tid, &module)?;
+            if self.writer.announce_module(recorded(pid), mapping.id) {
+                if let Some(module) = self.modules.describe(mapping, time, recorded(pid)) {
+                    self.writer.module(recorded(tid), &module)?;
                     continue;
                 }
                 // Code made at run time: its name may be in a file that the process has mapped.
                 for dump in space.mappings().filter(|mapping| self.modules.is_jit_dump(mapping)) {
-                    if self.writer.announce_module(pid, dump.id) {
-                        self.writer
-                            .module(tid, &self.modules.describe_jit_dump(dump, time, pid))?;
+                    if self.writer.announce_module(recorded(pid), dump.id) {
+                        self.writer.module(
+                            recorded(tid),
+                            &self.modules.describe_jit_dump(dump, time, recorded(pid)),
+                        )?;
                     }
                 }
             }
@@ -449,14 +452,35 @@ impl<'a> Session<'a> {
     }
 
     fn announce_name(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
-        if !self.writer.announce_name(tid) {
+        if !self.writer.announce_name(recorded(tid)) {
             return Ok(());
         }
         let name = self
             .names
             .entry(tid)
             .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
-        self.writer.thread_name(time, pid, tid, name)
+        self.writer.thread_name(time, recorded(pid), recorded(tid), name)
+    }
+}
+
+/// Added to the numbers of processes and threads of another time: no running one has such a number
+/// (`PID_MAX_LIMIT` is 2²²), so nothing is ever looked for in the wrong process.
+const NOT_RUNNING: u32 = 1 << 30;
+
+/// The number under which a process or a thread of another time is known while its stacks are
+/// walked.
+pub(crate) fn not_running(number: u32) -> u32 {
+    match number >> 30 {
+        0 => number | NOT_RUNNING,
+        _ => number,
+    }
+}
+
+/// The number to be recorded for it.
+fn recorded(number: u32) -> u32 {
+    match number >> 30 {
+        1 => number & !NOT_RUNNING,
+        _ => number,
     }
 }
 

@@ -143,7 +143,7 @@ impl StackWalker {
                 return self.walk_program(sample, &program, view);
             }
             UserState::Foreign => Stop::NotExpressible,
-            UserState::None => Stop::NoUserStack,
+            UserState::None => self.keep_chain(sample),
         };
         if self.frames.is_empty() {
             self.frames.push(Frame {
@@ -152,6 +152,20 @@ impl StackWalker {
             });
         }
         stop
+    }
+
+    /// The program's frames by its frame pointers, if there is nothing else: in recordings of perf.
+    /// Nothing proves that they are all of them.
+    fn keep_chain(&mut self, sample: &Sample<'_>) -> Stop {
+        let before = self.frames.len();
+        for (index, address) in sample.frame_pointer_chain().enumerate() {
+            let kind = if index == 0 { FrameKind::Pc } else { FrameKind::Ra };
+            self.frames.push(Frame { kind, address });
+        }
+        match self.frames.len() > before {
+            true => Stop::NoStart,
+            false => Stop::NoUserStack,
+        }
     }
 
     /// The program's frames, after those of the kernel.

@@ -2,11 +2,15 @@
 
 mod deep;
 mod error;
+mod file;
 mod probes;
 mod records;
 mod sampler;
 
 pub use deep::DeepStacks;
 pub use error::{Entry, OpenError};
+#[doc(hidden)]
+pub use file::fuzz as fuzz_file;
+pub use file::{About, FileError, PerfFile, Timed};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};

@@ -132,7 +132,7 @@ pub struct Sample<'a> {
     /// The user state.
     pub user: UserState<'a>,
     /// The call chain as the kernel found it, with its markers.
-    chain: &'a [u8],
+    pub(super) chain: &'a [u8],
 }
 
 impl Sample<'_> {
@@ -244,7 +244,11 @@ pub(super) fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
         return sample(bytes.cursor(HEADER), arch).map(Record::Sample);
     }
     let body = bytes.slice(0, record.len().saturating_sub(SAMPLE_ID))?;
-    let mut cursor = Bytes::new(body, Endian::NATIVE).cursor(HEADER);
+    decode_body(record_type, misc, Bytes::new(body, Endian::NATIVE).cursor(HEADER))
+}
+
+/// Decodes a record that is no sample, from behind its header to before its `struct sample_id`.
+pub(super) fn decode_body(record_type: u32, misc: u16, mut cursor: Cursor<'_>) -> Result<Record<'_>> {
     Ok(match record_type {
         record_type::MMAP2 => mapping(&mut cursor, misc)?,
         record_type::COMM => {

@@ -123,7 +123,7 @@ fn a_function_is_annotated_by_line_and_by_instruction() {
         Ok(())
     });
     assert!(is_found);
-    assert!(shown.contains("  16.67    16.67        5\n"), "{shown}");
+    assert!(shown.contains("  16.67    16.67       5\n"), "{shown}");
     assert!(
         shown.contains("  16.67    16.67        0x1410       +0x10  fib.c:5\n"),
         "{shown}"

@@ -108,6 +108,8 @@ pub struct Symbolizer {
     notes: Notes,
     packed: Option<Packed>,
     moments: Option<Moments>,
+    /// The folder with the files of the recorded machine.
+    sysroot: Option<PathBuf>,
 }
 
 /// Where code is.
@@ -207,6 +209,13 @@ impl Symbolizer {
         }
     }
 
+    /// The files of the recorded machine are below this folder.
+    #[must_use]
+    pub fn below(mut self, sysroot: Option<PathBuf>) -> Symbolizer {
+        self.sysroot = sysroot;
+        self
+    }
+
     pub(crate) fn with_source(source: Box<dyn SymbolSource>, system: SystemFiles) -> Symbolizer {
         Symbolizer {
             modules: Modules::default(),
@@ -221,6 +230,7 @@ impl Symbolizer {
             notes: Notes::default(),
             packed: None,
             moments: None,
+            sysroot: None,
         }
     }
 
@@ -413,6 +423,10 @@ impl Symbolizer {
         }
         if self.files[index].is_none() {
             let file = self.modules.file(id);
+            if let Some(root) = &self.sysroot {
+                let place = root.join(file.path.trim_start_matches('/'));
+                self.source.found_at(&file.path, place);
+            }
             let opened = self.source.open(file);
             let is_packed = self
                 .packed

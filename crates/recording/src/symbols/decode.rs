@@ -10,11 +10,13 @@ use rustc_hash::FxHashMap;
 use super::encode::{COLUMNS, MOST_CALLS, VERSION, WINDOW, column, flag};
 use super::{Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols};
 
-/// Names compress to a tenth or so; what claims to be much smaller is no list of names.
-const MOST_EXPANSION: u64 = 1_000;
-/// The most bytes of names in memory for each byte of columns: an entry that repeats the calls of
-/// the one before takes three bytes.
-const MOST_COPIES: u64 = 64;
+/// Names compress to a fifth or so; what claims to be much smaller is no list of names.
+const MOST_EXPANSION: u64 = 200;
+/// The most bytes of names in memory for each compressed byte: an entry in deeply inlined code may
+/// repeat all calls of the one before in three bytes.
+const MOST_COPIES: u64 = 4_096;
+/// Memory that is always allowed, for columns and for names: small recordings compress best.
+const LEAST: u64 = 16 << 20;
 
 /// Why names cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +55,11 @@ type Result<T> = std::result::Result<T, SymbolsError>;
 ///
 /// If they are damaged, or of a later version.
 pub fn decode(compressed: &[u8]) -> Result<Symbols> {
-    let most = (compressed.len() as u64).saturating_mul(MOST_EXPANSION);
-    let window = (most.max(1 << 12) as u32).clamp(1 << 12, WINDOW);
+    let most = (compressed.len() as u64)
+        .saturating_mul(MOST_EXPANSION)
+        .saturating_add(LEAST);
+    // The writer's window is no larger than what it compressed.
+    let window = u32::try_from(most).unwrap_or(WINDOW).clamp(1 << 12, WINDOW);
     let mut bytes = Vec::new();
     Lzma2Reader::new(compressed, window, None)
         .take(most)
@@ -74,7 +79,9 @@ pub fn decode(compressed: &[u8]) -> Result<Symbols> {
         functions: Vec::new(),
         files: Vec::new(),
         lines: FxHashMap::default(),
-        room: (bytes.len() as u64).saturating_mul(MOST_COPIES),
+        room: (compressed.len() as u64)
+            .saturating_mul(MOST_COPIES)
+            .saturating_add(LEAST),
     };
     for (length, column) in lengths.into_iter().zip(&mut columns.cursors) {
         *column = Bytes::new(cursor.slice(length)?, Endian::Little).cursor(0);
@@ -265,6 +272,14 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
+/// Any bytes as names: what is read can be written again, and is the same then.
+#[doc(hidden)]
+pub fn fuzz_symbols(data: &[u8]) {
+    let Ok(symbols) = decode(data) else { return };
+    let encoded = super::encode(&symbols).unwrap_or_default();
+    assert_eq!(decode(&encoded), Ok(symbols));
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::encode;
@@ -366,7 +381,7 @@ mod tests {
             for bit in 0..8 {
                 let mut damaged = encoded.clone();
                 damaged[at] ^= 1 << bit;
-                let _ = decode(&damaged);
+                fuzz_symbols(&damaged);
             }
             assert!(decode(&encoded[..at]).is_err(), "{at} bytes");
         }

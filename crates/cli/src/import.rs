@@ -1,0 +1,104 @@
+//! `backtrail import`: turns what another tool has recorded into a recording.
+
+use std::path::{Path, PathBuf};
+
+use backtrail_profile::Options;
+use backtrail_record::{Dialect, ImportError, ImportOptions, Imported, Stop};
+use clap::{Args, ValueHint};
+
+use crate::error::{Failure, Status, one_line, shown};
+
+/// Turn a perf.data file into a recording.
+///
+/// The copies of stacks that `perf record --call-graph dwarf` makes are walked with SFrame tables of
+/// the programs' files, which must be those that ran: their build IDs are compared. Call chains of
+/// `perf record -g` are kept as they are.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  perf record --call-graph dwarf make
+  backtrail import perf.data -o make.trace && backtrail report make.trace
+  backtrail import other/perf.data -o other.trace --sysroot /srv/images/other")]
+pub(crate) struct Import {
+    /// File that perf wrote.
+    #[arg(value_name = "PERF.DATA", value_hint = ValueHint::FilePath)]
+    input: PathBuf,
+    /// Write the trace to this directory, which must not exist.
+    #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath)]
+    output: PathBuf,
+    /// Take the programs' files from below DIR: those of the machine that perf ran on.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    sysroot: Option<PathBuf>,
+    /// Leave the names of functions, their lines and inlined calls out of the trace.
+    #[arg(long)]
+    no_symbols: bool,
+    /// Print no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
+    let options = ImportOptions {
+        input: arguments.input.clone(),
+        output: arguments.output.clone(),
+        sysroot: arguments.sysroot.clone(),
+        dialect: Dialect::V1_8,
+        cache: None,
+    };
+    let imported = backtrail_record::import(&options).map_err(|error| match error {
+        ImportError::Create(error) => Failure::new(error).help("name a directory that does not exist, with -o"),
+        error => Failure::of(&arguments.input, error),
+    })?;
+    for problem in &imported.outcome.problems {
+        eprintln!(
+            "backtrail: {}: {}; stacks may end in it",
+            one_line(&problem.path),
+            problem.reason
+        );
+    }
+    if imported.is_cut {
+        eprintln!(
+            "backtrail: warning: {}: ends in the middle of its records",
+            shown(&arguments.input)
+        );
+    }
+    if imported.damaged > 0 {
+        eprintln!(
+            "backtrail: warning: {}: {} records could not be understood",
+            shown(&arguments.input),
+            imported.damaged
+        );
+    }
+    if let Some(incomplete) = imported.outcome.incomplete {
+        return Err(Failure::new(incomplete));
+    }
+    if !arguments.no_symbols && imported.outcome.samples > 0 {
+        let options = Options {
+            sysroot: arguments.sysroot.clone(),
+            ..Options::default()
+        };
+        if let Err(error) = backtrail_profile::pack(&arguments.output, options) {
+            eprintln!(
+                "backtrail: warning: {}: no symbols were added: {error}",
+                shown(&arguments.output)
+            );
+        }
+    }
+    if !arguments.quiet {
+        eprintln!("backtrail: {}", summary(&imported, &arguments.output));
+    }
+    Ok(Status::Done)
+}
+
+fn summary(imported: &Imported, output: &Path) -> String {
+    let outcome = &imported.outcome;
+    let complete = outcome.stops[Stop::EndOfStack as usize] as f64 / outcome.samples.max(1) as f64;
+    format!(
+        "{} samples, {} lost, {:.1} % of the stacks complete, {} KiB in {}",
+        outcome.samples,
+        outcome.lost,
+        100.0 * complete,
+        outcome.trace_bytes.div_ceil(1024),
+        shown(output)
+    )
+}

@@ -1,0 +1,155 @@
+//! Files that perf has written, as recordings: compared with perf's own stacks, frame by frame.
+
+use crate::common;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use backtrail_recording::{Item, Reader, Stop, is_kernel_address};
+use backtrail_testkit::{available, command, perf, program, workload};
+use common::{LIMIT, Setup, setup, text};
+
+fn backtrail(arguments: &[&str]) -> command::Finished {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    command::run(run.args(arguments), LIMIT).expect("the command is there")
+}
+
+/// A sample of perf's: thread, microseconds, and the addresses from the innermost frame on.
+type Stacks = HashMap<(u32, u64), Vec<u64>>;
+
+/// The samples of `perf script`, those only whose stack reaches the program's start.
+fn of_perf(data: &Path) -> Option<Stacks> {
+    let mut script = Command::new("perf");
+    script
+        .args(["script", "--no-inline", "-F", "tid,time,ip,sym", "-i"])
+        .arg(data);
+    let finished = available(command::run(&mut script, LIMIT))?;
+    let mut stacks = Stacks::new();
+    for stack in finished.stdout.split("\n\n") {
+        let mut lines = stack.lines().filter(|line| !line.trim().is_empty());
+        let Some((tid, time)) = lines.next().and_then(|head| {
+            let mut words = head.split_whitespace();
+            let tid = words.next()?.parse().ok()?;
+            let (seconds, micros) = words.next()?.trim_end_matches(':').split_once('.')?;
+            Some((
+                tid,
+                seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?,
+            ))
+        }) else {
+            continue;
+        };
+        let frames: Vec<(u64, &str)> = lines
+            .filter_map(|line| {
+                let (address, symbol) = line.trim().split_once(' ')?;
+                Some((u64::from_str_radix(address, 16).ok()?, symbol))
+            })
+            .collect();
+        if frames.last().is_some_and(|(_, symbol)| *symbol == "_start") {
+            stacks.insert((tid, time), frames.iter().map(|(address, _)| *address).collect());
+        }
+    }
+    Some(stacks)
+}
+
+/// The samples of a recording, those only whose stacks are complete.
+fn ours(trace: &Path) -> Stacks {
+    let mut reader = Reader::open(trace).expect("it was written");
+    let mut stacks = Stacks::new();
+    while let Some(item) = reader.next().expect("it was written") {
+        if let Item::Sample(sample) = item
+            && sample.stop == Some(Stop::EndOfStack)
+        {
+            let frames = sample.frames.iter().map(|frame| frame.address).collect();
+            stacks.insert((sample.tid, sample.time / 1_000), frames);
+        }
+    }
+    stacks
+}
+
+/// Whether two stacks are the same; perf shows callers one byte before where they go on.
+fn are_same(ours: &[u64], theirs: &[u64]) -> bool {
+    let is_same = |(ours, theirs): (&u64, &u64)| ours == theirs || ours.wrapping_sub(1) == *theirs;
+    ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)
+}
+
+fn recorded(setup: &Setup, call_graph: &str) -> Option<std::path::PathBuf> {
+    let workload = available(workload::built("shares", &program::SHARES, &["2"]))?;
+    let data = setup.path("perf.data");
+    let mut record = perf::record(&data, 499, Some(call_graph), &workload.arguments);
+    let finished = available(command::run(&mut record, LIMIT))?;
+    assert!(finished.status.success(), "{}", finished.describe());
+    Some(data)
+}
+
+#[test]
+fn stacks_of_copies_are_those_that_perf_finds() {
+    let Some(setup) = setup() else { return };
+    let Some(data) = recorded(&setup, "dwarf,16384") else {
+        return;
+    };
+    let trace = setup.path("trace");
+    let finished = backtrail(&["import", text(&data), "-o", text(&trace)]);
+    assert!(finished.status.success(), "{}", finished.describe());
+    let Some(theirs) = of_perf(&data) else { return };
+    let ours = ours(&trace);
+    assert!(
+        ours.len() >= theirs.len(),
+        "{} of {} are complete",
+        ours.len(),
+        theirs.len()
+    );
+    assert!(theirs.len() > 50, "perf has {} complete stacks", theirs.len());
+    for (sample, stack) in &theirs {
+        let own = ours.get(sample).map(Vec::as_slice).unwrap_or_default();
+        assert!(are_same(own, stack), "{sample:?}: {own:x?}, of perf {stack:x?}");
+    }
+    // Every view works, and names are in it.
+    assert!(trace.join("symbols").is_file());
+    let report = backtrail(&["report", text(&trace), "--callees", "main"]);
+    assert!(report.status.success(), "{}", report.describe());
+}
+
+#[test]
+fn call_chains_are_kept_as_they_are() {
+    let Some(setup) = setup() else { return };
+    let Some(data) = recorded(&setup, "fp") else { return };
+    let trace = setup.path("trace");
+    let finished = backtrail(&["import", text(&data), "-o", text(&trace), "--no-symbols"]);
+    assert!(finished.status.success(), "{}", finished.describe());
+    let mut script = Command::new("perf");
+    script.args(["script", "--no-inline", "-F", "ip", "-i"]).arg(&data);
+    let Some(theirs) = available(command::run(&mut script, LIMIT)) else {
+        return;
+    };
+    let user = |address: &u64| !is_kernel_address(*address);
+    let theirs: u64 = theirs
+        .stdout
+        .lines()
+        .filter_map(|line| u64::from_str_radix(line.trim(), 16).ok())
+        .filter(user)
+        .count() as u64;
+    let mut reader = Reader::open(&trace).expect("it was written");
+    let (mut ours, mut samples) = (0, 0);
+    while let Some(item) = reader.next().expect("it was written") {
+        if let Item::Sample(sample) = item {
+            samples += 1;
+            ours += sample.frames.iter().map(|frame| frame.address).filter(user).count() as u64;
+        }
+    }
+    assert!(samples > 50);
+    assert_eq!(ours, theirs);
+}
+
+#[test]
+fn what_is_no_perf_data_is_one_error() {
+    let Some(setup) = setup() else { return };
+    let file = setup.file("perf.data", b"PERFILE1 and what follows");
+    let trace = setup.path("trace");
+    for input in [text(&file), "/no/such/file"] {
+        let finished = backtrail(&["import", input, "-o", text(&trace)]);
+        assert_eq!(finished.code(), 2, "{}", finished.describe());
+        assert!(finished.stderr.contains(input), "{}", finished.describe());
+        assert!(!trace.exists());
+    }
+}

@@ -1,0 +1,134 @@
+//! Measures how long a report takes: writes a recording of many samples, then counts it.
+//!
+//! ```text
+//! cargo run --release -p backtrail-profile --example report_speed -- 3800000 99
+//! ```
+
+use std::time::Instant;
+
+use backtrail_profile::{Options, Profile, TableOptions};
+use backtrail_recording::{
+    Dialect, Environment, Frame, FrameKind, Module, Reader, Sample, Stop, Writer, WriterOptions,
+};
+
+const BASE: u64 = 0x5500_0000_0000;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let numbers: Vec<usize> = std::env::args()
+        .skip(1)
+        .map(|word| word.parse())
+        .collect::<Result<_, _>>()?;
+    let samples = numbers.first().copied().unwrap_or(1_000_000);
+    let depth = numbers.get(1).copied().unwrap_or(99);
+    let stacks = numbers.get(2).copied().unwrap_or(20_000);
+    let folder = tempfile::tempdir()?;
+    write(&folder.path().join("trace"), samples, depth, stacks)?;
+
+    let begin = Instant::now();
+    let mut reader = Reader::open(&folder.path().join("trace"))?;
+    let profile = Profile::of_recording(&mut reader, Options::default())?;
+    let read = begin.elapsed();
+    let report = profile.finish(reader.stream_bytes());
+    report.write_table(&mut std::io::stdout(), &TableOptions::default())?;
+    let counted = begin.elapsed();
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let peak = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap_or_default();
+    println!(
+        "\n{samples} samples of {depth} frames, {} frames in the tree: read in {:.2} s, table after {:.2} s, {peak}",
+        report.stacks().len(),
+        read.as_secs_f64(),
+        counted.as_secs_f64(),
+    );
+    Ok(())
+}
+
+/// Samples of threads on two CPUs, each of one of so many stacks.
+fn write(
+    path: &std::path::Path,
+    samples: usize,
+    depth: usize,
+    stacks: usize,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let options = WriterOptions {
+        dialect: Dialect::V1_8,
+        cpus: &[0, 1],
+        command: "made up",
+        frequency: Some(1_000),
+        environment: Environment {
+            trace_uuid: [1; 16],
+            boot_uuid: None,
+            hostname: "host".to_owned(),
+            kernel: "6.1".to_owned(),
+            machine: "x86_64".to_owned(),
+            clock_offset_ns: 0,
+        },
+    };
+    let mut writer = Writer::create(path, &options)?;
+    let module = Module {
+        time: 1,
+        pid: 10,
+        base: BASE,
+        size: 1 << 24,
+        mapped: None,
+        position_independent: true,
+        path: "/no/such/program".to_owned(),
+        build_id: vec![1; 20],
+    };
+    writer.module(10, &module)?;
+    let mut state = 1_u64;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % below
+    };
+    // Stacks share outer frames, as those of a program do.
+    let mut all: Vec<Vec<Frame>> = Vec::new();
+    for number in 0..stacks {
+        let mut stack = match number {
+            0 => Vec::new(),
+            _ => all[next(number as u64) as usize].clone(),
+        };
+        let keep = if stack.is_empty() {
+            0
+        } else {
+            next(depth as u64) as usize
+        };
+        stack.drain(..stack.len() - keep);
+        while stack.len() < depth {
+            let address = BASE + 0x10 * next(100_000);
+            stack.insert(
+                0,
+                Frame {
+                    kind: FrameKind::Ra,
+                    address,
+                },
+            );
+        }
+        all.push(stack);
+    }
+    for number in 0..samples {
+        let frames = &mut all[next(stacks as u64) as usize];
+        frames[0] = Frame {
+            kind: FrameKind::Pc,
+            address: BASE + 0x10 * next(16),
+        };
+        let sample = Sample {
+            time: 1_000 * number as u64 + 2,
+            cpu: 0,
+            pid: 10,
+            tid: 10 + (number % 4) as u32,
+            frames,
+            stop: Some(Stop::EndOfStack),
+            live: false,
+            passed: &[],
+        };
+        writer.sample(number % 2, &sample)?;
+        if number % 10_000 == 0 {
+            writer.flush()?;
+        }
+    }
+    writer.flush()?;
+    Ok(())
+}
