@@ -89,7 +89,8 @@ fn grow(made: &mut Samples, stacks: usize, random: &mut Random) -> Vec<u32> {
             known => paths[random.below(known) as usize].clone(),
         };
         let shared = path.len() as u64;
-        let leave = shared - random.below(shared.min(1 + random.below(DEPTH)) + 1).min(shared);
+        let reach = shared.min(1 + random.below(DEPTH));
+        let leave = shared - random.below(reach + 1);
         path.truncate(leave as usize);
         let length = DEPTH / 2 + random.below(DEPTH);
         let mut node = path.last().copied().unwrap_or(0);
