@@ -10,6 +10,7 @@ use backtrail_trace::TraceErrorKind;
 use clap::{Args, ValueHint};
 
 use crate::error::{Failure, Status, shown};
+use crate::limits::Limits;
 use crate::output;
 
 /// Show where the time of a recording went.
@@ -32,9 +33,12 @@ pub(crate) struct Report {
     /// Print at most N rows of the table.
     #[arg(long, value_name = "N", default_value_t = 40)]
     limit: usize,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
+    arguments.limits.set();
     let report = read(arguments)?;
     let title = arguments.trace.display().to_string();
     if let Some(path) = &arguments.flamegraph {

@@ -4,6 +4,7 @@ mod adding;
 mod cbf;
 mod common;
 mod fuzz_seeds;
+mod hostile_files;
 mod link;
 mod manual;
 mod record_bad_input;

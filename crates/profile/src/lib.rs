@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod clean;
 mod demangle;
 mod entries;
 mod fold;
@@ -42,6 +43,7 @@ mod symbolize;
 
 pub use backtrail_recording::is_kernel_address;
 pub use calls::{CallArgument, CallCount, Recorded};
+pub use clean::is_active;
 pub use demangle::{MAX_NAME_LENGTH, demangle};
 pub use entries::{EntryError, entries};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};

@@ -1,6 +1,8 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod probes;
 mod records;
 mod sampler;
