@@ -83,7 +83,7 @@ impl Replacement {
             return Ok(());
         }
         let (source, mut file, durable) = (source.try_clone()?, temporary.as_file().try_clone()?, self.durable);
-        self.ahead = Some(thread::spawn(move || {
+        let copy = move || {
             let copied = io::copy(&mut source.take(len), &mut file)?;
             // Most of the data is already on its way to the disk. The kernel reports a write error
             // only once, so it must be passed on.
@@ -91,7 +91,9 @@ impl Replacement {
                 file.sync_data()?;
             }
             Ok(copied)
-        }));
+        };
+        // Without a thread, everything is copied later.
+        self.ahead = thread::Builder::new().spawn(copy).ok();
         Ok(())
     }
 

@@ -61,11 +61,18 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
     let first = shares.next().unwrap_or_default();
     let settled = thread::scope(|scope| {
         let others: Vec<_> = shares
-            .map(|offsets| scope.spawn(|| converter().convert(offsets)))
+            .map(|offsets| {
+                let convert = || converter().convert(offsets);
+                thread::Builder::new().spawn_scoped(scope, convert).map_err(|_| offsets)
+            })
             .collect();
         let mut all = converter().convert(first);
         for other in others {
-            all.append(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            all.append(match other {
+                Ok(other) => other.join().unwrap_or_else(|panic| resume_unwind(panic)),
+                // No thread can be started.
+                Err(offsets) => converter().convert(offsets),
+            });
         }
         all.settle()
     });

@@ -202,6 +202,8 @@ impl Parser<'_> {
         while !self.at.accept("}") {
             statements.push(self.statement()?);
         }
+        // Most blocks have few: a description may have a million blocks.
+        statements.shrink_to_fit();
         Ok(Block { position, statements })
     }
 
