@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use backtrail_profile::is_active;
 use clap::error::ErrorKind;
 
 /// Prints a line on standard error, as `eprintln` does, which panics if that is full or closed.
@@ -168,15 +169,15 @@ pub(crate) fn shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
-/// Escapes control characters: file and function names come from others, and may contain line feeds
-/// and terminal control sequences.
+/// Escapes control characters: file and function names come from others, and may contain line
+/// feeds, terminal control sequences, and characters that reverse the text after them.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(char::is_control) {
+    if !text.chars().any(is_active) {
         return Cow::Borrowed(text);
     }
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        if is_active(c) {
             line.extend(c.escape_default());
         } else {
             line.push(c);
@@ -196,7 +197,7 @@ mod tests {
         };
         assert_eq!(one_line(&text), "a\\nb: bad");
         assert_eq!(help.as_deref(), Some("none"));
-        assert_eq!(shown(Path::new("a\u{1b}[31m")), "a\\u{1b}[31m");
+        assert_eq!(shown(Path::new("a\u{1b}[31m\u{202e}")), "a\\u{1b}[31m\\u{202e}");
     }
 
     #[test]

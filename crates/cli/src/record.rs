@@ -15,6 +15,7 @@ use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Failure, Status, one_line, shown};
+use crate::limits::Limits;
 use crate::output;
 use crate::pack::pack;
 
@@ -57,6 +58,8 @@ pub(crate) struct Record {
     /// Print no summary.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    limits: Limits,
     /// The command to run and its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present = "pid", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
@@ -78,6 +81,7 @@ fn dialect() -> impl TypedValueParser<Value = Dialect> {
 }
 
 pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
+    arguments.limits.set();
     let output = arguments
         .output
         .unwrap_or_else(|| free_name(&arguments.command, &arguments.pid));

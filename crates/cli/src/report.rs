@@ -9,6 +9,7 @@ use backtrail_stacks::calls;
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status};
+use crate::limits::Limits;
 use crate::{output, recorded};
 
 /// Show where the time of a recording went.
@@ -50,6 +51,8 @@ pub(crate) struct Report {
     /// Distinguish at most N frames of distinct stacks, in about 24 bytes of memory each.
     #[arg(long, value_name = "N", default_value_t = MAX_FRAMES)]
     max_frames: usize,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 /// Which samples count.
@@ -144,6 +147,7 @@ impl FilterArguments {
 }
 
 pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
+    arguments.limits.set();
     if let Some(path) = &arguments.html {
         write_page(arguments, path)?;
     }

@@ -10,15 +10,20 @@ mod cbf_encode;
 /// A target that has seeds, and what it runs.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 8] = [
+const TARGETS: [Target; 13] = [
     ("add_sframe", |data| {
         backtrail_cfi::fuzz::add(data);
     }),
     ("cbf_encode", cbf_encode::cbf_encode),
+    ("core_input", backtrail_stacks::fuzz::input),
+    ("dwarf_lines", backtrail_debuginfo::fuzz::lines),
     ("elf_edit", backtrail_elf::fuzz::edit),
     ("go_names", backtrail_cfi::fuzz::go_names),
     ("jit_dump", backtrail_profile::fuzz::jit_dump),
     ("perf_data", backtrail_process::perf::fuzz_file),
+    ("perf_records", backtrail_process::perf::fuzz::records),
+    ("proc_maps", backtrail_process::perf::fuzz::maps),
+    ("split_units", backtrail_debuginfo::fuzz::split),
     ("stack_args", |data| {
         let _ = backtrail_stacks::fuzz::arguments(data);
     }),

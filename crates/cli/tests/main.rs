@@ -9,6 +9,7 @@ mod fuzz_seeds;
 mod guard_cache;
 mod guard_faults;
 mod guard_recordings;
+mod hostile_files;
 mod import_perf;
 mod link;
 mod manual;

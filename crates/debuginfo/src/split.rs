@@ -65,7 +65,9 @@ impl SplitFiles {
                 let Ok(package) = open(Path::new(&path), budget) else {
                     continue;
                 };
-                forget_packed(&mut missing, &package);
+                if let Ok(file) = File::of(&package) {
+                    forget_packed(&mut missing, &file);
+                }
                 found.0.push((path.into(), package));
             }
         }
@@ -99,12 +101,11 @@ fn open(path: &Path, budget: &Budget) -> io::Result<FileBytes> {
 }
 
 /// Keeps only the units that a package does not contain.
-fn forget_packed(missing: &mut Vec<&SplitUnit>, package: &FileBytes) {
-    let Ok(file) = File::of(&package) else { return };
-    let Ok(loaded) = Loaded::load_split(&file, &[SectionId::DebugCuIndex]) else {
+pub(crate) fn forget_packed(missing: &mut Vec<&SplitUnit>, file: &File<'_>) {
+    let Ok(loaded) = Loaded::load_split(file, &[SectionId::DebugCuIndex]) else {
         return;
     };
-    let section = EndianSlice::new(loaded.get(SectionId::DebugCuIndex), endian(&file));
+    let section = EndianSlice::new(loaded.get(SectionId::DebugCuIndex), endian(file));
     if let Ok(index) = gimli::DebugCuIndex::from(section).index() {
         missing.retain(|unit| index.find(unit.id).is_none());
     }

@@ -36,13 +36,17 @@ fn seed(compiler: &str, flags: &[&str]) -> Option<(Vec<u8>, Vec<std::ops::Range<
 
 #[test]
 fn mutations() {
-    let all: [(&str, &[&str]); 5] = [
+    let all: [(&str, &[&str]); 7] = [
         ("gcc", &["-gdwarf-5"]),
         ("gcc", &["-gdwarf-4", "-fdebug-types-section"]),
         ("gcc", &["-gdwarf-2", "-gstrict-dwarf"]),
         // A 32-bit object, with relocations.
         ("gcc", &["-g", "-m32", "-c", "-D__int128=long long"]),
         ("clang", &["-gdwarf-5"]),
+        // Inlined calls.
+        ("gcc", &["-O2", "-gdwarf-5"]),
+        // Skeletons.
+        ("gcc", &["-O2", "-gsplit-dwarf"]),
     ];
     let seeds: Vec<_> = all
         .iter()
@@ -66,7 +70,11 @@ fn mutations() {
                 };
             }
         }
-        fuzz::types(&data);
+        match runs % 3 {
+            0 => fuzz::types(&data),
+            1 => fuzz::lines(&data),
+            _ => fuzz::split(&data),
+        }
         runs += 1;
     }
     println!("{runs} runs");

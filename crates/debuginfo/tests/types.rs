@@ -8,6 +8,7 @@ use backtrail_ctype::link::{self, Options, Symbols};
 use backtrail_ctype::write;
 use backtrail_debuginfo::split::SplitFiles;
 use backtrail_debuginfo::types::{Conversion, LeftOut, Parts, Reason, Sections};
+use backtrail_elf::budget::Budget;
 use backtrail_elf::{Image, Table};
 use backtrail_testkit::objdump_types::Dicts;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
@@ -309,7 +310,7 @@ fn made_with_split(file: &Path, found: &mut Vec<PathBuf>) -> (Vec<u8>, LeftOut) 
     let bytes = fs::read(file).unwrap();
     let image = Image::parse(&bytes).unwrap();
     let mut sections = Sections::load(&image, None).unwrap().unwrap();
-    let split = SplitFiles::find(&sections.split_units().unwrap(), &[file]);
+    let split = SplitFiles::find(&sections.split_units().unwrap(), &[file], &Budget::new());
     for (place, opened) in split.iter() {
         found.push(place.to_path_buf());
         sections.add_split(&Image::parse(opened.bytes()).unwrap()).unwrap();

@@ -41,6 +41,11 @@ pub fn raise(factor: u32) {
     FACTOR.store(factor.max(1), Ordering::Relaxed);
 }
 
+/// The most bytes that this many packed bytes may expand to.
+pub fn most_unpacked(packed: u64) -> u64 {
+    times(UNPACKED_FREELY.saturating_add(packed.saturating_mul(UNPACKED_RATIO)))
+}
+
 fn now() -> u64 {
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
     FIRST.elapsed().as_millis() as u64
@@ -187,8 +192,7 @@ impl Budget {
 
     /// Takes memory for an unpacked section.
     pub(crate) fn take_unpacked(&self, packed: u64, unpacked: u64) -> Result<(), Limit> {
-        let most = times(UNPACKED_FREELY.saturating_add(packed.saturating_mul(UNPACKED_RATIO)));
-        self.check(unpacked <= most, Limit::Unpacked)?;
+        self.check(unpacked <= most_unpacked(packed), Limit::Unpacked)?;
         self.take(unpacked)
     }
 

@@ -201,6 +201,11 @@ impl RegularFile {
         }
     }
 
+    /// Its bytes from the first to the last.
+    pub fn reader(self) -> impl Read {
+        Reader { file: self, at: 0 }
+    }
+
     /// Fills a buffer from an offset on, and returns how many bytes the file has there.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.may_hang {
@@ -215,6 +220,19 @@ impl RegularFile {
         })?;
         buffer[..bytes.len()].copy_from_slice(&bytes);
         Ok(bytes.len())
+    }
+}
+
+struct Reader {
+    file: RegularFile,
+    at: u64,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read_at(self.at, buffer)?;
+        self.at += got as u64;
+        Ok(got)
     }
 }
 

@@ -2,5 +2,6 @@
 
 mod fuzz_edit;
 mod fuzz_image;
+mod hung_mount;
 mod real_files;
 mod relocations;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use crate::edges::Edges;
 
+use crate::clean::is_active;
+
 /// The kind of a frame of the tree, for drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LabelKind {
@@ -286,8 +288,8 @@ fn escape(text: &str) -> String {
         .chars()
         .map(|c| match c {
             ';' => ':',
-            '\u{fffe}' | '\u{ffff}' => char::REPLACEMENT_CHARACTER,
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => ' ',
+            c if is_active(c) => char::REPLACEMENT_CHARACTER,
             c => c,
         })
         .collect();

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod clean;
 mod demangle;
 mod edges;
 mod entries;
@@ -49,6 +50,7 @@ mod weights;
 
 pub use backtrail_recording::is_kernel_address;
 pub use calls::{CallArgument, CallCount, Recorded};
+pub use clean::is_active;
 pub use demangle::{MAX_NAME_LENGTH, demangle};
 pub use entries::{EntryError, entries};
 pub use filter::{Filter, matches_function};

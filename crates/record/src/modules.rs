@@ -26,9 +26,8 @@ use crate::arena::Arena;
 
 /// The most bytes read of a module whose file is gone, from the process that has it mapped.
 const LONGEST_IMAGE: u64 = 512 << 20;
-
-/// The most problems that are reported: a program can make any number of them.
-const MOST_PROBLEMS: usize = 1000;
+/// The most problems that are reported at the end: a program can make any number of them.
+const MOST_PROBLEMS: usize = 100;
 
 /// Modules are looked through if there are at least this many.
 const MANY: usize = 4096;
@@ -150,13 +149,15 @@ impl<'a> Modules<'a> {
     }
 
     fn tell(&self, path: &str, reason: impl ToString) {
-        if self.problems.borrow().len() >= MOST_PROBLEMS {
-            return;
-        }
-        self.problems.borrow_mut().push(ModuleProblem {
+        let problem = ModuleProblem {
             path: path.to_owned(),
             reason: reason.to_string(),
-        });
+        };
+        // A hostile program can make new ones for ever.
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < MOST_PROBLEMS && !problems.contains(&problem) {
+            problems.push(problem);
+        }
     }
 
     /// The number of a file; a new one if it was not seen before.

@@ -15,7 +15,7 @@ use crate::arguments::{self, module::Source};
 use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, ThreadStack};
 use crate::space::Space;
-use crate::{record, walk};
+use crate::{input, record, walk};
 
 /// Reads `data` as a core and walks its threads. Reads no other file.
 pub fn core(data: &[u8]) {
@@ -141,5 +141,12 @@ fn made_up(table: &Table<'_>) -> ThreadStack {
         lacked_memory: false,
         registers,
         arguments: Vec::new(),
+    }
+}
+
+/// Reads `data` as a stream with a core, compressed or not.
+pub fn input(data: &[u8]) {
+    if let Ok(input) = input::read(data) {
+        let _ = Core::of(&input.file).map(|core| core::snapshot(&core).mappings.len());
     }
 }

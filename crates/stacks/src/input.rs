@@ -1,10 +1,13 @@
 //! Opens possible cores: files or streams, compressed or not.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::rc::Rc;
 
-use backtrail_elf::FileBytes;
+use backtrail_elf::budget::{self, Limit};
+use backtrail_elf::{FileBytes, door};
 
 /// An opened input.
 #[derive(Debug)]
@@ -28,6 +31,8 @@ enum Compression {
 
 /// Number of bytes that identify a compression.
 const MAGIC_BYTES: usize = 4;
+/// How much is unpacked at a time, in bytes.
+const PIECE: u64 = 256 << 10;
 
 impl Compression {
     fn of(start: &[u8]) -> Option<Compression> {
@@ -47,9 +52,10 @@ impl Compression {
 /// If it can't be opened, is not a regular file, or the temporary file can't be written.
 pub fn open(path: &Path) -> io::Result<Input> {
     let file = FileBytes::open(path)?;
-    match Compression::of(file.bytes()) {
+    let start = file.slice(0, file.len().min(MAGIC_BYTES)).unwrap_or_default();
+    match Compression::of(start) {
         None => Ok(Input { file, cut: None }),
-        Some(compression) => decompress(compression, file.bytes()),
+        Some(compression) => decompress(compression, door::named(path)?.reader()),
     }
 }
 
@@ -63,12 +69,17 @@ pub fn read(stream: impl Read) -> io::Result<Input> {
     stream.by_ref().take(MAGIC_BYTES as u64).read_to_end(&mut start)?;
     let whole = io::Cursor::new(start.clone()).chain(stream);
     match Compression::of(&start) {
-        None => keep(whole),
+        None => keep(whole, None),
         Some(compression) => decompress(compression, whole),
     }
 }
 
 fn decompress<'a>(compression: Compression, packed: impl Read + 'a) -> io::Result<Input> {
+    let taken = Rc::new(Cell::new(0));
+    let packed = BufReader::new(Counted {
+        from: packed,
+        taken: Rc::clone(&taken),
+    });
     let unpacked: Box<dyn Read + 'a> = match compression {
         Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(packed)),
         Compression::Zstd => match ruzstd::decoding::StreamingDecoder::new(packed) {
@@ -77,25 +88,57 @@ fn decompress<'a>(compression: Compression, packed: impl Read + 'a) -> io::Resul
         },
         Compression::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
     };
-    keep(unpacked)
+    keep(unpacked, Some(&taken))
 }
 
-/// Stores bytes until the end, or until a read fails.
-fn keep(mut from: impl Read) -> io::Result<Input> {
+/// Counts the bytes that pass.
+struct Counted<R> {
+    from: R,
+    taken: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        self.taken.set(self.taken.get() + read as u64);
+        Ok(read)
+    }
+}
+
+/// Whether cores or records begin so.
+fn may_be_core(start: &[u8]) -> bool {
+    start.starts_with(b"\x7fELF") || start.trim_ascii_start().starts_with(b"{")
+}
+
+/// Stores bytes until the end, or until a read fails. Nothing is stored of what is no core, and no
+/// more than a number of compressed bytes, of which `taken` were read, may expand to.
+fn keep(mut from: impl Read, taken: Option<&Cell<u64>>) -> io::Result<Input> {
     let mut file = tempfile::tempfile()?;
-    let mut buffer = vec![0; 256 << 10];
-    let mut len = 0u64;
-    let cut = loop {
+    let mut buffer = Vec::new();
+    let (mut len, mut written) = (0u64, 0u64);
+    let mut cut = from.by_ref().take(PIECE).read_to_end(&mut buffer).err();
+    if !may_be_core(&buffer) {
+        let what = "contains neither a core nor a record of stacks";
+        return Err(cut.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what)));
+    }
+    written += write_sparse(&mut file, &buffer)?;
+    len += buffer.len() as u64;
+    buffer.resize(PIECE as usize, 0);
+    while cut.is_none() {
+        if taken.is_some_and(|taken| written > budget::most_unpacked(taken.get())) {
+            cut = Some(io::Error::new(io::ErrorKind::FileTooLarge, Limit::Unpacked));
+            break;
+        }
         match from.read(&mut buffer) {
-            Ok(0) => break None,
+            Ok(0) => break,
             Ok(read) => {
-                write_sparse(&mut file, &buffer[..read])?;
+                written += write_sparse(&mut file, &buffer[..read])?;
                 len += read as u64;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => break Some(error),
+            Err(error) => cut = Some(error),
         }
-    };
+    }
     file.set_len(len)?;
     Ok(Input {
         file: FileBytes::from_file(file)?,
@@ -104,16 +147,18 @@ fn keep(mut from: impl Read) -> io::Result<Input> {
 }
 
 /// Writes at the file's position. A piece of only zeros is skipped, which a file system keeps as a
-/// hole.
-fn write_sparse(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+/// hole. Returns the number of bytes that take space.
+fn write_sparse(file: &mut File, bytes: &[u8]) -> io::Result<u64> {
+    let mut written = 0;
     for piece in bytes.chunks(4096) {
         if piece.iter().all(|&byte| byte == 0) {
             file.seek(SeekFrom::Current(piece.len() as i64))?;
         } else {
             file.write_all(piece)?;
+            written += piece.len() as u64;
         }
     }
-    Ok(())
+    Ok(written)
 }
 
 #[cfg(test)]
@@ -122,7 +167,8 @@ mod tests {
     use std::process::{Command, Stdio};
 
     fn data() -> Vec<u8> {
-        let mut data: Vec<u8> = (0..300_000u32).flat_map(|number| number.to_le_bytes()).collect();
+        let mut data: Vec<u8> = b"\x7fELF".to_vec();
+        data.extend((0..300_000u32).flat_map(|number| number.to_le_bytes()));
         data.extend(vec![0; 100_000]);
         data.extend(b"the end");
         data.extend(vec![0; 5000]);
@@ -164,9 +210,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_core_is_not_unpacked() {
+        let bomb = [ruzstd_frame(&[7; 3000]), vec![0; 9]].concat();
+        let error = read(&bomb[..]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+
+    /// A core's first bytes, and a hundred megabytes that pack to almost nothing.
+    #[test]
+    fn what_expands_a_thousandfold_is_cut() {
+        let mut whole = b"\x7fELF".to_vec();
+        whole.resize(100 << 20, 7);
+        let input = read(&ruzstd_frame(&whole)[..]).unwrap();
+        let error = input.cut.unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert!(input.file.len() < 90 << 20, "{}", input.file.len());
+    }
+
+    fn ruzstd_frame(data: &[u8]) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(data, ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    #[test]
     fn what_is_not_compressed_comes_as_it_is() {
         let input = read(&data()[..]).unwrap();
         assert!(input.file.bytes() == data() && input.cut.is_none());
-        assert!(read(&b""[..]).unwrap().file.bytes().is_empty());
+        assert_eq!(read(&b""[..]).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -120,6 +120,20 @@ pub const OTHER_PLUGIN: Program = Program {
     ],
     libraries: &[],
 };
+/// Puts other things in place of its libraries.
+pub const HOSTILE: Program = Program {
+    name: "hostile",
+    source: "hostile.c",
+    flags: &["-O2", "-g", "-ldl"],
+    libraries: &[],
+};
+/// A library for [`HOSTILE`].
+pub const LARGE_LIBRARY: Program = Program {
+    name: "large_library.so",
+    source: "large_library.c",
+    flags: C_LIBRARY,
+    libraries: &[],
+};
 /// Becomes itself again and again.
 pub const EXEC_MID: Program = c("exec_mid", "exec_mid.c");
 /// Stacks that are odd in one way each.

@@ -6,12 +6,12 @@ use crate::metadata;
 use backtrail_trace::constants::{METADATA_FILE, PACKET_MAGIC};
 use backtrail_trace::content::ContentDecoder;
 use backtrail_trace::description::{Clock, Description, StreamClass};
+use backtrail_trace::regular;
 use backtrail_trace::{
     DecodeError, DecodeErrorKind, Dialect, Finding, Options, Plan, SourceLine, StreamReader, Trace, TraceError,
     TraceErrorKind, parse_metadata,
 };
 use backtrail_wire::{Bytes, Endian};
-use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub fn open(directory: &Path, key: Option<Key>) -> Result<Trace, TraceError> {
         path: path.clone(),
         kind,
     };
-    let bytes = fs::read(&path).map_err(|error| fail(TraceErrorKind::Io(error)))?;
+    let bytes = regular::read(&path).map_err(|error| fail(TraceErrorKind::Io(error)))?;
     if Dialect::of_metadata(&bytes).map_err(fail)? != Dialect::Rfc1_1 {
         return Trace::open(directory);
     }
@@ -50,7 +50,7 @@ pub fn source_line(error: &TraceError) -> Option<SourceLine> {
     let TraceErrorKind::Tsdl(_) = error.kind else {
         return error.source_line();
     };
-    let metadata = fs::read(&error.path).ok()?;
+    let metadata = regular::read(&error.path).ok()?;
     if Dialect::of_metadata(&metadata).ok()? != Dialect::Rfc1_1 {
         return error.source_line();
     }
@@ -77,7 +77,7 @@ pub(crate) fn parse_any(metadata: &[u8], data_order: Option<Endian>) -> Result<(
 fn data_order(streams: &[PathBuf]) -> Option<Endian> {
     streams.iter().find_map(|path| {
         let mut magic = [0; 4];
-        let file = fs::File::open(path).ok()?;
+        let file = regular::open(path).ok()?;
         file.read_exact_at(&mut magic, 0).ok()?;
         packet_order(&magic)
     })

@@ -49,6 +49,8 @@ pub mod json2;
 mod metadata;
 mod plan;
 mod read;
+#[doc(hidden)]
+pub mod regular;
 #[cfg(feature = "render")]
 mod render;
 mod ring;

@@ -102,7 +102,7 @@ impl TraceError {
     /// The line of metadata that contains the error, if the file still exists.
     pub fn source_line(&self) -> Option<SourceLine> {
         self.place()?;
-        self.line_in(&text(&std::fs::read(&self.path).ok()?)?)
+        self.line_in(&text(&crate::regular::read(&self.path).ok()?)?)
     }
 
     /// The line of this metadata text that contains the error.

@@ -15,6 +15,7 @@ use super::args::WithArguments;
 use super::build::{self, Layout};
 use super::{args, input, objects};
 use crate::error::{Failure, Status};
+use crate::limits::Limits;
 use crate::replacement::Durable;
 use crate::{edited, output};
 
@@ -43,12 +44,15 @@ pub(crate) struct Add {
     one_table: bool,
     #[command(flatten)]
     arguments: WithArguments,
+    #[command(flatten)]
+    limits: Limits,
     /// Print no summary; what was left out is still reported.
     #[arg(short, long)]
     quiet: bool,
 }
 
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
+    arguments.limits.set();
     let options = |image: &Image<'_>| arguments.layout.options(image);
     let how = How {
         options: &options,

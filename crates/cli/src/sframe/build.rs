@@ -12,6 +12,7 @@ use clap::{Args, ValueHint};
 
 use super::input;
 use crate::error::{Failure, Status, shown};
+use crate::limits::Limits;
 use crate::output;
 
 /// Make a table from .eh_frame, as the raw bytes of a section.
@@ -33,6 +34,8 @@ pub(crate) struct Build {
     /// Print no summary; what was left out is still reported.
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 /// How to write a table.
@@ -75,6 +78,7 @@ pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
 }
 
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
+    arguments.limits.set();
     let path = &arguments.file;
     let file = input::open(path)?;
     let image = input::image(path, &file)?;

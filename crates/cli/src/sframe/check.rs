@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::build::{percent, version};
 use super::input::{self, Table};
 use crate::error::{Failure, Status, shown};
+use crate::limits::Limits;
 use crate::output;
 
 /// The most pieces of uncovered code that the text lists one by one.
@@ -40,9 +41,12 @@ pub(crate) struct Check {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
+    arguments.limits.set();
     if arguments.table.is_some() && arguments.files.len() > 1 {
         return Err(Failure::new("--table is for one FILE"));
     }

@@ -14,6 +14,7 @@ use backtrail_stacks::{Looker, Options, Process, fold, input, record};
 use clap::Args;
 
 use crate::error::{Failure, Status, one_line};
+use crate::limits::Limits;
 use crate::output;
 
 /// Show the stacks of a running process or of a core.
@@ -64,6 +65,8 @@ pub(crate) struct Stack {
     /// Stop after N snapshots [default: until interrupted].
     #[arg(long, value_name = "N", requires = "every", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -73,6 +76,7 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Stack) -> Result<Status, Failure> {
+    arguments.limits.set();
     let looker = Looker::new(Options {
         executable: arguments.exe.clone(),
         sysroot: arguments.sysroot.clone(),

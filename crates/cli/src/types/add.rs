@@ -9,6 +9,7 @@ use super::build::{self, Making, NeedsFile};
 use super::input;
 use crate::edited;
 use crate::error::{Failure, Status};
+use crate::limits::Limits;
 
 /// Add a section of types to an executable or shared library, by linking the .ctf sections that its
 /// linker only concatenated, or from debug information.
@@ -24,9 +25,12 @@ pub(crate) struct Add {
     output: Option<PathBuf>,
     #[command(flatten)]
     making: Making,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
+    arguments.limits.set();
     add(&arguments.file, arguments.output.as_deref(), &arguments.making)?;
     Ok(Status::Done)
 }

@@ -15,6 +15,7 @@ use super::around::Around;
 use super::input::{self, Source};
 use super::link::{self, Choice};
 use crate::error::{Failure, Status};
+use crate::limits::Limits;
 use crate::output;
 
 /// Make types from the debug information (DWARF) of C units, as the bytes of a section.
@@ -30,6 +31,8 @@ pub(crate) struct Build {
     output: PathBuf,
     #[command(flatten)]
     making: Making,
+    #[command(flatten)]
+    limits: Limits,
 }
 
 /// How types are made, and which symbols and messages come with them.
@@ -70,6 +73,7 @@ impl Making {
 }
 
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
+    arguments.limits.set();
     let file = input::open(&arguments.file)?;
     let parsed = File::of(&file).map_err(|error| Failure::of(&arguments.file, error))?;
     let section = from_debug_information(&arguments.file, &parsed, NeedsFile::No, &arguments.making)?;

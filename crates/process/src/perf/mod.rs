@@ -3,6 +3,8 @@
 mod deep;
 mod error;
 mod file;
+#[doc(hidden)]
+pub mod fuzz;
 mod probes;
 mod records;
 mod sampler;

@@ -6,6 +6,7 @@ use inferno::flamegraph;
 
 use super::Report;
 use super::folded::push_line;
+use crate::clean::clean;
 use crate::fold::{LabelId, LabelKind};
 
 /// Width of the unscaled image in pixels.
@@ -27,8 +28,8 @@ impl Report {
     pub fn write_flame_graph(&self, out: &mut dyn io::Write, title: &str) -> io::Result<()> {
         let (lines, narrowest) = self.visible_lines();
         let mut options = flamegraph::Options::default();
-        options.title = printable(title);
-        options.subtitle = Some(printable(&self.subtitle(narrowest)));
+        options.title = clean(title, ' ');
+        options.subtitle = Some(clean(&self.subtitle(narrowest), ' '));
         options.count_name = "samples".to_string();
         options.colors = flamegraph::Palette::Multi(flamegraph::color::MultiPalette::Perl);
         options.deterministic = true;
@@ -112,17 +113,4 @@ impl Report {
         }
         text
     }
-}
-
-/// Removes the characters that XML cannot contain.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') {
-                ' '
-            } else {
-                c
-            }
-        })
-        .collect()
 }

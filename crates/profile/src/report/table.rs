@@ -4,6 +4,10 @@ use std::fmt::Write as _;
 use std::io;
 
 use super::{FunctionCount, Report, Summary};
+use crate::clean::clean;
+
+/// In place of characters that could move a terminal's cursor or worse.
+pub(super) const INSTEAD: char = char::REPLACEMENT_CHARACTER;
 
 /// How the table is laid out.
 #[derive(Clone, Debug)]
@@ -78,7 +82,7 @@ impl Report {
             writeln!(out, "{share:>7.2}  {count:>9}  {what}")
         };
         for call in shown {
-            let text = printable(&call.to_string());
+            let text = clean(&call.to_string(), INSTEAD);
             row(
                 call.count,
                 &width.map_or(text.clone(), |width| shorten(&text, width - CALLS_WIDTH)),
@@ -103,10 +107,10 @@ impl Report {
         for function in shown {
             let (name, module) = match width {
                 Some(_) => (
-                    shorten(&printable(&function.name), names),
-                    shorten(&printable(&function.module), modules),
+                    shorten(&clean(&function.name, INSTEAD), names),
+                    shorten(&clean(&function.module, INSTEAD), modules),
                 ),
-                None => (printable(&function.name), printable(&function.module)),
+                None => (clean(&function.name, INSTEAD), clean(&function.module, INSTEAD)),
             };
             let own = percent(function.samples, self.summary.samples);
             let total = percent(function.total, self.summary.samples);
@@ -127,7 +131,7 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     facts.push(format!("{} of trace", bytes(summary.trace_bytes)));
     push_wrapped(text, "", facts.iter().map(String::as_str), ", ", width);
 
-    let counted = |(name, samples): (&str, u64)| format!("{} {samples}", printable(name));
+    let counted = |(name, samples): (&str, u64)| format!("{} {samples}", clean(name, INSTEAD));
     let stops: Vec<String> = summary.stops.iter().map(|&stop| counted(stop)).collect();
     push_wrapped(text, "stops: ", stops.iter().map(String::as_str), ", ", width);
     if summary.live > 0 {
@@ -195,13 +199,6 @@ fn bytes(count: u64) -> String {
         Some((unit, size)) => format!("{:.1} {unit}", count as f64 / *size as f64),
         None => format!("{count} bytes"),
     }
-}
-
-/// Replaces control characters, which could move a terminal's cursor or worse.
-pub(super) fn printable(name: &str) -> String {
-    name.chars()
-        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-        .collect()
 }
 
 /// At most `width` characters: a long name loses its middle, because both its ends identify the

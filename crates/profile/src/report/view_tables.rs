@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 
-use super::table::{MIN_WIDTH, percent, printable, push_wrapped, shorten};
+use super::table::{INSTEAD, MIN_WIDTH, percent, push_wrapped, shorten};
 use super::{Report, Rows, TableOptions};
+use crate::clean::clean;
 
 /// Columns before the name: `  12.34   100.00  `.
 const NUMBERS_WIDTH: usize = 18;
@@ -57,7 +58,7 @@ impl Columns {
             module => format!("{text:name$}  {module}"),
         };
         let rows = names.iter().map(|(text, module)| {
-            let (text, module) = (printable(text), printable(module));
+            let (text, module) = (clean(text, INSTEAD), clean(module, INSTEAD));
             match width {
                 Some(_) => line(&shorten(&text, name), &shorten(&module, modules)),
                 None => line(&text, &module),
@@ -123,7 +124,9 @@ impl Report {
             push_wrapped(
                 &mut heading,
                 "",
-                [printable(name), printable(module)].iter().map(String::as_str),
+                [clean(name, INSTEAD), clean(module, INSTEAD)]
+                    .iter()
+                    .map(String::as_str),
                 "  ",
                 width,
             );
@@ -132,7 +135,7 @@ impl Report {
             let mut file = None;
             for row in &annotation.lines {
                 if file != Some(&row.file) && !row.file.is_empty() {
-                    writeln!(out, "{:18}{}", "", printable(&row.file))?;
+                    writeln!(out, "{:18}{}", "", clean(&row.file, INSTEAD))?;
                 }
                 file = Some(&row.file);
                 let lines = sources
@@ -141,7 +144,7 @@ impl Report {
                 let text = lines
                     .as_ref()
                     .and_then(|lines| lines.get((row.line as usize).checked_sub(1)?));
-                let text = text.map_or(String::new(), |text| format!("  {}", printable(text)));
+                let text = text.map_or(String::new(), |text| format!("  {}", clean(text, INSTEAD)));
                 let line = match row.line {
                     0 => "[no line]".to_owned(),
                     line => format!("{line:>6}{text}"),
@@ -160,7 +163,10 @@ impl Report {
                 let offset = row.offset.map_or(String::new(), |offset| format!("+{offset:#x}"));
                 let place = match row.line {
                     0 => String::new(),
-                    line => format!("{}:{line}", printable(row.file.rsplit('/').next().unwrap_or_default())),
+                    line => format!(
+                        "{}:{line}",
+                        clean(row.file.rsplit('/').next().unwrap_or_default(), INSTEAD)
+                    ),
                 };
                 let address = format!("{:#x}", row.address);
                 let line = format!("{own:>7.2}  {total:>7.2}  {address:>12}  {offset:>10}  {place}");

@@ -51,7 +51,7 @@ impl Notes {
                     }
                     Trouble::File(Unavailable::Limit) => {
                         format!(
-                            "too large or too slow to read, so that names are missing (raise with --limits): {paths}"
+                            "too large or too slow to read, so that names are missing (raise with --read-limits): {paths}"
                         )
                     }
                     Trouble::File(Unavailable::Late) => {

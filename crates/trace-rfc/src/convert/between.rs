@@ -7,7 +7,6 @@ use crate::content::{Compression, Packing};
 use crate::create::create;
 use backtrail_trace::constants::METADATA_FILE;
 use backtrail_trace::{CreateError, CreateErrorKind, Dialect, EncodeError, Options, StreamOptions, Trace, TraceWriter};
-use std::fs;
 use std::path::Path;
 
 /// Creates the directory (or takes an empty one) and writes the trace into it in another dialect.
@@ -62,7 +61,8 @@ pub fn convert(
 
 fn repacked(trace: &Trace, directory: &Path, packing: Packing) -> Result<(), CreateError> {
     let metadata = trace.directory().join(METADATA_FILE);
-    let bytes = fs::read(&metadata).map_err(|error| CreateError::new(&metadata, CreateErrorKind::Io(error)))?;
+    let bytes = backtrail_trace::regular::read(&metadata)
+        .map_err(|error| CreateError::new(&metadata, CreateErrorKind::Io(error)))?;
     TraceWriter::with_metadata(directory, trace.description().clone(), &bytes)?;
     for (index, stream) in trace.streams().iter().enumerate() {
         let target = directory.join(stream.file_name().unwrap_or_default());

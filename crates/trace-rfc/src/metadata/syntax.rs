@@ -46,7 +46,7 @@ pub(super) enum Value {
 /// A field's type takes three levels: the list of fields, the field, the nameless type.
 const MAX_DEPTH: usize = 3 * MAX_NESTING;
 
-pub(super) fn parse(tokens: &[Token]) -> Result<Vec<Entry>> {
+pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Vec<Entry>> {
     let mut parser = Parser {
         at: Cursor::new(tokens, MAX_DEPTH),
     };
@@ -111,14 +111,14 @@ impl Parser<'_> {
         match self.at.peek().clone() {
             TokenKind::Text(text) => {
                 self.at.advance();
-                Ok(Value::Text(text))
+                Ok(Value::Text(text.into_string()))
             }
             TokenKind::Word(word) => {
                 self.at.advance();
                 if word == "type" && self.at.is("{") {
                     return Ok(Value::Type(self.block()?));
                 }
-                self.rest_of_name(word)
+                self.rest_of_name(word.to_owned())
             }
             TokenKind::Mark("{") => self.list(),
             _ => self.number(),

@@ -3,6 +3,7 @@
 
 use super::compiled::{ClockPlan, EventIds, EventPlan, Plan, StreamPlan};
 use super::field::Field;
+use super::labels::LabelIndex;
 use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
 use super::usual::UsualHeader;
 use super::whole::Whole;
@@ -302,7 +303,7 @@ impl Compiler {
         for mapping in &class.mappings {
             self.check_ranges(&mapping.ranges)?;
         }
-        let mappings = class.mappings.clone().into_boxed_slice();
+        let mappings = LabelIndex::new(class.mappings.clone().into_boxed_slice());
         self.integer(&class.integer, path, name, Shape::Enumeration(class.integer, mappings))
     }
 

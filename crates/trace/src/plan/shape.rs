@@ -1,5 +1,6 @@
 //! The kinds of compiled fields.
 
+use super::labels::LabelIndex;
 use crate::description::{Encoding, Float, Integer, Mapping, Range};
 
 /// Index into a plan's fields.
@@ -8,7 +9,7 @@ pub(crate) type FieldId = u32;
 #[derive(Debug)]
 pub(crate) enum Shape {
     Integer(Integer),
-    Enumeration(Integer, Box<[Mapping]>),
+    Enumeration(Integer, LabelIndex),
     Float(Float),
     String(Encoding),
     Struct(Box<[FieldId]>),

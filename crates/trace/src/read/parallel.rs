@@ -70,8 +70,11 @@ pub fn render(
     let shared = Shared::new(streams, threads);
     let error = thread::scope(|scope| {
         for _ in 1..threads {
-            // Without more threads, this one does everything.
-            let _ = thread::Builder::new().spawn_scoped(scope, || shared.work(&make));
+            // With fewer threads it takes longer.
+            let work = || shared.work(&make);
+            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
+            }
         }
         let result = shared.merge(&make, &mut take);
         shared.lock().stop = true;

@@ -6,6 +6,7 @@ use super::stream::StreamReader;
 use super::trace::Trace;
 use crate::error::{TraceError, TraceErrorKind};
 use crate::plan::Plan;
+use crate::regular;
 use crate::ring::PACKET_ALIGN;
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ impl Trace {
     pub fn rings(&self, options: Options) -> Result<Vec<StreamReader>, TraceError> {
         let mut readers = Vec::new();
         for (ring, stream) in self.ring_files()? {
-            let memory = fs::read(&ring).map_err(|error| TraceError::new(&ring, TraceErrorKind::Io(error)))?;
+            let memory = regular::read(&ring).map_err(|error| TraceError::new(&ring, TraceErrorKind::Io(error)))?;
             let packets = packets_of_ring(self.plan(), &memory).concat();
             readers.push(StreamReader::in_memory(self.plan().clone(), &stream, packets, options));
         }

@@ -116,7 +116,7 @@ impl StreamReader {
         options: Options,
     ) -> Result<StreamReader, TraceError> {
         let io = |error| TraceError::new(path, TraceErrorKind::Io(error));
-        let file = File::open(path).map_err(io)?;
+        let file = crate::regular::open(path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         Ok(StreamReader::new(
             plan,

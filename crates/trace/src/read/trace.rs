@@ -10,6 +10,7 @@ use crate::dialect::Dialect;
 use crate::error::{TraceError, TraceErrorKind};
 use crate::metadata::parse_metadata;
 use crate::plan::Plan;
+use crate::regular;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ impl Trace {
     /// The directory or its metadata cannot be read.
     pub fn open(directory: &Path) -> Result<Trace, TraceError> {
         let path = directory.join(METADATA_FILE);
-        let text = fs::read(&path).map_err(|error| TraceError::new(&path, TraceErrorKind::Io(error)))?;
+        let text = regular::read(&path).map_err(|error| TraceError::new(&path, TraceErrorKind::Io(error)))?;
         let (dialect, description) = parse_metadata(&text).map_err(|kind| TraceError::new(&path, kind))?;
         Trace::described(directory, dialect, description, None)
     }

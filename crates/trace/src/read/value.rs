@@ -1,7 +1,7 @@
 //! The values of an event's fields, borrowed from the reader's buffers.
 
 use crate::description::{Encoding, Integer, Mapping};
-use crate::plan::{Field, Node, Plan, Raw, Shape};
+use crate::plan::{Field, Found, LabelIndex, Node, Plan, Raw, Shape};
 use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 
 /// A tape, and the data that it was made from.
@@ -46,7 +46,8 @@ impl<'a> View<'a> {
         Some(match (&self.field(node).shape, raw) {
             (Shape::Integer(class), Raw::Bits(bits)) => Value::Integer(IntegerValue::plain(bits, class)),
             (Shape::Enumeration(class, mappings), Raw::Bits(bits)) => {
-                Value::Integer(IntegerValue { bits, class, mappings })
+                let labels = (!mappings.is_empty()).then_some(mappings);
+                Value::Integer(IntegerValue { bits, class, labels })
             }
             (Shape::Float(class), Raw::Bits(bits)) => Value::Float(float(class.size, bits)),
             (shape, Raw::Bytes { start, end }) => self.text(shape, self.data.get(start..end)?),
@@ -331,7 +332,7 @@ impl<'a> Value<'a> {
 pub struct IntegerValue<'a> {
     bits: u64,
     class: &'a Integer,
-    mappings: &'a [Mapping],
+    labels: Option<&'a LabelIndex>,
 }
 
 impl<'a> IntegerValue<'a> {
@@ -339,7 +340,7 @@ impl<'a> IntegerValue<'a> {
         IntegerValue {
             bits,
             class,
-            mappings: &[],
+            labels: None,
         }
     }
 
@@ -373,10 +374,7 @@ impl<'a> IntegerValue<'a> {
 
     /// The names of the number, if its class is an enumeration.
     pub fn labels(&self) -> Option<Labels<'a>> {
-        (!self.mappings.is_empty()).then(|| Labels {
-            mappings: self.mappings.iter(),
-            value: self.value(),
-        })
+        Some(Labels(self.labels?.labels(self.value())))
     }
 }
 
@@ -392,19 +390,13 @@ impl std::fmt::Display for IntegerValue<'_> {
 
 /// The names of a number: none, one or several.
 #[derive(Clone, Debug)]
-pub struct Labels<'a> {
-    mappings: std::slice::Iter<'a, Mapping>,
-    value: i128,
-}
+pub struct Labels<'a>(Found<'a>);
 
 impl<'a> Iterator for Labels<'a> {
     type Item = &'a str;
 
     fn next(&mut self) -> Option<&'a str> {
-        let value = self.value;
-        self.mappings
-            .find(|mapping| mapping.ranges.iter().any(|range| range.contains(value)))
-            .map(|mapping| mapping.name.as_str())
+        self.0.next()
     }
 }
 

@@ -7,7 +7,7 @@ use super::lexer::{Token, TokenKind};
 #[derive(Debug)]
 pub struct Cursor<'t> {
     /// The last one is the end, which is never consumed.
-    tokens: &'t [Token],
+    tokens: &'t [Token<'t>],
     next: usize,
     depth: usize,
     /// The allowed nesting depth.
@@ -16,7 +16,7 @@ pub struct Cursor<'t> {
 
 impl<'t> Cursor<'t> {
     /// Starts before the first token. [`Cursor::enter`] may nest `max_depth` deep.
-    pub fn new(tokens: &'t [Token], max_depth: usize) -> Self {
+    pub fn new(tokens: &'t [Token<'t>], max_depth: usize) -> Self {
         Cursor {
             tokens,
             next: 0,
@@ -25,17 +25,17 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    fn token(&self, ahead: usize) -> &'t Token {
+    fn token(&self, ahead: usize) -> &'t Token<'t> {
         &self.tokens[(self.next + ahead).min(self.tokens.len() - 1)]
     }
 
     /// The next token.
-    pub fn peek(&self) -> &'t TokenKind {
+    pub fn peek(&self) -> &'t TokenKind<'t> {
         &self.token(0).kind
     }
 
     /// The token after the next one.
-    pub fn after(&self) -> &'t TokenKind {
+    pub fn after(&self) -> &'t TokenKind<'t> {
         &self.token(1).kind
     }
 
@@ -56,7 +56,7 @@ impl<'t> Cursor<'t> {
 
     /// Whether this word is next.
     pub fn is_word(&self, word: &str) -> bool {
-        matches!(self.peek(), TokenKind::Word(found) if found == word)
+        matches!(self.peek(), TokenKind::Word(found) if *found == word)
     }
 
     /// Skips this operator or bracket if it is next; returns whether it was.
@@ -95,11 +95,11 @@ impl<'t> Cursor<'t> {
     ///
     /// Another token than `what` is next.
     pub fn word(&mut self, what: &'static str) -> Result<String> {
-        let TokenKind::Word(word) = self.peek() else {
+        let &TokenKind::Word(word) = self.peek() else {
             return self.expected(what);
         };
         self.advance();
-        Ok(word.clone())
+        Ok(word.to_owned())
     }
 
     /// Enters a deeper level, until [`Cursor::leave`].

@@ -4,9 +4,9 @@ use super::error::{ErrorKind, Position, Result, error};
 
 /// A token and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Token {
+pub struct Token<'t> {
     /// Its kind.
-    pub kind: TokenKind,
+    pub kind: TokenKind<'t>,
     /// Its start.
     pub position: Position,
 }
@@ -14,13 +14,13 @@ pub struct Token {
 /// The kind of a token.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum TokenKind {
+pub enum TokenKind<'t> {
     /// A name or keyword.
-    Word(String),
+    Word(&'t str),
     /// A number without its sign.
     Number(u64),
     /// A text with its escapes decoded, or a character constant.
-    Text(String),
+    Text(Box<str>),
     /// An operator or bracket.
     Mark(&'static str),
     /// The end of the text.
@@ -42,7 +42,7 @@ struct Lexer<'t> {
 /// # Errors
 ///
 /// A character that does not start any token, or a token that does not end.
-pub fn tokens(text: &str) -> Result<Vec<Token>> {
+pub fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
     let mut lexer = Lexer {
         rest: text,
         position: Position { line: 1, column: 1 },
@@ -60,7 +60,7 @@ pub fn tokens(text: &str) -> Result<Vec<Token>> {
     }
 }
 
-impl Lexer<'_> {
+impl<'t> Lexer<'t> {
     fn peek(&self) -> Option<char> {
         self.rest.chars().next()
     }
@@ -106,7 +106,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn token(&mut self) -> Result<TokenKind> {
+    fn token(&mut self) -> Result<TokenKind<'t>> {
         let position = self.position;
         match self.peek() {
             None => Ok(TokenKind::End),
@@ -118,9 +118,7 @@ impl Lexer<'_> {
             Some('"') => self.text('"'),
             Some('\'') => self.text('\''),
             Some('0'..='9') => self.number(),
-            Some(first) if first == '_' || first.is_ascii_alphabetic() => {
-                Ok(TokenKind::Word(self.take_word().to_owned()))
-            }
+            Some(first) if first == '_' || first.is_ascii_alphabetic() => Ok(TokenKind::Word(self.take_word())),
             Some(other) => {
                 let Some(mark) = MARKS.into_iter().find(|mark| self.rest.starts_with(mark)) else {
                     return error(ErrorKind::Character(other), position);
@@ -131,7 +129,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn take_word(&mut self) -> &str {
+    fn take_word(&mut self) -> &'t str {
         let end = self
             .rest
             .find(|character: char| character != '_' && !character.is_ascii_alphanumeric())
@@ -142,7 +140,7 @@ impl Lexer<'_> {
         word
     }
 
-    fn number(&mut self) -> Result<TokenKind> {
+    fn number(&mut self) -> Result<TokenKind<'t>> {
         let position = self.position;
         let word = self.take_word();
         let digits = word.trim_end_matches(['u', 'U', 'l', 'L']);
@@ -161,7 +159,7 @@ impl Lexer<'_> {
         }
     }
 
-    fn text(&mut self, quote: char) -> Result<TokenKind> {
+    fn text(&mut self, quote: char) -> Result<TokenKind<'t>> {
         let begin = self.position;
         self.next();
         let mut text = Vec::new();
@@ -178,7 +176,7 @@ impl Lexer<'_> {
             text.truncate(end);
         }
         match String::from_utf8(text) {
-            Ok(text) => Ok(TokenKind::Text(text)),
+            Ok(text) => Ok(TokenKind::Text(text.into_boxed_str())),
             Err(_) => error(ErrorKind::Escape, begin),
         }
     }
@@ -225,7 +223,7 @@ impl Lexer<'_> {
 mod tests {
     use super::*;
 
-    fn kinds(text: &str) -> Vec<TokenKind> {
+    fn kinds(text: &str) -> Vec<TokenKind<'_>> {
         tokens(text).unwrap().into_iter().map(|token| token.kind).collect()
     }
 
@@ -235,7 +233,7 @@ mod tests {
         assert_eq!(
             kinds("a := 0x1f /* b */ 017 ... -9ULL; // c\n\"x\\n\\\"\\x41\\101\""),
             [
-                Word("a".into()),
+                Word("a"),
                 Mark(":="),
                 Number(31),
                 Number(15),

@@ -10,10 +10,11 @@ use crate::description::Description;
 ///
 /// The first error in the text, and its place.
 pub fn parse(text: &str) -> Result<Description> {
-    let tokens = lexer::tokens(text)?;
-    let document = syntax::parse(&tokens)?;
+    // Each stage's memory ends with it: there may be a description of many megabytes.
+    let document = syntax::parse(&lexer::tokens(text)?)?;
     let most_fields = MAX_FIELDS_PER_BYTE * text.len() as u64;
     let blocks = blocks::collect(&document, most_fields)?;
+    drop(document);
     link::link(blocks, most_fields)
 }
 

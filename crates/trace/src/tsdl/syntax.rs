@@ -127,7 +127,7 @@ pub(super) enum Dimension {
     Path(Path),
 }
 
-pub(super) fn parse(tokens: &[Token]) -> Result<Block> {
+pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Block> {
     let mut parser = Parser {
         at: Cursor::new(tokens, MAX_NESTING),
     };
@@ -172,17 +172,17 @@ impl Parser<'_> {
 
     fn statement(&mut self) -> Result<Statement> {
         let position = self.at.position();
-        let TokenKind::Word(first) = self.at.peek() else {
+        let &TokenKind::Word(first) = self.at.peek() else {
             return self.at.expected("a statement");
         };
-        if BLOCKS.contains(&first.as_str()) && *self.at.after() == TokenKind::Mark("{") {
-            let name = first.clone();
+        if BLOCKS.contains(&first) && *self.at.after() == TokenKind::Mark("{") {
+            let name = first.to_owned();
             self.at.advance();
             let block = self.deeper(Self::block)?;
             self.at.expect(";")?;
             return Ok(Statement::Block { name, block });
         }
-        match first.as_str() {
+        match first {
             "typealias" => self.typealias(),
             "typedef" => self.typedef(),
             "struct" | "enum" | "variant" => {
@@ -202,6 +202,8 @@ impl Parser<'_> {
         while !self.at.accept("}") {
             statements.push(self.statement()?);
         }
+        // Most blocks have few: a description may have a million blocks.
+        statements.shrink_to_fit();
         Ok(Block { position, statements })
     }
 
@@ -230,7 +232,7 @@ impl Parser<'_> {
     fn value(&mut self) -> Result<Value> {
         match self.at.peek() {
             TokenKind::Text(text) => {
-                let text = text.clone();
+                let text = text.to_string();
                 self.at.advance();
                 Ok(Value::Text(text))
             }
@@ -357,10 +359,10 @@ impl Parser<'_> {
             while parser.at.is_word("const") {
                 parser.at.advance();
             }
-            let TokenKind::Word(first) = parser.at.peek() else {
+            let &TokenKind::Word(first) = parser.at.peek() else {
                 return parser.at.expected("a type");
             };
-            let specifier = match first.as_str() {
+            let specifier = match first {
                 "integer" => Specifier::Integer(parser.attributes()?),
                 "floating_point" => Specifier::Float(parser.attributes()?),
                 "string" => Specifier::String(match parser.at.after() {
@@ -385,8 +387,8 @@ impl Parser<'_> {
             return self.name("a type");
         }
         let mut name = self.at.word("a type")?;
-        while let TokenKind::Word(word) = self.at.peek() {
-            if word != "const" && !C_WORDS.contains(&word.as_str()) {
+        while let &TokenKind::Word(word) = self.at.peek() {
+            if word != "const" && !C_WORDS.contains(&word) {
                 break;
             }
             if word != "const" {
@@ -414,10 +416,10 @@ impl Parser<'_> {
     }
 
     fn optional_name(&mut self) -> Option<String> {
-        let TokenKind::Word(name) = self.at.peek() else {
+        let &TokenKind::Word(name) = self.at.peek() else {
             return None;
         };
-        let name = name.clone();
+        let name = name.to_owned();
         self.at.advance();
         Some(name)
     }
@@ -517,7 +519,8 @@ impl Parser<'_> {
         while !self.at.accept("}") {
             let position = self.at.position();
             let name = match self.at.peek() {
-                TokenKind::Word(name) | TokenKind::Text(name) => name.clone(),
+                TokenKind::Word(name) => (*name).to_owned(),
+                TokenKind::Text(name) => name.to_string(),
                 _ => return self.at.expected("a label"),
             };
             self.at.advance();

@@ -71,7 +71,7 @@ pub fn salvage(directory: &Path) -> Result<Vec<PathBuf>, CreateError> {
     let trace = Trace::open(directory).map_err(unread)?;
     let mut made = Vec::new();
     for (ring, path) in trace.ring_files().map_err(unread)? {
-        let memory = fs::read(&ring).map_err(|error| CreateError::io(&ring, error))?;
+        let memory = crate::regular::read(&ring).map_err(|error| CreateError::io(&ring, error))?;
         let packets = packets_of_ring(trace.plan(), &memory);
         if packets.is_empty() {
             continue;

@@ -1,0 +1,56 @@
+//! Running out of memory: one line and an exit status, instead of an abort.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+
+/// The system's allocator, whose failure ends the program.
+///
+/// No caller could continue: collections abort, and what tries to reserve memory first does so for
+/// files that need it. What was written before stays; nothing is flushed, since that takes memory.
+struct EndingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: EndingAllocator = EndingAllocator;
+
+// SAFETY: every call goes to the system's allocator with the caller's arguments; a null result is
+// never passed on.
+unsafe impl GlobalAlloc for EndingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as our caller promises.
+        checked(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as our caller promises.
+        checked(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as our caller promises.
+        checked(unsafe { System.realloc(memory, layout, size) })
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as our caller promises.
+        unsafe { System.dealloc(memory, layout) };
+    }
+}
+
+#[inline]
+fn checked(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() {
+        end();
+    }
+    memory
+}
+
+#[cold]
+fn end() -> ! {
+    const LINE: &[u8] =
+        b"backtrail: out of memory\nhelp: raise the limit of memory (ulimit -v), or end other programs\n";
+    // SAFETY: it writes a constant, and ends the process without running anything else of it.
+    unsafe {
+        libc::write(2, LINE.as_ptr().cast(), LINE.len());
+        libc::_exit(2)
+    }
+}
