@@ -1,7 +1,7 @@
 //! What a crash report must not do: pass on what the program holds, or wait for ever.
 
 use std::fs::{self, Permissions};
-use std::io::{PipeReader, PipeWriter, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
@@ -147,8 +147,7 @@ fn a_report_that_nobody_takes_ends() {
 #[test]
 fn a_report_whose_writes_block_ends() {
     let Some(program) = crash() else { return };
-    let (_reader, writer) = full_pipe();
-    // The pipe has room for less than a line, and poll(2) says that it can be written to.
+    let (reader, writer) = full_pipe();
     let mut once = writer.try_clone().unwrap();
     let filler = std::thread::spawn(move || while once.write(&[b'y'; 4096]).is_ok() {});
     let reader = _reader.try_clone().unwrap();
@@ -157,13 +156,13 @@ fn a_report_whose_writes_block_ends() {
         let mut reader = reader;
         let mut bytes = [0; 4096];
         for _ in 0..200 {
-            let _ = reader.read(&mut bytes);
+            let _ = taken.read(&mut bytes);
             std::thread::sleep(Duration::from_millis(10));
         }
     });
     let status = Command::new(&program.path).arg("segv").stderr(writer).status().unwrap();
     assert_eq!(status.signal(), Some(libc::SIGSEGV));
     taker.join().unwrap();
-    drop(_reader);
+    drop(reader);
     filler.join().unwrap();
 }

@@ -4,7 +4,7 @@
  * starts succeed), and writes to the file REPORT: the number of calls that were counted, the number
  * of the system call that failed or -1, and the exit status (128 plus the signal's number). Calls
  * are counted from the first poll(2) on, which Rust's start code makes before main. N of 0 fails
- * none. getrandom(2) is left out: it cannot fail. A filter passes the calls to this program (seccomp's user notification). Exits with 77 if
+ * none. getrandom(2) and getrlimit(2) are left out: they cannot fail. A filter passes the calls to this program (seccomp's user notification). Exits with 77 if
  * that is not possible here. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,7 +30,7 @@ static const int failing[] = {
     SYS_unlinkat, SYS_symlinkat, SYS_mkdirat, SYS_ftruncate, SYS_fsync, SYS_fdatasync, SYS_copy_file_range,
     SYS_sendfile, SYS_getdents64, SYS_ioctl, SYS_fcntl, SYS_dup, SYS_dup3, SYS_pipe2, SYS_clone, SYS_clone3,
     SYS_perf_event_open, SYS_ptrace, SYS_process_vm_readv, SYS_wait4, SYS_waitid, SYS_fchown, SYS_fchownat, SYS_fchmod,
-    SYS_fchmodat, SYS_fsetxattr, SYS_fgetxattr, SYS_flistxattr, SYS_readlinkat, SYS_prlimit64, SYS_eventfd2,
+    SYS_fchmodat, SYS_fsetxattr, SYS_fgetxattr, SYS_flistxattr, SYS_readlinkat, SYS_eventfd2,
     SYS_signalfd4, SYS_sched_getaffinity, SYS_ppoll, SYS_utimensat, SYS_pidfd_open, SYS_statfs,
     SYS_fstatfs, SYS_mprotect, SYS_madvise, SYS_mremap, SYS_sigaltstack,
 #ifdef __x86_64__

@@ -100,8 +100,9 @@ pub const CASES: [Case; 37] = [
     case("man --directory out.man"),
     case("cache info"),
     case("cache clear"),
-    case("report in.trace"),
-    case("report in.trace --folded out.folded --json out.json --flamegraph out.svg"),
+    // A debug file that cannot be opened is as good as one that is not installed.
+    varying("report in.trace"),
+    varying("report in.trace --folded out.folded --json out.json --flamegraph out.svg"),
     varying("stack PID"),
     varying("stack PID --cbf"),
     varying("record -o out.trace -F 99 -- ./program 0.1"),

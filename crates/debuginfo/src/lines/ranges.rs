@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops;
 use std::sync::OnceLock;
 
+use backtrail_ctype::threads;
 use gimli::{Range, UnitHeader, UnitRef, UnitType};
 use rayon::prelude::*;
 
@@ -137,7 +138,7 @@ impl UnitRanges {
         let ranges = untold
             .into_par_iter()
             .flat_map_iter(|(offset, header)| code(dwarf, header).into_iter().map(move |range| (range, offset)));
-        Ranges::new(ranges.collect())
+        Ranges::new(threads::scoped(|| ranges.collect()))
     }
 }
 
