@@ -252,7 +252,7 @@ fn keys_move_zoom_and_search() {
         return;
     };
     page.browser.value("document.querySelector('#flame canvas').focus()");
-    let mut said = |page: &mut Page, key: &str| {
+    let said = |page: &mut Page, key: &str| {
         page.browser.key(key);
         page.text("flame-detail")
     };

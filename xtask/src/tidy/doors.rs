@@ -18,13 +18,14 @@ pub(super) const ROOMS: [&str; 11] = [
 ];
 
 /// Files that open others in their own way, and why they may.
-const OWN_WAY: [(&str, &str); 10] = [
+const OWN_WAY: [(&str, &str); 11] = [
     ("crates/elf/src/door.rs", "the door"),
     ("crates/elf/src/door/", "the door"),
     ("crates/trace/src/regular.rs", "the door of traces, below `elf`"),
     ("crates/trace/src/write/", "creates new files"),
     ("crates/trace-rfc/src/convert/repack.rs", "creates new files"),
-    ("crates/cfi/src/cache.rs", "the cache's own files"),
+    ("crates/cfi/src/cache/", "the cache's own files"),
+    ("crates/cfi/src/source.rs", "maps memory, no file"),
     ("crates/profile/src/symbolize/remembered.rs", "the cache's own files"),
     (
         "crates/profile/src/symbolize/run_time.rs",

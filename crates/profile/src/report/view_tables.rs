@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 
+use backtrail_elf::door;
+
 use super::table::{INSTEAD, MIN_WIDTH, percent, push_wrapped, shorten};
 use super::{Report, Rows, TableOptions};
 use crate::clean::clean;
@@ -179,11 +181,7 @@ impl Report {
 
 /// The lines of a source file.
 fn read_source(path: &str) -> Option<Vec<String>> {
-    let metadata = std::fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > LARGEST_SOURCE {
-        return None;
-    }
-    let bytes = std::fs::read(path).ok()?;
+    let bytes = door::open(path.as_ref()).ok()?.read(LARGEST_SOURCE).ok()?;
     let text = String::from_utf8_lossy(&bytes);
     Some(text.lines().map(|line| line.replace('\t', "    ")).collect())
 }
