@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Samples of threads on two CPUs, each of one of so many stacks.
+/// Samples of threads on two CPUs, each with one of `stacks` stacks.
 fn write(
     path: &std::path::Path,
     samples: usize,

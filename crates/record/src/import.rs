@@ -48,7 +48,7 @@ pub struct Imported {
 pub enum ImportError {
     /// The file cannot be read.
     Read(io::Error),
-    /// It is none that can be imported.
+    /// It cannot be imported.
     File(FileError),
     /// It was recorded on a CPU of another kind: its name.
     OtherCpu(String),
