@@ -31,6 +31,38 @@ fn alternating_stacks_are_not_mixed() {
     }
 }
 
+/// Recursions of 3,000 frames, some 450 KiB, are whole if a program may copy them at the moment of
+/// the sample.
+#[test]
+fn deep_stacks_are_whole_for_root() {
+    let _alone = backtrail_testkit::alone("recording");
+    if available(perf::sampling_permitted()).is_none() {
+        return;
+    }
+    if !may_load_programs() {
+        skip("no BPF programs may be loaded here");
+        return;
+    }
+    for shape in ["deep", "seam"] {
+        let counts = alternating::record(Path::new(BACKTRAIL), shape, 2_000, 499, 1.0).expect("it can be recorded");
+        println!("{shape}: {counts:?}");
+        assert_eq!((counts.impossible, counts.wrong), (0, 0), "{shape}");
+        // The first ones are cut: until they are seen, nobody knows that the stack is deep.
+        assert!(counts.complete > counts.samples / 2, "{shape}: {counts:?}");
+    }
+}
+
+fn may_load_programs() -> bool {
+    const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = rights.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    let is_permitted = rights.is_some_and(|rights| rights & PERFMON_AND_BPF == PERFMON_AND_BPF);
+    let outermost = std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]");
+    let knows_types = Path::new("/sys/kernel/btf/vmlinux").exists();
+    is_permitted && outermost && knows_types && cfg!(target_arch = "x86_64")
+}
+
 /// The judge itself: real stacks of a compiler, damaged, are found to be wrong, and whole ones are
 /// not.
 #[test]

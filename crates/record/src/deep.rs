@@ -19,7 +19,7 @@ const MOST_DOUBLINGS: u32 = 10;
 enum Copying {
     #[default]
     Unknown,
-    /// To be found out after the samples at hand.
+    /// To be found out after the current samples.
     Wanted,
     Possible(DeepStacks),
     Impossible,
