@@ -425,6 +425,15 @@ impl<'a> File<'a> {
         Ok(Some(self.source.slice(offset, size)?))
     }
 
+    /// The same for bytes that are needed once.
+    pub(crate) fn raw_once(&self, section: &Section<'a>) -> Result<Option<Cow<'a, [u8]>>> {
+        if section.kind == SHT_NOBITS {
+            return Ok(None);
+        }
+        let (offset, size) = (to_usize(section.offset), to_usize(section.size));
+        self.source.once(offset, size).map(Some)
+    }
+
     /// The address of `.text`: the base of `DW_EH_PE_textrel` pointers.
     pub fn text_address(&self) -> Option<u64> {
         self.section_header(".text").map(|section| section.address)

@@ -115,6 +115,29 @@ impl FileBytes {
         }
     }
 
+    /// A copy of the bytes of a range, which are not kept here: for what is needed once.
+    ///
+    /// # Errors
+    /// As [`FileBytes::slice`].
+    pub fn copy(&self, offset: usize, len: usize) -> Result<Vec<u8>, Missing> {
+        let Memory::OnDemand(memory) = &self.memory else {
+            return self.slice(offset, len).map(<[u8]>::to_vec);
+        };
+        let past = || Missing::Past(memory.end.load(Ordering::Relaxed));
+        if offset.checked_add(len).is_none_or(|end| end > memory.len) {
+            return Err(past());
+        }
+        self.budget.take(len as u64).map_err(Missing::Limit)?;
+        let file = memory.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = vec![0; len];
+        let got = file.read_at(offset as u64, &mut bytes).unwrap_or(0);
+        if got < len {
+            memory.end.fetch_min(offset + got, Ordering::AcqRel);
+            return Err(past());
+        }
+        Ok(bytes)
+    }
+
     /// Where bytes lie that were [read](FileBytes::slice) from this file; `None` if they were not.
     pub fn range_of(&self, bytes: &[u8]) -> Option<Range<usize>> {
         let start = match &self.memory {
@@ -278,6 +301,11 @@ mod tests {
             let data = data(len);
             std::fs::write(&path, &data).unwrap();
             let file = FileBytes::open(&path).unwrap();
+            assert_eq!(
+                file.copy(len / 2, len / 3),
+                Ok(data[len / 2..len / 2 + len / 3].to_vec())
+            );
+            assert_eq!(file.copy(len, 1), Err(Missing::Past(len)));
             assert!(file.bytes() == data && file.len() == len);
             assert_eq!(file.slice(len, 1), Err(Missing::Past(len)));
             assert_eq!(file.slice(1, usize::MAX), Err(Missing::Past(len)));
@@ -316,6 +344,7 @@ mod tests {
             .unwrap();
         assert!(file.slice(50_000, 1000).unwrap() == &old[50_000..51_000]);
         assert_eq!(file.slice(99_000, 2000), Err(Missing::Past(100_000)));
+        assert_eq!(file.copy(99_000, 2000), Err(Missing::Past(100_000)));
         assert!(file.bytes() == &old[..100_000]);
     }
 

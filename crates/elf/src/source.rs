@@ -1,5 +1,7 @@
 //! Where the bytes of an image come from.
 
+use std::borrow::Cow;
+
 use backtrail_wire::{Bytes, Endian};
 
 use crate::budget::Budget;
@@ -26,13 +28,18 @@ impl<'a> Source<'a> {
         match self {
             // The byte order does not matter here.
             Source::Memory(bytes) => Ok(Bytes::new(bytes, Endian::Little).slice(offset, len)?),
-            Source::File(file) => file.slice(offset, len).map_err(|missing| match missing {
-                Missing::Past(end) => {
-                    let missing = offset.saturating_add(len).saturating_sub(end) as u64;
-                    Error::new(ErrorKind::Truncated { missing }, offset as u64)
-                }
-                Missing::Limit(limit) => Error::new(ErrorKind::Limit(limit), offset as u64),
-            }),
+            Source::File(file) => file.slice(offset, len).map_err(|missing| error(missing, offset, len)),
+        }
+    }
+
+    /// The bytes of a range that is needed once; those of a file are not kept with it.
+    pub(crate) fn once(self, offset: usize, len: usize) -> Result<Cow<'a, [u8]>> {
+        match self {
+            Source::Memory(_) => self.slice(offset, len).map(Cow::Borrowed),
+            Source::File(file) => {
+                let copied = file.copy(offset, len).map(Cow::Owned);
+                copied.map_err(|missing| error(missing, offset, len))
+            }
         }
     }
 
@@ -62,6 +69,16 @@ impl<'a> Source<'a> {
             Source::File(file) => file.budget(),
         }
     }
+}
+
+fn error(missing: Missing, offset: usize, len: usize) -> Error {
+    let kind = match missing {
+        Missing::Past(end) => ErrorKind::Truncated {
+            missing: offset.saturating_add(len).saturating_sub(end) as u64,
+        },
+        Missing::Limit(limit) => ErrorKind::Limit(limit),
+    };
+    Error::new(kind, offset as u64)
 }
 
 /// A part of a file, read when it is asked for.

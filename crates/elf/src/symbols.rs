@@ -168,32 +168,33 @@ impl Symbols {
                 continue;
             }
             let strings = image.sections().get(section.link as usize);
-            let (Ok(Some(table)), Some(Ok(Some(strings)))) = (image.raw(section), strings.map(|s| image.raw(s))) else {
+            let (Ok(Some(table)), Some(Ok(Some(strings)))) =
+                (image.raw_once(section), strings.map(|s| image.raw_once(s)))
+            else {
                 continue;
             };
-            self.collect_table(image, table, strings, code);
+            self.collect_table(image, &table, strings.into_owned(), code);
             found = true;
         }
         if !found && let Some(table) = dynamic::symbol_table(image) {
-            self.collect_table(image, table.symbols, table.strings, code);
+            self.collect_table(image, table.symbols, table.strings.to_vec(), code);
         }
     }
 
-    fn collect_table(&mut self, image: &Image<'_>, table: &[u8], strings: &[u8], code: &[Range<u64>]) {
+    fn collect_table(&mut self, image: &Image<'_>, table: &[u8], strings: Vec<u8>, code: &[Range<u64>]) {
         let table = Bytes::new(table, image.endian());
         let number = self.strings.len() as u32;
-        // Entries and names are copied.
-        let copied = (table.len() / SYM_BYTES * size_of::<Entry>()).saturating_add(strings.len());
+        let entries = table.len() / SYM_BYTES * size_of::<Entry>();
         let budget = image.budget();
-        if budget.take(copied as u64).is_err() || budget.step((table.len() / SYM_BYTES) as u64).is_err() {
+        if budget.take(entries as u64).is_err() || budget.step((table.len() / SYM_BYTES) as u64).is_err() {
             return;
         }
         for index in 0..table.len() / SYM_BYTES {
-            if let Some(entry) = read_symbol(image, table, index * SYM_BYTES, number, strings, code) {
+            if let Some(entry) = read_symbol(image, table, index * SYM_BYTES, number, &strings, code) {
                 self.entries.push(entry);
             }
         }
-        self.strings.push(strings.into());
+        self.strings.push(strings.into_boxed_slice());
     }
 
     /// Sorts, keeps the best symbol of each address, and gives sizes to those that have none.

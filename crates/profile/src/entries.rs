@@ -51,7 +51,7 @@ pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
     let image = Image::of(&file).map_err(EntryError::Elf)?;
     let debug = Search::new().debug_file(path, &image);
     let debug = debug.and_then(|path| FileBytes::open(&path).ok());
-    let debug = debug.as_ref().and_then(|file| Image::of(&file).ok());
+    let debug = debug.as_ref().and_then(|file| Image::of(file).ok());
     let named = |wanted: &dyn Fn(&str) -> bool| Symbols::named(&image, debug.as_ref(), wanted);
     let mut found = named(&|name| is_copy(name, function));
     if found.is_empty() {

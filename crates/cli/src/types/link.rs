@@ -103,7 +103,7 @@ fn link_files(arguments: &Link) -> Result<Status, Failure> {
         None => None,
     };
     let around = linked.as_ref().map(|(path, file)| {
-        let file = File::of(&file).map_err(|error| Failure::of(path, error))?;
+        let file = File::of(file).map_err(|error| Failure::of(path, error))?;
         Around::read(path, &file, arguments.symtab)
     });
     let around = around.transpose()?;

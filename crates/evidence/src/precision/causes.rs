@@ -226,7 +226,7 @@ impl<'c> Causes<'c> {
 impl Known {
     fn of(module: &Module, source: Source, original: Option<&PathBuf>) -> Known {
         let file = original.and_then(|path| FileBytes::open(path).ok());
-        let parsed = file.as_ref().and_then(|file| Image::of(&file).ok());
+        let parsed = file.as_ref().and_then(|file| Image::of(file).ok());
         let image = parsed.as_ref().unwrap_or(&module.image);
         let version = match source {
             Source::Version2 => Version::V2,
