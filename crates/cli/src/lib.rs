@@ -1,6 +1,7 @@
 //! The command `backtrail`: one module per subcommand, and no algorithms in them.
 
 mod cbf;
+mod debuginfod;
 mod edited;
 mod error;
 mod hex;

@@ -17,7 +17,7 @@ use backtrail_elf::debugfile::Search;
 use backtrail_elf::{Image, MappedFile, Symbols};
 
 use super::remembered::Remembered;
-use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
+use super::source::{Call, FetchDebugFile, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
 
@@ -34,6 +34,8 @@ pub(super) struct ObjectFiles {
     in_memory: HashMap<String, (u64, Symbols)>,
     /// The folder of answers.
     folder: Option<PathBuf>,
+    /// Where other debug files come from.
+    fetch: Option<FetchDebugFile>,
 }
 
 impl ObjectFiles {
@@ -48,6 +50,7 @@ impl ObjectFiles {
             found: HashMap::new(),
             in_memory: HashMap::new(),
             folder: None,
+            fetch: None,
         }
     }
 }
@@ -59,6 +62,10 @@ impl SymbolSource for ObjectFiles {
 
     fn remember_in(&mut self, folder: PathBuf) {
         self.folder = Some(folder.join(FOLDER));
+    }
+
+    fn fetch_with(&mut self, fetch: FetchDebugFile) {
+        self.fetch = Some(fetch);
     }
 
     fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
@@ -81,10 +88,13 @@ impl SymbolSource for ObjectFiles {
             .get(&file.path)
             .map_or(Path::new(&file.path), PathBuf::as_path);
         let found = match open_module(file, place, search) {
-            Ok(found) => found,
+            Ok(found) => found.with_fetched(self.fetch.as_ref()),
             // The separate debug file may still exist.
             Err(reason) => {
-                let path = search.by_build_id(&file.build_id).ok_or(reason)?;
+                let path = search.by_build_id(&file.build_id);
+                let path = path
+                    .or_else(|| fetch(self.fetch.as_ref(), &file.build_id))
+                    .ok_or(reason)?;
                 Files::of(MappedFile::open(&path).map_err(|_| reason)?, &path, &path, search)
             }
         };
@@ -116,6 +126,14 @@ fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unav
     Ok(Files::of(module, place, Path::new(known_by), search))
 }
 
+/// The debug file with a build ID from elsewhere, if it is that.
+fn fetch(fetch: Option<&FetchDebugFile>, build_id: &[u8]) -> Option<PathBuf> {
+    let path = fetch.filter(|_| !build_id.is_empty())?.get(build_id)?;
+    let file = MappedFile::open(&path).ok()?;
+    let is_it = Image::parse(file.bytes()).ok()?.build_id() == Some(build_id);
+    is_it.then_some(path)
+}
+
 fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
     if file.build_id.is_empty() || image.build_id() == Some(&file.build_id) {
         Ok(())
@@ -142,6 +160,26 @@ impl Files {
             debug: debug_file,
             supplementary: supplementary.and_then(|path| MappedFile::open(&path).ok()),
         }
+    }
+
+    /// With a debug file from elsewhere, if there is none here and the file itself has no lines.
+    fn with_fetched(mut self, from: Option<&FetchDebugFile>) -> Files {
+        if self.debug.is_some() || from.is_none() {
+            return self;
+        }
+        let Ok(image) = Image::parse(self.module.bytes()) else {
+            return self;
+        };
+        let has_lines = matches!(image.section(".debug_info"), Ok(Some(_)));
+        let path = match (has_lines, image.build_id()) {
+            (false, Some(build_id)) => fetch(from, build_id),
+            _ => None,
+        };
+        if let Some(path) = path {
+            self.stamp ^= stamp(&[Some(&path)]);
+            self.debug = MappedFile::open(&path).ok();
+        }
+        self
     }
 
     fn read(self, folder: Option<&Path>) -> Result<ObjectSymbols, Unavailable> {
