@@ -2,6 +2,7 @@
 
 mod cache;
 mod cbf;
+mod debuginfod;
 mod edited;
 mod error;
 mod examples;

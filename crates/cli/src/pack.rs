@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use backtrail_profile::{Options, PackError, Packed};
 use clap::{Args, ValueHint};
 
+use crate::debuginfod::Servers;
 use crate::error::{Failure, Status, shown};
 use crate::recorded::failed;
 
@@ -17,11 +18,14 @@ use crate::recorded::failed;
 #[command(after_help = "\
 Examples:
   backtrail pack make.trace
+  backtrail pack make.trace --debuginfod https://debuginfod.debian.net
   tar cz make.trace | ssh desk 'tar xz && backtrail report make.trace'")]
 pub(crate) struct Pack {
     /// Directory of the trace.
     #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]
     trace: PathBuf,
+    #[command(flatten)]
+    servers: Servers,
     /// Print no summary.
     #[arg(short, long)]
     quiet: bool,
@@ -29,7 +33,11 @@ pub(crate) struct Pack {
 
 pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
     let trace = &arguments.trace;
-    let packed = pack(trace).map_err(|error| match error {
+    let options = Options {
+        fetch: arguments.servers.fetch(),
+        ..Options::default()
+    };
+    let packed = backtrail_profile::pack(trace, options).map_err(|error| match error {
         PackError::Read(error) => failed(trace, error),
         error => Failure::of(trace, error),
     })?;

@@ -23,6 +23,7 @@ mod record_names;
 mod record_shares;
 mod record_surroundings;
 mod report_away;
+mod report_debuginfod;
 mod report_views;
 mod sframe_add;
 mod sframe_add_files;

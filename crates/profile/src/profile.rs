@@ -14,7 +14,7 @@ use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
 use crate::report::{Report, Summary};
 use crate::stacks::{StackFrame, Stacks};
-use crate::symbolize::{LocationId, Symbolizer, SystemFiles};
+use crate::symbolize::{FetchDebugFile, LocationId, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
 use path::{Memo, Walked};
 
@@ -38,6 +38,8 @@ pub struct Options {
     pub filter: Filter,
     /// The folder with the files of the recorded machine; `None` if it is this one.
     pub sysroot: Option<PathBuf>,
+    /// Where debug files come from that are not on this machine.
+    pub fetch: Option<FetchDebugFile>,
     /// Keep every sample's time, thread and stack for [`Report::samples`], in 24 bytes each.
     pub keep_samples: bool,
     /// Frames of distinct stacks to distinguish, each in about 24 bytes. If there are more, the
@@ -58,6 +60,7 @@ impl Default for Options {
             system: SystemFiles::default(),
             filter: Filter::default(),
             sysroot: None,
+            fetch: None,
             keep_samples: false,
             max_frames: MAX_FRAMES,
         }
@@ -253,6 +256,7 @@ impl Profile {
     pub fn collecting(options: Options, earlier: Option<Symbols>) -> Profile {
         let mut symbolizer = Symbolizer::new(options.system.clone())
             .below(options.sysroot.clone())
+            .fetching(options.fetch.clone())
             .noting_moments();
         if let Some(symbols) = earlier {
             symbolizer = symbolizer.falling_back_to(symbols);

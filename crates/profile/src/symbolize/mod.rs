@@ -27,7 +27,7 @@ use rustc_hash::FxHashMap;
 pub(crate) use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
 pub use perf_map::PerfMap;
-pub use source::Call;
+pub use source::{Call, FetchDebugFile};
 
 use crate::modules::{File, FileId, Mapping, Modules};
 use notes::{Notes, Trouble};
@@ -207,6 +207,15 @@ impl Symbolizer {
         for symbols in self.files.iter().flatten().flatten() {
             symbols.keep();
         }
+    }
+
+    /// Debug files that are not on this machine come from here.
+    #[must_use]
+    pub fn fetching(mut self, fetch: Option<FetchDebugFile>) -> Symbolizer {
+        if let Some(fetch) = fetch {
+            self.source.fetch_with(fetch);
+        }
+        self
     }
 
     /// The files of the recorded machine are below this folder.

@@ -18,7 +18,7 @@ use backtrail_elf::door::RegularFile;
 use backtrail_elf::{ErrorKind, FileBytes, Image, Symbols, door};
 
 use super::remembered::Remembered;
-use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
+use super::source::{Call, FetchDebugFile, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
 
@@ -32,6 +32,8 @@ pub(super) struct ObjectFiles {
     in_memory: HashMap<String, (u64, Symbols)>,
     /// Stores answers.
     cache: Option<Cache>,
+    /// Where other debug files come from.
+    fetch: Option<FetchDebugFile>,
 }
 
 impl ObjectFiles {
@@ -46,6 +48,7 @@ impl ObjectFiles {
             found: HashMap::new(),
             in_memory: HashMap::new(),
             cache: None,
+            fetch: None,
         }
     }
 }
@@ -57,6 +60,10 @@ impl SymbolSource for ObjectFiles {
 
     fn remember_in(&mut self, folder: PathBuf) {
         self.cache = Some(Cache::new(folder));
+    }
+
+    fn fetch_with(&mut self, fetch: FetchDebugFile) {
+        self.fetch = Some(fetch);
     }
 
     fn found_in_memory(&mut self, path: &str, base_vaddr: u64, symbols: Symbols) {
@@ -79,10 +86,13 @@ impl SymbolSource for ObjectFiles {
             .get(&file.path)
             .map_or(Path::new(&file.path), PathBuf::as_path);
         let found = match open_module(file, place, search) {
-            Ok(found) => found,
+            Ok(found) => found.with_fetched(self.fetch.as_ref()),
             // The separate debug file may still exist.
             Err(reason) => {
-                let path = search.by_build_id(&file.build_id).ok_or(reason)?;
+                let path = search.by_build_id(&file.build_id);
+                let path = path
+                    .or_else(|| fetch(self.fetch.as_ref(), &file.build_id))
+                    .ok_or(reason)?;
                 let file = search.open(&path).and_then(|file| Opened::of(file, &Budget::new()));
                 Files::of(file.map_err(|_| reason)?, &path, search)
             }
@@ -141,6 +151,14 @@ fn unreadable(error: backtrail_elf::Error) -> Unavailable {
     }
 }
 
+/// The debug file with a build ID from elsewhere, if it is that.
+fn fetch(fetch: Option<&FetchDebugFile>, build_id: &[u8]) -> Option<PathBuf> {
+    let path = fetch.filter(|_| !build_id.is_empty())?.get(build_id)?;
+    let file = door::open(&path).ok()?.contents(&Budget::new()).ok()?;
+    let is_it = Image::of(&file).ok()?.build_id() == Some(build_id);
+    is_it.then_some(path)
+}
+
 fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
     if file.build_id.is_empty() || image.build_id() == Some(&file.build_id) {
         Ok(())
@@ -172,6 +190,27 @@ impl Files {
             debug: debug_file.map(file),
             supplementary: supplementary.map(file),
         }
+    }
+
+    /// With a debug file from elsewhere, if there is none here and the file itself has no lines.
+    fn with_fetched(mut self, from: Option<&FetchDebugFile>) -> Files {
+        if self.debug.is_some() || from.is_none() {
+            return self;
+        }
+        let Ok(image) = Image::of(&self.module) else {
+            return self;
+        };
+        let has_lines = image.section_header(".debug_info").is_some();
+        let path = match (has_lines, image.build_id()) {
+            (false, Some(build_id)) => fetch(from, build_id),
+            _ => None,
+        };
+        let opened = path.and_then(|path| Opened::of(door::open(&path).ok()?, self.module.budget()).ok());
+        if let Some(opened) = opened {
+            self.name = self.name.as_ref().and_then(|own| with_fetched_name(own, &opened));
+            self.debug = Some(opened.file);
+        }
+        self
     }
 
     fn read(self, cache: Option<&Cache>) -> Result<ObjectSymbols, Unavailable> {
@@ -239,6 +278,13 @@ fn name(files: &[Option<&Opened>]) -> Option<Name> {
         namer.numbers(file.map_or(&[], FileIdentity::numbers));
     }
     Some(namer.name())
+}
+
+/// The same with a debug file from elsewhere.
+fn with_fetched_name(own: &Name, fetched: &Opened) -> Option<Name> {
+    let mut namer = Namer::new(concat!("backtrail ", env!("CARGO_PKG_VERSION"), " fetched names"));
+    let fetched = fetched.identity.as_ref()?;
+    Some(namer.add(own.bytes()).numbers(fetched.numbers()).name())
 }
 
 /// The vdso of this process: the kernel gives the same one to all processes, so it has the symbols

@@ -1,6 +1,8 @@
 //! The names in files, and their sources.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use backtrail_elf::Symbols;
 pub use backtrail_recording::Call;
@@ -33,6 +35,28 @@ pub(crate) trait ModuleSymbols: Sync {
     }
 }
 
+/// Finds the debug file with a build ID elsewhere, and returns where it is now.
+#[derive(Clone)]
+pub struct FetchDebugFile(Arc<dyn Fn(&[u8]) -> Option<PathBuf> + Send + Sync>);
+
+impl FetchDebugFile {
+    /// Asks this function.
+    pub fn new(fetch: impl Fn(&[u8]) -> Option<PathBuf> + Send + Sync + 'static) -> FetchDebugFile {
+        FetchDebugFile(Arc::new(fetch))
+    }
+
+    /// The file with a build ID; it is checked by whoever uses it.
+    pub(crate) fn get(&self, build_id: &[u8]) -> Option<PathBuf> {
+        (self.0)(build_id)
+    }
+}
+
+impl fmt::Debug for FetchDebugFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FetchDebugFile")
+    }
+}
+
 /// A source of modules' symbols.
 pub(crate) trait SymbolSource {
     /// The symbols of the file, if it is the one that was recorded.
@@ -44,6 +68,9 @@ pub(crate) trait SymbolSource {
     /// There is no file for this path, but a module in memory with this lowest address and these
     /// symbols.
     fn found_in_memory(&mut self, _path: &str, _base_vaddr: u64, _symbols: Symbols) {}
+
+    /// Debug files that are not on this machine come from here.
+    fn fetch_with(&mut self, _fetch: FetchDebugFile) {}
 
     /// Answers are stored in this folder, and taken from there.
     fn remember_in(&mut self, _folder: PathBuf) {}
