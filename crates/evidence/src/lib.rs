@@ -116,8 +116,8 @@ enum Chosen {
         /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
-    /// Time the page of `backtrail report --html` with 1,000, 10,000 and 100,000 stacks in Chromium,
-    /// and write docs/page-speed.md.
+    /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
+    /// stacks, and write docs/page-speed.md.
     Page,
     /// Take pictures of every view of the page, light and dark, into docs/pictures.
     Pictures,

@@ -119,12 +119,12 @@ fn taken(browser: &mut Browser, file: &Path) -> Result<(), String> {
 /// The table in a terminal and the flame graph, one below the other.
 fn readme(browser: &mut Browser, backtrail: &Backtrail, trace: &Path, page: &Path, out: &Path) -> Result<(), String> {
     browser.prefer(Theme::Light);
-    browser.resize(900, 600, false);
+    browser.resize(1000, 640, false);
     browser.open(page, READY);
     show(browser, "flame");
     let graph = page.with_file_name("graph.png");
     browser.picture(&graph);
-    let mut table = backtrail.command(["report", "--limit", "8"]);
+    let mut table = backtrail.command(["report", "--limit", "6"]);
     let table = command::run(table.arg(trace), std::time::Duration::from_secs(60)).map_err(|e| e.to_string())?;
     let console = page.with_file_name("console.html");
     fs::write(
@@ -140,12 +140,12 @@ fn readme(browser: &mut Browser, backtrail: &Backtrail, trace: &Path, page: &Pat
     browser.value(&format!(
         "(() => {{ document.body.style.cssText = 'margin:0;background:#fbfbf9'; const pre = document.createElement('pre'); \
          pre.textContent = {}; pre.style.cssText = 'margin:0;padding:14px 18px;background:#16171a;color:#e7e8ea;\
-         font:13px/1.35 \"DejaVu Sans Mono\",monospace'; const image = new Image(); image.style.cssText = 'display:block;width:900px'; \
+         font:13px/1.35 \"DejaVu Sans Mono\",monospace'; const image = new Image(); image.style.cssText = 'display:block;width:1000px'; \
          image.src = 'graph.png'; document.body.append(pre, image); return image.decode(); }})()",
         json!(text)
     ));
     let height = browser.value("document.body.scrollHeight").as_u64().unwrap_or(900);
-    browser.resize(900, height as u32, false);
+    browser.resize(1000, height as u32, false);
     browser.value("new Promise(done => setTimeout(done, 300))");
     taken(browser, &out.join("report.png"))
 }
