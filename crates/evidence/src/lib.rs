@@ -125,8 +125,8 @@ enum Chosen {
     /// Exits with 1 if one of them panics, hangs or leaves half of its output. Takes hours unless
     /// --every is given.
     Faults(faults::Options),
-    /// Time the page of `backtrail report --html` with 1,000, 10,000 and 100,000 stacks in
-    /// Chromium, and write docs/page-speed.md.
+    /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
+    /// stacks, and write docs/page-speed.md.
     Page,
     /// Take pictures of every view of the page, light and dark, into docs/pictures.
     Pictures,

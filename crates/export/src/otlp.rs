@@ -1,5 +1,5 @@
 //! OpenTelemetry's profiles, `v1development` as of version 1.10 of the protocol. The first entry of
-//! each table is empty and stands in for a missing one.
+//! each table is empty and means "no entry".
 
 use std::io::{self, Write};
 

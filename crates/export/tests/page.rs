@@ -14,6 +14,8 @@ const READY: &str = "performance.getEntriesByName('first-picture').length";
 
 struct Page {
     browser: Browser,
+    /// Whether the browser refuses what the test tries, and says so.
+    refuses: bool,
     _folder: TempDir,
 }
 
@@ -33,6 +35,7 @@ impl Page {
         browser.open(&path, READY);
         Some(Page {
             browser,
+            refuses: false,
             _folder: folder,
         })
     }
@@ -71,7 +74,9 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            assert_eq!(self.browser.faults(), Vec::<String>::new());
+            let mut faults = self.browser.faults();
+            faults.retain(|fault| !(self.refuses && fault.contains("Content Security Policy")));
+            assert_eq!(faults, Vec::<String>::new());
             assert_eq!(self.browser.requests().len(), 1, "{:?}", self.browser.requests());
         }
     }
@@ -120,6 +125,7 @@ fn nothing_can_be_fetched_or_added() {
     let Some(mut page) = Page::open(&example(), "example", None) else {
         return;
     };
+    page.refuses = true;
     let tried = page.browser.value(
         "(async () => { const script = document.createElement('script'); script.textContent = 'window.added = 1'; \
          document.body.append(script); const image = new Image(); \
@@ -129,13 +135,6 @@ fn nothing_can_be_fetched_or_added() {
          return { added: typeof added, refused, fetched }; })()",
     );
     assert_eq!(tried, json!({"added": "undefined", "refused": true, "fetched": "no"}));
-    // The browser reports what it refused; that is no fault of the page.
-    let refused = page.browser.faults();
-    assert!(
-        refused.iter().all(|fault| fault.contains("Content Security Policy")),
-        "{refused:?}"
-    );
-    std::mem::forget(page);
 }
 
 #[test]
@@ -335,8 +334,9 @@ fn a_difference_is_by_share_and_by_samples() {
     let colour = |page: &mut Page| {
         std::thread::sleep(std::time::Duration::from_millis(300));
         page.browser.value(
-            "(() => { const c = document.querySelector('#flame canvas'); const pixel = [...c.getContext('2d')\
-             .getImageData(c.width - 30, c.height - 18 * 4 + 3, 1, 1).data]; return pixel[2] - pixel[0]; })()",
+            "(() => { const c = document.querySelector('#flame canvas'), one = document.createElement('canvas'); \
+             const context = one.getContext('2d'); context.drawImage(c, c.width - 30, c.height - 18 * 4 + 3, 1, 1, 0, 0, 1, 1); \
+             const pixel = context.getImageData(0, 0, 1, 1).data; return pixel[2] - pixel[0]; })()",
         )
     };
     assert!(colour(&mut page).as_i64().expect("a number") > 20, "blue");

@@ -28,14 +28,17 @@ pub(crate) fn run() -> Result<(), String> {
             workload::compiler(1, folder.path()).map_err(|missing| missing.to_string())?;
         }
         let script = r#"for round in 1 2; do g++ -std=c++17 "$0" -c "$1" -o "$2"; done"#;
-        let object = folder.path().join("templates.o");
         let mut recorded = backtrail.record(trace, &["-F", "999"], &["sh", "-c", script, level]);
-        run_to_end(recorded.arg(&source).arg(&object))?;
+        run_to_end(
+            recorded
+                .args(["templates.cpp", "templates.o"])
+                .current_dir(folder.path()),
+        )?;
     }
     let out = place::workspace().join("docs/pictures");
     fs::create_dir_all(&out).map_err(|error| error.to_string())?;
     let mut browser = Browser::start(1000, 640).map_err(|missing| missing.to_string())?;
-    // Titles are names of folders: those of the pictures shall not be of this machine.
+    // The page's names are those of folders; the pictures shall not show this machine's of folders.
     let page = folder.path().join("page.html");
     titled(&backtrail, folder.path(), "build.trace", &page, None)?;
     for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
@@ -43,6 +46,12 @@ pub(crate) fn run() -> Result<(), String> {
         browser.open(&page, READY);
         for view in VIEWS {
             show(&mut browser, view);
+            if view == "about" {
+                browser.value(
+                    "[...document.querySelectorAll('dt')].filter(term => term.textContent === 'Machine')\
+                     .forEach(term => { term.hidden = term.nextSibling.hidden = true; })",
+                );
+            }
             taken(&mut browser, &out.join(format!("{view}-{suffix}.png")))?;
         }
         browser.value("document.getElementById('down').click(); document.getElementById('leaves-first').click()");
@@ -110,12 +119,12 @@ fn taken(browser: &mut Browser, file: &Path) -> Result<(), String> {
 /// The table in a terminal and the flame graph, one below the other.
 fn readme(browser: &mut Browser, backtrail: &Backtrail, trace: &Path, page: &Path, out: &Path) -> Result<(), String> {
     browser.prefer(Theme::Light);
-    browser.resize(1000, 560, false);
+    browser.resize(1000, 640, false);
     browser.open(page, READY);
     show(browser, "flame");
     let graph = page.with_file_name("graph.png");
     browser.picture(&graph);
-    let mut table = backtrail.command(["report", "--limit", "12"]);
+    let mut table = backtrail.command(["report", "--limit", "6"]);
     let table = command::run(table.arg(trace), std::time::Duration::from_secs(60)).map_err(|e| e.to_string())?;
     let console = page.with_file_name("console.html");
     fs::write(

@@ -55,7 +55,8 @@ function choices(buttons, chosen) {
 }
 
 function summarize(state) {
-  const { model } = state, { info } = model.recordings[0], whole = countOne(model, model.recordings[0], noFilter());
+  // Nothing is filtered yet.
+  const { model, counts: [whole] } = state, { info } = model.recordings[0];
   const complete = model.endings.reduce((sum, [name], i) => sum + (name === "end_of_stack" ? whole.endings[i] : 0), 0);
   const late = model.endings.reduce((sum, [, live], i) => sum + (live ? whole.endings[i] : 0), 0);
   const facts = [
