@@ -10,7 +10,7 @@ mod cbf_encode;
 /// A target that has seeds, and what it runs.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 13] = [
+const TARGETS: [Target; 14] = [
     ("add_sframe", |data| {
         backtrail_cfi::fuzz::add(data);
     }),
@@ -28,6 +28,10 @@ const TARGETS: [Target; 13] = [
         let _ = backtrail_stacks::fuzz::arguments(data);
     }),
     ("trace_tsdl", backtrail_trace::fuzz::tsdl),
+    ("tracer_class", |data| {
+        backtrail_tracer::fuzz::class(data);
+        backtrail_tracer::fuzz::rules(data);
+    }),
 ];
 
 #[test]

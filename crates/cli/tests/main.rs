@@ -39,6 +39,7 @@ mod stack_live;
 mod stack_odd;
 mod stack_programs;
 mod trace;
+mod trace_record;
 mod types;
 mod types_32bit;
 mod types_abidiff;

@@ -20,8 +20,8 @@ pub(crate) const SAMPLED: u32 = 4;
 /// Not entered yet.
 const NEW: u32 = 1 << 16;
 
-/// The longest text of a class.
-const TEXT_BYTES: usize = 4000;
+/// The longest text of a class: handlers enter classes, perhaps on small stacks.
+const TEXT_BYTES: usize = 2000;
 
 /// How important an event is: LTTng's levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -243,6 +243,7 @@ impl Class {
 }
 
 /// Enters a class: finds its entry, or adds one. Takes no lock and does not allocate.
+#[inline(never)]
 fn enter(map: &Map, level: u8, wanted: u32, write: &dyn Fn(&mut Text<'_>)) -> &'static Entry {
     let mut memory = [0; TEXT_BYTES];
     let mut text = Text::new(&mut memory);
@@ -339,15 +340,17 @@ pub(crate) fn name_of(text: &[u8]) -> &[u8] {
 /// Whether the entry there is the same class, as from another copy of an inlined function.
 fn is_same(map: &Map, at: usize, bytes: u32, text: &[u8]) -> bool {
     let is_as_long = bytes as usize == (class::TEXT + text.len() + 1).next_multiple_of(8);
-    let mut theirs = [0; TEXT_BYTES + 8];
-    let Some(theirs) = theirs.get_mut(..text.len() + 1).filter(|_| is_as_long) else {
-        return false;
-    };
-    if map.half(at + class::READY).load(Ordering::Acquire) & class::IS_READY == 0 {
+    if !is_as_long || map.half(at + class::READY).load(Ordering::Acquire) & class::IS_READY == 0 {
         return false;
     }
-    map.read(at + class::TEXT, theirs);
-    theirs.starts_with(text) && theirs.last() == Some(&0)
+    let mut chunks = text.chunks(8).enumerate();
+    // The last byte is zero in both.
+    chunks.all(|(index, chunk)| {
+        let mut theirs = [0; 8];
+        map.read(at + class::TEXT + index * 8, &mut theirs);
+        let rest = theirs.get(chunk.len()..).unwrap_or_default();
+        theirs.starts_with(chunk) && rest.iter().all(|&byte| byte == 0)
+    })
 }
 
 fn entry_at(map: &Map, at: usize) -> &'static Entry {

@@ -36,7 +36,9 @@ pub(crate) fn start(session: &'static Session) -> io::Result<()> {
         run(&mut drain, shared, session.flush);
         // Everything is in the trace.
         if let Some(path) = path {
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&path);
+            // What children have left that ended without their exit functions.
+            let _ = path.parent().map(crate::collect::recover);
         }
         let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.1 = true;

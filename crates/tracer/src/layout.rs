@@ -46,7 +46,7 @@ pub(crate) mod head {
     pub(crate) const OWN_BYTES: usize = 512;
     /// The rules that switch classes; see `rules`.
     pub(crate) const RULES: usize = 1024;
-    pub(crate) const RULES_BYTES: usize = 2048;
+    pub(crate) const RULES_BYTES: usize = 1024;
 }
 
 /// Bits of [`head::FLAGS`].

@@ -32,9 +32,17 @@ mod contexts;
 mod crash;
 mod drainer;
 mod field;
+#[doc(hidden)]
+pub mod fuzz;
 mod layout;
+#[cfg(feature = "log")]
+pub mod log;
 mod macros;
 mod map;
+#[cfg(any(feature = "log", feature = "tracing"))]
+mod message;
+#[cfg(test)]
+mod model;
 mod options;
 mod protocol;
 mod ring;
@@ -42,6 +50,8 @@ mod rules;
 mod session;
 mod stack;
 mod thread;
+#[cfg(feature = "tracing")]
+pub mod tracing;
 
 pub use class::{Class, Entry, Head, Level};
 #[doc(hidden)]
@@ -65,8 +75,7 @@ use session::Session;
 pub fn start(options: Options) -> io::Result<Tracer> {
     let session = Session::start(options)?;
     drainer::start(session)?;
-    // SAFETY: the function may run at any exit from now on.
-    unsafe { libc::atexit(at_exit) };
+    session::at_exit(at_exit);
     Ok(Tracer { session })
 }
 
@@ -79,6 +88,7 @@ extern "C" fn at_exit() {
 fn finish(session: &'static Session) {
     session.end();
     drainer::stop();
+    session.leave_folder();
 }
 
 /// A process that traces itself. Dropping it ends that: events are off, and all are in the trace.

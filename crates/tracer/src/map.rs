@@ -149,3 +149,23 @@ impl Map {
         unsafe { self.base.add(at.min(self.bytes)) }
     }
 }
+
+#[cfg(test)]
+impl Map {
+    /// Memory that is no file, for tests that run where files cannot be mapped.
+    pub(crate) fn in_heap(geometry: Geometry) -> Map {
+        let bytes = geometry.total();
+        let layout = std::alloc::Layout::from_size_align(bytes, PAGE).expect("a layout");
+        // SAFETY: the size is not 0.
+        let base = unsafe { std::alloc::alloc_zeroed(layout) };
+        assert!(!base.is_null());
+        Map { base, bytes, geometry }
+    }
+
+    /// Frees it.
+    pub(crate) fn free(self) {
+        let layout = std::alloc::Layout::from_size_align(self.bytes, PAGE).expect("a layout");
+        // SAFETY: allocated so above; the tests have dropped everything that points into it.
+        unsafe { std::alloc::dealloc(self.base, layout) };
+    }
+}

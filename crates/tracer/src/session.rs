@@ -130,6 +130,16 @@ impl Session {
         self.map.word(head::ENDED).store(1, Ordering::Release);
     }
 
+    /// Removes the rings that no collector wants.
+    pub(crate) fn leave_folder(&self) {
+        let has_collector = self.map.word(head::COLLECTOR).load(Ordering::Acquire) != 0;
+        // A collector that starts programs looks at them after their end, perhaps for the first time.
+        let was_started = std::env::var_os(crate::collect::FOLDER_VARIABLE).is_some();
+        if matches!(self.destination, Destination::Folder(_)) && !has_collector && !was_started {
+            let _ = self.path().map(fs::remove_file);
+        }
+    }
+
     /// The file of the rings.
     pub(crate) fn file(&self) -> io::Result<File> {
         // SAFETY: the session's descriptor is open; the duplicate is the caller's.
@@ -382,4 +392,10 @@ impl Map {
         unsafe { libc::ftruncate(nothing, self.geometry.total() as libc::off_t) };
         self.replace(nothing);
     }
+}
+
+/// Calls a function at the process's exit.
+pub(crate) fn at_exit(act: extern "C" fn()) {
+    // SAFETY: the function may run at any exit from now on.
+    unsafe { libc::atexit(act) };
 }

@@ -1,7 +1,7 @@
 //! The stack of an event: a compact backtrace of the calling thread.
 
 /// The most bytes of a stack; outer frames beyond are left out.
-pub(crate) const MOST: usize = 1024;
+pub(crate) const MOST: usize = 512;
 
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod walk {

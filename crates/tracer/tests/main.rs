@@ -1,6 +1,9 @@
 //! Programs that trace themselves, and what readers see of them.
 
 mod common;
+mod damaged;
 mod fields;
+#[cfg(all(feature = "log", feature = "tracing"))]
+mod layers;
 mod modes;
 mod survives;

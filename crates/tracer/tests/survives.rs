@@ -2,42 +2,67 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{babeltrace2, events, example};
+use backtrail_trace::{Options, Trace, find_traces};
+
+use crate::common::{babeltrace2, example};
 
 const TEXT: &str = "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
+/// What was found below a directory.
+#[derive(Debug, Default)]
+struct Found {
+    ticks: u64,
+    /// Numbers that are not there, between others that are.
+    missing: u64,
+    discarded: u64,
+    all: u64,
+}
+
 /// Checks every event, and that the numbers of each thread have no gap but what was discarded.
-/// Returns the number of ticks.
-fn check(directory: &Path) -> u64 {
-    let (all, discarded) = events(directory);
-    let mut next: BTreeMap<(PathBuf, u64), u64> = BTreeMap::new();
-    let (mut ticks, mut missing) = (0, 0);
-    for seen in &all {
-        match seen.name.as_str() {
-            "hammer:tick" => {
-                let (thread, number) = (seen.number("thread"), seen.number("number"));
-                assert_eq!(seen.number("check"), thread ^ number, "{seen:?}");
-                assert_eq!(seen.text, TEXT[..((number + thread) % 60) as usize], "{seen:?}");
-                let next = next.entry((seen.trace.clone(), thread)).or_default();
-                assert!(number >= *next, "{seen:?} after {next}");
-                missing += number - *next;
-                *next = number + 1;
-                ticks += 1;
+fn check(directory: &Path) -> Found {
+    let mut found = Found::default();
+    // None, if the program was killed before its first event.
+    for trace in find_traces(directory).unwrap_or_default() {
+        let mut next: BTreeMap<u64, u64> = BTreeMap::new();
+        let opened = Trace::open(&trace).unwrap();
+        for index in 0..opened.streams().len() {
+            let mut stream = opened.stream(index, Options::default()).unwrap();
+            let mut last = i64::MIN;
+            while let Some(event) = stream.next().unwrap() {
+                found.all += 1;
+                let time = event.time().unwrap();
+                assert!(time >= last, "time goes back");
+                last = time;
+                let number = |name: &str| event.field(name).and_then(|value| value.as_u64()).unwrap();
+                let text = || event.field("text").and_then(|value| value.as_str()).unwrap();
+                match event.name() {
+                    "hammer:tick" => {
+                        let (thread, number, check) = (number("thread"), number("number"), number("check"));
+                        assert_eq!(check, thread ^ number);
+                        assert_eq!(text(), &TEXT[..((number + thread) % 60) as usize]);
+                        let next = next.entry(thread).or_default();
+                        assert!(number >= *next, "{number} of {thread} after {next}");
+                        found.missing += number - *next;
+                        *next = number + 1;
+                        found.ticks += 1;
+                    }
+                    "hammer:interrupt" => {
+                        let value = number("number");
+                        assert_eq!(number("twice"), value * 2);
+                        assert_eq!(text(), &TEXT[..(value % 60) as usize]);
+                    }
+                    _ => {}
+                }
             }
-            "hammer:interrupt" => {
-                let number = seen.number("number");
-                assert_eq!(seen.number("twice"), number * 2, "{seen:?}");
-                assert_eq!(seen.text, TEXT[..(number % 60) as usize], "{seen:?}");
-            }
-            _ => {}
+            found.discarded += stream.statistics().discarded;
         }
     }
-    assert!(missing <= discarded, "{missing} missing, {discarded} discarded");
-    ticks
+    assert!(found.missing <= found.discarded, "{found:?}");
+    found
 }
 
 #[test]
@@ -50,61 +75,100 @@ fn threads_handlers_and_forks_lose_nothing_uncounted() {
         .output()
         .unwrap();
     assert!(run.status.success(), "{run:?}");
-    let (all, discarded) = events(&directory);
-    let ticks = check(&directory);
-    let interrupts = all.iter().filter(|seen| seen.name == "hammer:interrupt").count() as u64;
+    let found = check(&directory);
     // Four processes with eight threads each.
+    let ticks = 4 * 8 * 2000;
     assert!(
-        ticks + discarded >= 4 * 8 * 2000 && ticks <= 4 * 8 * 2000,
-        "{ticks} {discarded} {interrupts}"
+        found.ticks + found.discarded >= ticks && found.ticks <= ticks,
+        "{found:?}"
     );
     if let Some(lines) = babeltrace2(&directory) {
-        assert_eq!(lines.len(), all.len());
+        assert_eq!(lines.len() as u64, found.all);
     }
 }
 
 #[test]
 fn killed_processes_leave_every_finished_event() {
-    for round in 0..4u64 {
+    for round in 0..4 {
         let scratch = backtrail_testkit::scratch();
         let directory = scratch.path().join("trace");
-        let mut child = example("hammer")
-            .arg(&directory)
-            .args(["10000", "8", "2", "wait"])
-            .process_group(0)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
         // Wherever this finds them; the check does not depend on it.
-        std::thread::sleep(Duration::from_millis(40 + round * 37));
-        let group = format!("-{}", child.id());
-        assert!(
-            Command::new("kill")
-                .args(["-KILL", "--", &group])
-                .status()
-                .unwrap()
-                .success()
-        );
-        child.wait().unwrap();
-        let before = std::fs::read_dir(&directory).map_or(0, Iterator::count);
-        // Children that were not reaped by the killed parent end a moment later.
-        let mut left = true;
-        for _ in 0..200 {
-            backtrail_tracer::collect::recover(&directory).unwrap();
-            let names = std::fs::read_dir(&directory)
-                .unwrap()
-                .flatten()
-                .map(|entry| entry.file_name());
-            left = names.into_iter().any(|name| name.to_string_lossy().ends_with(".rings"));
-            if !left {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(before == 0 || !left, "rings are left");
+        killed(&directory, "10000", Duration::from_millis(40 + round * 37));
         check(&directory);
-        if backtrail_trace::find_traces(&directory).is_ok() {
+        if find_traces(&directory).is_ok() {
             babeltrace2(&directory);
         }
     }
+}
+
+/// Kills the program and its children after some time, and recovers what they leave.
+fn killed(directory: &Path, events: &str, time: Duration) {
+    let mut child = example("hammer")
+        .arg(directory)
+        .args([events, "8", "2", "wait"])
+        .process_group(0)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(time);
+    let group = format!("-{}", child.id());
+    assert!(
+        Command::new("kill")
+            .args(["-KILL", "--", &group])
+            .status()
+            .unwrap()
+            .success()
+    );
+    child.wait().unwrap();
+    if !directory.exists() {
+        return;
+    }
+    // Children that were not reaped by the killed parent end a moment later.
+    for _ in 0..500 {
+        backtrail_tracer::collect::recover(directory).unwrap();
+        let names = std::fs::read_dir(directory)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name());
+        if !names.into_iter().any(|name| name.to_string_lossy().ends_with(".rings")) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("rings are left");
+}
+
+/// `cargo test --release -p backtrail-tracer -- --ignored a_hundred_million --nocapture`;
+/// `BACKTRAIL_EVENTS` is another number.
+#[test]
+#[ignore = "takes minutes"]
+fn a_hundred_million_events() {
+    let wanted = std::env::var("BACKTRAIL_EVENTS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(100_000_000u64);
+    let (mut ticks, mut discarded, mut kills, mut rounds) = (0, 0, 0, 0u64);
+    while ticks < wanted {
+        let scratch = backtrail_testkit::scratch();
+        let directory = scratch.path().join("trace");
+        if rounds % 2 == 0 {
+            killed(&directory, "300000", Duration::from_millis(30 + rounds * 7919 % 700));
+            kills += 1;
+        } else {
+            let run = example("hammer")
+                .arg(&directory)
+                .args(["300000", "8", "2"])
+                .output()
+                .unwrap();
+            assert!(run.status.success(), "{run:?}");
+        }
+        let found = check(&directory);
+        if rounds % 2 == 1 {
+            assert!(found.ticks + found.discarded >= 3 * 8 * 300_000, "{found:?}");
+        }
+        ticks += found.ticks;
+        discarded += found.discarded;
+        rounds += 1;
+    }
+    println!("{ticks} events, {discarded} discarded and counted, {kills} of {rounds} programs killed");
 }

@@ -4,6 +4,8 @@ mod check;
 mod convert;
 mod info;
 mod input;
+mod record;
+mod recover;
 mod show;
 
 use clap::Subcommand;
@@ -17,6 +19,8 @@ pub(crate) enum Command {
     Info(info::Info),
     Check(check::Check),
     Convert(convert::Convert),
+    Record(record::Record),
+    Recover(recover::Recover),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -25,5 +29,7 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Info(arguments) => info::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::Record(arguments) => record::run(&arguments),
+        Command::Recover(arguments) => recover::run(&arguments),
     }
 }

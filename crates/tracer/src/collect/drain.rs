@@ -112,6 +112,10 @@ impl Drain {
             let Ok(metadata) = fs::metadata(&path) else { continue };
             // The last packet is in the file, or only a part of it.
             let state = if metadata.len() == next.file_bytes { next } else { now };
+            let state = State {
+                file_bytes: state.file_bytes.min(metadata.len()),
+                ..state
+            };
             File::options().write(true).open(&path)?.set_len(state.file_bytes)?;
             state.store(&self.map, at + control::DRAINED);
         }
@@ -133,11 +137,17 @@ impl Drain {
             })
             .collect();
         let pid = self.map.word(head::PID).load(Ordering::Relaxed);
-        let trace = format!("{name}-{pid}");
-        self.directory = match chunk {
-            0 => self.output.join(trace),
-            chunk => self.output.join(format!("{chunk:06}")).join(trace),
+        let folder = match chunk {
+            0 => self.output.clone(),
+            chunk => self.output.join(format!("{chunk:06}")),
         };
+        // An earlier process may have had this name and number.
+        let names = (1u32..).map(|number| match number {
+            1 => format!("{name}-{pid}"),
+            _ => format!("{name}-{pid}.{number}"),
+        });
+        let mut directories = names.map(|name| folder.join(name));
+        self.directory = directories.find(|directory| self.may_use(directory)).unwrap_or(folder);
         self.chunk = chunk;
         self.written = 0;
         self.described = None;
@@ -145,16 +155,34 @@ impl Drain {
         self.streams.resize_with(self.map.geometry.rings, || None);
     }
 
+    /// Whether the directory does not exist, or has this process's trace.
+    fn may_use(&self, directory: &Path) -> bool {
+        let mut uuid = [0; 16];
+        self.map.read(head::UUID, &mut uuid);
+        match backtrail_trace::Trace::open(directory) {
+            Ok(trace) => trace.description().uuid == Some(uuid),
+            Err(_) => !directory.exists(),
+        }
+    }
+
     /// Ends this trace and begins the next one.
     pub(crate) fn rotate(&mut self, chunk: u64) -> io::Result<()> {
         self.finish()?;
         self.begin(chunk);
+        self.start_files();
+        Ok(())
+    }
+
+    /// The files of this trace are new, whatever an earlier collector has written.
+    pub(crate) fn start_files(&mut self) {
         for ring in 0..self.map.geometry.rings {
             let at = self.map.geometry.control(ring) + control::DRAINED;
             let state = State::load(&self.map, at);
-            State { file_bytes: 0, ..state }.store(&self.map, at);
+            // Rings that were never used stay untouched.
+            if state.file_bytes != 0 {
+                State { file_bytes: 0, ..state }.store(&self.map, at);
+            }
         }
-        Ok(())
     }
 
     fn shape(&self) -> Shape {
@@ -346,11 +374,13 @@ impl Drain {
         crate::class::each(&self.map, |at| {
             classes += 1 + usize::from(crate::class::has_stacks(&self.map, at))
         });
-        let (clock, measured) = trace_clock(&self.map);
-        let is_current = self.described == Some(classes) && measured < self.measured.saturating_mul(2);
-        if is_current && !last {
+        let number = |at| self.map.word(at).load(Ordering::Relaxed);
+        let elapsed = clock::monotonic().saturating_sub(number(head::BASE_MONOTONIC));
+        let is_precise = number(head::FREQUENCY) != 0 || elapsed < self.measured.saturating_mul(2);
+        if self.described == Some(classes) && is_precise && !last {
             return Ok(());
         }
+        let (clock, measured) = trace_clock(&self.map);
         self.measured = measured;
         self.described = Some(write_metadata(&self.map, clock, &self.directory, self.ctf2)?);
         Ok(())

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 pub use describe::ClassError;
+pub(crate) use describe::parse as parse_class;
 pub(crate) use drain::{Drain, snapshot};
 
 use crate::layout::head;
@@ -26,7 +27,7 @@ pub(crate) const RULES_FILE: &str = "rules";
 
 /// The folder in which programs that nobody traces yet wait: one for each user, in memory.
 pub fn default_folder() -> PathBuf {
-    // SAFETY is not needed: the process's own directory belongs to its user.
+    // The process's own directory belongs to its user.
     let user = fs::metadata("/proc/self").map_or(0, |of| of.uid());
     PathBuf::from(format!("/dev/shm/backtrail-{user}"))
 }
@@ -72,6 +73,8 @@ struct Process {
     started: u64,
     /// Classes that the rules were applied to.
     ruled: usize,
+    is_finished: bool,
+    inode: u64,
 }
 
 impl Collector {
@@ -119,7 +122,10 @@ impl Collector {
             let is_last = has_ended || process.drain.map.word(head::ENDED).load(Ordering::Acquire) != 0;
             written += process.drain.round(flush || is_last)?;
             if is_last {
-                process.drain.finish()?;
+                if has_ended || !process.is_finished {
+                    process.drain.finish()?;
+                    process.is_finished = true;
+                }
                 // Its threads may still be in the middle of an event if it runs.
                 if has_ended {
                     ended.push(path.clone());
@@ -182,8 +188,20 @@ impl Collector {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let is_rings = name.starts_with('.') && name.ends_with(".rings");
-            if !is_rings || self.processes.contains_key(&path) {
+            if !is_rings {
                 continue;
+            }
+            let inode = fs::metadata(&path).map_or(0, |of| of.ino());
+            match self.processes.get_mut(&path) {
+                Some(process) if process.inode == inode => continue,
+                // The process has called exec, and the new program has rings of its own.
+                Some(process) => {
+                    process.drain.round(true)?;
+                    process.drain.finish()?;
+                    process.drain.map.unmap();
+                    self.processes.remove(&path);
+                }
+                None => {}
             }
             match Process::open(&path, &self.output, &self.options, self.chunk) {
                 Ok(process) => {
@@ -213,11 +231,16 @@ impl Process {
             ));
         }
         map.word(head::COLLECTOR).store(us, Ordering::Release);
+        let inode = file.metadata()?.ino();
+        let mut drain = Drain::new(map, file, output, options.ctf2, chunk);
+        drain.start_files();
         Ok(Process {
             pid,
             started: map.word(head::STARTED).load(Ordering::Acquire),
-            drain: Drain::new(map, file, output, options.ctf2, chunk),
+            drain,
             ruled: 0,
+            is_finished: false,
+            inode,
         })
     }
 
@@ -267,6 +290,11 @@ pub fn recover(path: &Path) -> io::Result<usize> {
             continue;
         };
         let pid = map.word(head::PID).load(Ordering::Acquire) as u32;
+        // Several processes of a program may end, and look, at the same time.
+        if file.try_lock().is_err() {
+            map.unmap();
+            continue;
+        }
         let is_over = started(pid) != Some(map.word(head::STARTED).load(Ordering::Acquire));
         if is_over {
             let mut drain = Drain::new(map, file, path, false, 0);

@@ -1,0 +1,132 @@
+//! `backtrail trace record` and `recover`, with programs that use the tracer.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn backtrail(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    command.args(["trace"]).args(arguments);
+    command
+}
+
+/// An example of the tracer's crate, built now if it was not.
+fn example(name: &str) -> PathBuf {
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "backtrail-tracer", "--example", name])
+        .status()
+        .unwrap();
+    assert!(built.success());
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().parent().unwrap().join("examples").join(name)
+}
+
+/// Lines of babeltrace2 with this name.
+fn count(directory: &Path, name: &str) -> Option<usize> {
+    let peer = backtrail_testkit::peers::babeltrace2_2_0()?;
+    let output = peer.command().arg(directory).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    Some(text.lines().filter(|line| line.contains(name)).count())
+}
+
+#[test]
+fn a_command_and_its_children() {
+    let scratch = backtrail_testkit::scratch();
+    let (session, unused) = (scratch.path().join("session"), scratch.path().join("unused"));
+    let session_text = session.to_str().unwrap();
+    let output = backtrail(&[
+        "record",
+        "-o",
+        session_text,
+        "--events",
+        "*,-hammer:interrupt",
+        "--rotate-size",
+        "20000",
+        "--",
+    ])
+    .arg(example("hammer"))
+    .arg(&unused)
+    .args(["500", "2", "2"])
+    .output()
+    .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    // The recorder has the events, not the directory that the program asks for.
+    assert!(!unused.exists());
+    assert!(session.join("000001").is_dir(), "rotated by size");
+    if let Some(ticks) = count(&session, "hammer:tick") {
+        assert_eq!((ticks, count(&session, "hammer:interrupt")), (3 * 2 * 500, Some(0)));
+    }
+}
+
+#[test]
+fn attached_and_rotated() {
+    let scratch = backtrail_testkit::scratch();
+    let (folder, session) = (scratch.path().join("folder"), scratch.path().join("session"));
+    let mut program = Command::new(example("attachable"))
+        .arg(&folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let record = |session: &Path, events: &str| {
+        let output = backtrail(&[
+            "record",
+            "--attach",
+            "--folder",
+            &text(&folder),
+            "-o",
+            &text(session),
+            "--events",
+            events,
+        ])
+        .args(["--duration", "0.6", "--rotate-every", "0.2"])
+        .output()
+        .unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    record(&session, "app:odd");
+    let second = scratch.path().join("second");
+    record(&second, "app:even");
+    // Its end of input is its end.
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
+    assert!(session.join("000001").is_dir(), "rotated by time");
+    if let Some(odd) = count(&session, "app:odd") {
+        assert!(odd > 0);
+        assert_eq!(count(&session, "app:even"), Some(0));
+        assert_eq!(count(&second, "app:odd"), Some(0));
+        assert!(count(&second, "app:even").unwrap() > 0);
+    }
+}
+
+#[test]
+fn recovers_what_a_killed_program_left() {
+    let scratch = backtrail_testkit::scratch();
+    let directory = scratch.path().join("trace");
+    let mut program = Command::new(example("hammer"))
+        .arg(&directory)
+        .args(["300", "1", "0", "wait"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(program.stdout.as_mut().unwrap()),
+        &mut line,
+    )
+    .unwrap();
+    assert_eq!(line, "done\n");
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let output = backtrail(&["recover", directory.to_str().unwrap()]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    if let Some(ticks) = count(&directory, "hammer:tick") {
+        assert_eq!(ticks, 300);
+    }
+    let nowhere = backtrail(&["recover", "/nowhere"]).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&nowhere.stderr).contains("/nowhere"),
+        "{nowhere:?}"
+    );
+}

@@ -1,0 +1,22 @@
+//! Records what `tracing` and `log` say into the directory of the first argument.
+
+use backtrail_tracer::{Options, log::Logger, tracing::Layer};
+use tracing_subscriber::prelude::*;
+
+fn main() -> std::io::Result<()> {
+    let directory = std::env::args_os().nth(1).unwrap_or_else(|| "trace".into());
+    let tracer = backtrail_tracer::start(Options::to_directory(directory))?;
+    tracing_subscriber::registry().with(Layer).init();
+    if log::set_logger(&Logger).is_ok() {
+        log::set_max_level(log::LevelFilter::Debug);
+    }
+    let outer = tracing::info_span!("request", number = 5);
+    outer.in_scope(|| {
+        let _inner = tracing::debug_span!("query").entered();
+        tracing::warn!(rows = 3, table = "users", "slow");
+    });
+    drop(outer);
+    log::error!("disk {} is full", 7);
+    drop(tracer);
+    Ok(())
+}
