@@ -150,10 +150,8 @@ fn a_report_whose_writes_block_ends() {
     let (reader, writer) = full_pipe();
     let mut once = writer.try_clone().unwrap();
     let filler = std::thread::spawn(move || while once.write(&[b'y'; 4096]).is_ok() {});
-    let reader = _reader.try_clone().unwrap();
+    let mut taken = reader.try_clone().unwrap();
     let taker = std::thread::spawn(move || {
-        use std::io::Read;
-        let mut reader = reader;
         let mut bytes = [0; 4096];
         for _ in 0..200 {
             let _ = taken.read(&mut bytes);
