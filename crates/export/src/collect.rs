@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use backtrail_profile::{File, LocationId, NO_STACK, OMITTED, Processes, Symbolizer, SystemFiles};
+use backtrail_profile::{File, LocationId, NO_STACK, OMITTED, Processes, Symbolizer};
 use backtrail_recording::{Frame as Address, FrameKind, Item, Module, Origin, Sample, is_jit_dump, is_kernel_address};
 use rustc_hash::FxHashMap;
 
@@ -40,8 +40,9 @@ struct Last {
 }
 
 impl Collector {
-    /// Starts without items. `clock_offset` is that of the recording's reader.
-    pub fn new(origin: Origin, clock_offset: u64, system: SystemFiles) -> Collector {
+    /// Starts without items. `clock_offset` is that of the recording's reader; the symbolizer gives
+    /// the names.
+    pub fn new(origin: Origin, clock_offset: u64, symbolizer: Symbolizer) -> Collector {
         let root = Node { parent: 0, frame: 0 };
         Collector {
             samples: Samples {
@@ -49,7 +50,7 @@ impl Collector {
                 nodes: vec![root],
                 ..Samples::default()
             },
-            symbolizer: Symbolizer::new(system),
+            symbolizer,
             clock_offset,
             names: Processes::default(),
             mapped: Mapped::default(),
