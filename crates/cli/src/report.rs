@@ -37,6 +37,7 @@ pub(crate) struct Report {
     json: Option<PathBuf>,
     /// Write a page for a browser: one file with all views, which needs no network.
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
+    #[arg(conflicts_with_all = ["time", "process", "thread", "cpu", "function"])]
     html: Option<PathBuf>,
     #[command(flatten)]
     filter: FilterArguments,

@@ -38,6 +38,16 @@ enum Memory {
     OnDemand(OnDemand),
 }
 
+impl RegularFile {
+    /// Its contents, read when they are needed, within a budget.
+    ///
+    /// # Errors
+    /// If the file is longer than any that is read, or there is no memory for it.
+    pub fn contents(self, budget: &Budget) -> io::Result<FileBytes> {
+        FileBytes::of(self, budget)
+    }
+}
+
 impl FileBytes {
     /// Opens a file that our own user named ([`door::named`]), with a budget of its own.
     ///

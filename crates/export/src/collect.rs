@@ -40,7 +40,8 @@ struct Last {
 }
 
 impl Collector {
-    /// Starts without items. `clock_offset` is that of the recording's reader.
+    /// Starts without items. `clock_offset` is that of the recording's reader; the symbolizer gives
+    /// the names.
     pub fn new(origin: Origin, clock_offset: u64, symbolizer: Symbolizer) -> Collector {
         let root = Node { parent: 0, frame: 0 };
         Collector {
