@@ -234,7 +234,7 @@ mod tests {
     fn lists_of_cpus() {
         assert_eq!(cpu_list("0-3,8,10-11"), [0, 1, 2, 3, 8, 10, 11]);
         assert_eq!(cpu_list("0"), [0]);
-        assert_eq!(cpu_list("x,3-1"), []);
+        assert!(cpu_list("x,3-1").is_empty());
     }
 
     #[test]
