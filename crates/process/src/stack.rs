@@ -123,8 +123,8 @@ pub fn room_of_stack(pid: u32, address: u64) -> Option<Range<u64>> {
     Some(start..map.end)
 }
 
-/// The mapping, if it is the stack that the thread was created with: no other thread ever runs on that
-/// one, unlike on the stacks that programs make for fibres.
+/// The mapping, if it is the stack that the thread was created with: no other thread ever runs on
+/// that one, unlike on the stacks that programs make for fibres.
 pub fn mapping_of_own_stack(pid: u32, tid: u32, address: u64) -> Option<Range<u64>> {
     let map = map_at(pid, address)?;
     let mapping = map.start..map.end;
