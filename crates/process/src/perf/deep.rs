@@ -247,8 +247,8 @@ impl Code {
     }
 }
 
-/// Copies what follows the first `stack_bytes` of the stack, in up to `parts` records, if it is
-/// that of a thread in `threads`, and the thread is on the stack given there.
+/// Copies what follows the first `stack_bytes` of the stack, in up to `parts` records, if the
+/// thread is in `threads`, and on the stack given there.
 fn copier(
     sp_offset: i16,
     (stack_bytes, parts): (i32, u64),
