@@ -7,7 +7,7 @@
 //! a regular one is opened, never a named pipe or a device. A file system that does not answer,
 //! such as one of a user's own (FUSE) or of the network, is waited for in a thread of its own, and
 //! not for long. What is opened is read, not mapped: a mapping raises SIGBUS when somebody shortens
-//! the file ([`FileBytes`]).
+//! the file ([`FileBytes`](crate::FileBytes)).
 //!
 //! | who names the file | |
 //! |---|---|
@@ -37,9 +37,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
-
-use crate::budget::Budget;
-use crate::map::FileBytes;
 
 /// The file is not a regular file; reading it could block for ever or have side effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,14 +165,6 @@ impl RegularFile {
     /// The file itself, for its attributes.
     pub fn file(&self) -> &File {
         &self.file
-    }
-
-    /// Its contents, read when they are needed, within a budget.
-    ///
-    /// # Errors
-    /// If the file is longer than any that is read, or there is no memory for it.
-    pub fn contents(self, budget: &Budget) -> io::Result<FileBytes> {
-        FileBytes::of(self, budget)
     }
 
     /// All its bytes, if there are at most this many.
