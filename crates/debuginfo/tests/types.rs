@@ -309,7 +309,7 @@ fn made_with_split(file: &Path, found: &mut Vec<PathBuf>) -> (Vec<u8>, LeftOut) 
     let bytes = fs::read(file).unwrap();
     let image = Image::parse(&bytes).unwrap();
     let mut sections = Sections::load(&image, None).unwrap().unwrap();
-    let split = SplitFiles::find(&sections.split_units().unwrap(), &[file]);
+    let split = SplitFiles::find(&sections.split_units().unwrap(), &[file], &backtrail_elf::budget::Budget::new());
     for (place, opened) in split.iter() {
         found.push(place.to_path_buf());
         sections.add_split(&Image::parse(opened.bytes()).unwrap()).unwrap();
