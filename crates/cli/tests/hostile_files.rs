@@ -193,10 +193,7 @@ fn a_symbol_table_with_a_hundred_million_symbols() {
         .unwrap()
         .set_len(at + long)
         .unwrap();
-    let running = start(&program);
-    let pid = running.pid().to_string();
-    let finished = within(&setup, 600 << 10, &["stack", &pid]);
-    running.signal(Signal::KILL);
+    let finished = stacks_of(&setup, &program, &[]);
     assert_eq!(finished.code(), 0, "{}", finished.describe());
     assert!(finished.stdout.contains("symbols"), "{}", finished.describe());
     assert!(finished.stderr.contains("--read-limits"), "{}", finished.describe());

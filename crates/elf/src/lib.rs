@@ -4,8 +4,8 @@
 //! view of a file whose CPU is supported, or of such a module in memory, and locates its unwind
 //! tables. [`Symbols`] names functions; [`debugfile`] finds separate debug files; [`edit`] adds
 //! tables to files, [`archive`] to archives. [`door`] opens files of others, whose cost a
-//! [`budget`] limits. Reading never panics, whatever the bytes are, and
-//! allocates at most a small multiple of the input's length.
+//! [`budget`] limits. Reading never panics, whatever the bytes are, and allocates at most a small
+//! multiple of the input's length.
 //!
 //! ```
 //! use backtrail_elf::{FileBytes, Image, Symbols};

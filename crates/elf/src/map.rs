@@ -42,7 +42,8 @@ impl RegularFile {
     /// Its contents, read when they are needed, within a budget.
     ///
     /// # Errors
-    /// If the file is longer than any that is read, or there is no memory for it.
+    /// [`Limit`] inside an error of kind `FileTooLarge` if the file is longer than any that is
+    /// read; `OutOfMemory` if there is no room for it; those of `read(2)`.
     pub fn contents(self, budget: &Budget) -> io::Result<FileBytes> {
         FileBytes::of(self, budget)
     }
@@ -52,7 +53,7 @@ impl FileBytes {
     /// Opens a file that our own user named ([`door::named`]), with a budget of its own.
     ///
     /// # Errors
-    /// Those of [`door::named`] and [`FileBytes::of`].
+    /// Those of [`door::named`] and [`RegularFile::contents`].
     pub fn open(path: impl AsRef<Path>) -> io::Result<FileBytes> {
         door::named(path.as_ref())?.contents(&Budget::new())
     }
@@ -60,17 +61,12 @@ impl FileBytes {
     /// The contents of an open file, from its start regardless of its position.
     ///
     /// # Errors
-    /// Those of [`FileBytes::of`].
+    /// Those of [`RegularFile::contents`].
     pub fn from_file(file: File) -> io::Result<FileBytes> {
         RegularFile::try_from(file)?.contents(&Budget::new())
     }
 
-    /// The contents of a file.
-    ///
-    /// # Errors
-    /// [`Limit`] inside an error of kind `FileTooLarge` if the file is longer than any that is
-    /// read; `OutOfMemory` if there is no room for it; those of `read(2)`.
-    pub(crate) fn of(file: RegularFile, budget: &Budget) -> io::Result<FileBytes> {
+    fn of(file: RegularFile, budget: &Budget) -> io::Result<FileBytes> {
         let too_large = |limit| io::Error::new(io::ErrorKind::FileTooLarge, limit);
         budget.allows_file(file.metadata().len()).map_err(too_large)?;
         let len = usize::try_from(file.metadata().len()).map_err(|_| too_large(Limit::File))?;
