@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use backtrail_testkit::{Workload, available, command, program, skip, workload};
+use backtrail_testkit::workload::{self, Workload};
+use backtrail_testkit::{available, command, program, skip};
 use common::{LIMIT, Setup, setup, text};
 
 /// A folder with the command and the libraries that it needs, at other places than at home: nothing
