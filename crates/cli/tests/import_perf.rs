@@ -67,9 +67,13 @@ fn ours(trace: &Path) -> Stacks {
     stacks
 }
 
-/// Whether two stacks are the same; perf shows callers one byte before where they go on.
+/// Whether two stacks are the same. perf shows callers one byte before where they go on, and
+/// addresses as their files have them, which differ by whole pages.
 fn are_same(ours: &[u64], theirs: &[u64]) -> bool {
-    let is_same = |(ours, theirs): (&u64, &u64)| ours == theirs || ours.wrapping_sub(1) == *theirs;
+    let is_same = |(ours, theirs): (&u64, &u64)| {
+        let in_page = |address: u64| address % 4_096;
+        [*ours, ours.wrapping_sub(1)].map(in_page).contains(&in_page(*theirs))
+    };
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)
 }
 

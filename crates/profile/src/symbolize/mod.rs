@@ -482,7 +482,12 @@ impl Symbolizer {
         let symbols = self.symbols(id);
         let calls = symbols.and_then(|symbols| symbols.lookup(svma));
         let calls = calls.filter(|calls| !calls.is_empty());
-        let calls = calls.or_else(|| self.packed.as_ref()?.in_file(file, svma));
+        let packed = self.packed.as_ref().and_then(|packed| packed.in_file(file, svma));
+        let calls = match (calls, packed) {
+            // Debugging information may be gone since.
+            (Some(found), Some(packed)) if has_lines(&packed) && !has_lines(&found) => Some(packed),
+            (found, packed) => found.or(packed),
+        };
         let start = || symbols.and_then(|symbols| symbols.start(svma));
         Location {
             module: module.to_string(),
@@ -573,6 +578,10 @@ fn unnamed_in_kernel(recorded: Option<(&str, u64)>, address: u64) -> Location {
         origin: Origin::Kernel,
         calls: vec![unnamed(module, offset)],
     }
+}
+
+fn has_lines(calls: &[Call]) -> bool {
+    calls.iter().any(|call| call.line.is_some())
 }
 
 /// The address under which a frame is looked up.
