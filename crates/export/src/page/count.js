@@ -40,11 +40,13 @@ function countOne(model, recording, filter) {
     }
     threads[thread] = passed;
   }
-  return { threads, ...countNodes(model, leaves) };
+  const counted = countNodes(model, leaves);
+  counted.threads = threads;
+  return counted;
 }
 
 function countNodes(model, leaves) {
-  const { tree, leafNode, leafEnding, names, kinds } = model;
+  const { tree, leafNode, leafEnding } = model;
   const self = new Uint32Array(tree.count);
   const endings = new Uint32Array(model.endings.length);
   let samples = 0;
@@ -55,6 +57,17 @@ function countNodes(model, leaves) {
   }
   const total = self.slice();
   for (let node = tree.count - 1; node > 0; node--) total[tree.parent[node]] += total[node];
+  // The first picture needs no counts of functions.
+  let functions = null;
+  const byFunction = () => functions ??= countFunctions(model, self, total);
+  return {
+    samples, self, total, endings,
+    get fnSelf() { return byFunction().fnSelf; },
+    get fnTotal() { return byFunction().fnTotal; },
+  };
+}
+
+function countFunctions({ tree, names, kinds }, self, total) {
   const fnSelf = new Uint32Array(names.length), fnTotal = new Uint32Array(names.length);
   // A function that calls itself counts once: at its outermost call.
   const open = new Int32Array(names.length).fill(-1);
@@ -66,7 +79,7 @@ function countNodes(model, leaves) {
       open[fn] = tree.end[node];
     }
   }
-  return { samples, self, total, endings, fnSelf, fnTotal };
+  return { fnSelf, fnTotal };
 }
 
 // Functions whose names contain the text, or match /the expression/: by number.
