@@ -225,6 +225,14 @@ impl<T: Field> Field for Option<T> {
     }
 }
 
+/// The value, converted to the field's type; what it borrows from lives as long as the caller's
+/// statement.
+#[doc(hidden)]
+#[inline(always)]
+pub fn typed<T>(value: T) -> T {
+    value
+}
+
 /// Text in the table of classes, in memory of fixed size: handlers may register classes.
 #[derive(Debug)]
 pub struct Text<'b> {

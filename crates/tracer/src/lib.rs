@@ -55,7 +55,7 @@ pub mod tracing;
 
 pub use class::{Class, Entry, Head, Level};
 #[doc(hidden)]
-pub use field::Text;
+pub use field::{Text, typed};
 pub use field::{Address, Field, Kind};
 pub use options::{Context, Options};
 pub use ring::Out;

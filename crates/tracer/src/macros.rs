@@ -47,7 +47,7 @@ macro_rules! __event {
         );
         if CLASS.head.is_on() {
             // In the order in which they are written, and once.
-            match ($({ let value: $type = $value; value },)*) {
+            match ($($crate::typed::<$type>($value),)*) {
                 ($($field,)*) => CLASS.record(
                     0 $(+ $crate::Field::bytes(&$field))*,
                     |_out: &mut $crate::Out<'_>| { $($crate::Field::put(&$field, _out);)* },

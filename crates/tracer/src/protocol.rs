@@ -1,12 +1,11 @@
 //! How events get into a ring: the protocol alone, over any memory.
 //!
 //! A ring has one word that counts: its position, and with it the length of the last event. Behind
-//! the position nothing counts. A writer reads the position, then the clock, writes the event behind
-//! the position, and moves the position if nobody else has moved it; else it starts again. So
-//! whatever interrupts it may write events of its own at any moment, or never come back, and an event
-//! is in the ring either whole or not at all. All writers of a ring are one thread and the handlers
-//! that interrupt it: nobody overwrites what another one is still writing without moving the position
-//! before that one continues.
+//! the position nothing counts. A writer marks the ring as busy, reads the position, then the clock,
+//! writes the event behind the position, and moves the position. A handler that interrupts it finds
+//! the ring busy and writes to another one of its thread. So an event is in a ring either whole or not
+//! at all, also if its writer never comes back. A fork may change the position in between: then the
+//! writer starts again.
 //!
 //! Times in a ring never go back, because the clock is read after the position.
 
@@ -14,6 +13,11 @@ use crate::layout::{EVENT_HEADER, LENGTH_BITS, POSITION_MASK, TIME_BITS, packet}
 
 /// A ring's memory. Offsets are those within the ring's packets.
 pub(crate) trait Memory {
+    /// Marks the ring as busy; false if it is. Handlers of the owner may come before and after, but
+    /// see everything or nothing of what the owner does meanwhile.
+    fn enter(&self) -> bool;
+    /// Ends that.
+    fn leave(&self);
     /// The position and the length of the last event.
     fn position(&self) -> u64;
     /// Replaces the position if it is `from`; everything written before is visible to whoever sees
@@ -68,9 +72,27 @@ pub(crate) fn time_of(header: u64, begin: u64) -> u64 {
 
 /// Appends an event of `bytes` bytes, including its header. `body` writes the rest at the offset that
 /// it gets, perhaps more than once, and returns whether it wrote exactly that. Returns whether the
-/// event is in the ring; if not, it is counted as discarded.
+/// event is in the ring; if not, it is counted as discarded. `None` if the ring is busy.
 #[inline(always)]
 pub(crate) fn append<M: Memory>(
+    memory: &M,
+    shape: &Shape,
+    clock: impl Fn() -> u64,
+    start: impl Fn() -> Start,
+    id: u16,
+    bytes: u64,
+    body: impl Fn(u64) -> bool,
+) -> Option<bool> {
+    if !memory.enter() {
+        return None;
+    }
+    let is_written = append_alone(memory, shape, clock, start, id, bytes, body);
+    memory.leave();
+    Some(is_written)
+}
+
+#[inline(always)]
+fn append_alone<M: Memory>(
     memory: &M,
     shape: &Shape,
     clock: impl Fn() -> u64,

@@ -70,8 +70,9 @@ pub(crate) struct Drain {
     output: PathBuf,
     directory: PathBuf,
     pub(crate) chunk: u64,
-    /// Bytes written to the current trace.
-    pub(crate) written: u64,
+    /// Bytes written to the current trace, and those after which the next one begins.
+    written: u64,
+    pub(crate) rotate_bytes: Option<u64>,
     ctf2: bool,
     /// Classes in the metadata that was written; `None` before.
     described: Option<usize>,
@@ -90,6 +91,7 @@ impl Drain {
             directory: PathBuf::new(),
             chunk,
             written: 0,
+            rotate_bytes: None,
             ctf2,
             described: None,
             measured: 0,
@@ -182,17 +184,22 @@ impl Drain {
 
     /// Writes what the rings have, with `partial` also packets that are not full. Returns the bytes.
     pub(crate) fn round(&mut self, partial: bool) -> io::Result<u64> {
-        let before = self.written;
+        let mut written = 0;
         // Classes that these events have are in the table by now.
         let positions: Vec<u64> = (0..self.map.geometry.rings)
             .map(|ring| self.map.word(self.map.geometry.control(ring) + control::POSITION).load(Ordering::Acquire))
             .collect();
         for (ring, &word) in positions.iter().enumerate() {
             if word != 0 {
+                let before = self.written;
                 self.ring(ring, word, partial)?;
+                written += self.written - before;
+                if self.rotate_bytes.is_some_and(|limit| self.written >= limit) {
+                    self.rotate(self.chunk + 1)?;
+                }
             }
         }
-        Ok(self.written - before)
+        Ok(written)
     }
 
     fn ring(&mut self, ring: usize, word: u64, partial: bool) -> io::Result<()> {

@@ -128,11 +128,6 @@ impl Collector {
                     ended.push(path.clone());
                 }
             }
-            let limit = self.options.rotate_bytes;
-            if limit.is_some_and(|limit| process.drain.written >= limit) {
-                let next = process.drain.chunk + 1;
-                process.drain.rotate(next)?;
-            }
         }
         for path in ended {
             fs::remove_file(&path)?;
@@ -228,6 +223,7 @@ impl Process {
         let inode = file.metadata()?.ino();
         let mut drain = Drain::new(map, file, output, options.ctf2, chunk);
         drain.start_files();
+        drain.rotate_bytes = options.rotate_bytes;
         Ok(Process {
             pid,
             started: map.word(head::STARTED).load(Ordering::Acquire),
