@@ -43,7 +43,12 @@ const TARGET: &str = if cfg!(target_arch = "aarch64") {
 
 /// The tracer's ring in plain memory, with a writer and a collector at the same time; without the
 /// inline assembly that neither sees through.
-const RING: [&str; 4] = ["--package=backtrail-tracer", "--lib", "--features=portable", "--target-dir"];
+const RING: [&str; 4] = [
+    "--package=backtrail-tracer",
+    "--lib",
+    "--features=portable",
+    "--target-dir",
+];
 const RING_TESTS: [&str; 4] = ["--", "model::ring_in_plain_memory", "model::an_interruption", "--quiet"];
 
 /// Runs all; a machine without nightly Rust skips them aloud.

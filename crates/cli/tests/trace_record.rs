@@ -34,12 +34,21 @@ fn a_command_and_its_children() {
     let scratch = backtrail_testkit::scratch();
     let (session, unused) = (scratch.path().join("session"), scratch.path().join("unused"));
     let session_text = session.to_str().unwrap();
-    let output = backtrail(&["record", "-o", session_text, "--events", "*,-hammer:interrupt", "--rotate-size", "20000", "--"])
-        .arg(example("hammer"))
-        .arg(&unused)
-        .args(["500", "2", "2"])
-        .output()
-        .unwrap();
+    let output = backtrail(&[
+        "record",
+        "-o",
+        session_text,
+        "--events",
+        "*,-hammer:interrupt",
+        "--rotate-size",
+        "20000",
+        "--",
+    ])
+    .arg(example("hammer"))
+    .arg(&unused)
+    .args(["500", "2", "2"])
+    .output()
+    .unwrap();
     assert!(output.status.success(), "{output:?}");
     // The recorder has the events, not the directory that the program asks for.
     assert!(!unused.exists());
@@ -61,10 +70,19 @@ fn attached_and_rotated() {
         .unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let record = |session: &Path, events: &str| {
-        let output = backtrail(&["record", "--attach", "--folder", &text(&folder), "-o", &text(session), "--events", events])
-            .args(["--duration", "0.6", "--rotate-every", "0.2"])
-            .output()
-            .unwrap();
+        let output = backtrail(&[
+            "record",
+            "--attach",
+            "--folder",
+            &text(&folder),
+            "-o",
+            &text(session),
+            "--events",
+            events,
+        ])
+        .args(["--duration", "0.6", "--rotate-every", "0.2"])
+        .output()
+        .unwrap();
         assert!(output.status.success(), "{output:?}");
     };
     record(&session, "app:odd");
@@ -93,7 +111,11 @@ fn recovers_what_a_killed_program_left() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(program.stdout.as_mut().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(
+        &mut std::io::BufReader::new(program.stdout.as_mut().unwrap()),
+        &mut line,
+    )
+    .unwrap();
     assert_eq!(line, "done\n");
     program.kill().unwrap();
     program.wait().unwrap();
@@ -103,5 +125,8 @@ fn recovers_what_a_killed_program_left() {
         assert_eq!(ticks, 300);
     }
     let nowhere = backtrail(&["recover", "/nowhere"]).output().unwrap();
-    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("/nowhere"), "{nowhere:?}");
+    assert!(
+        String::from_utf8_lossy(&nowhere.stderr).contains("/nowhere"),
+        "{nowhere:?}"
+    );
 }

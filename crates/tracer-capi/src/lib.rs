@@ -120,8 +120,13 @@ pub unsafe extern "C" fn backtrail_tracer_start(options: *const COptions) -> c_i
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             // SAFETY: as our caller promises.
-            let (directory, recorder, rules) =
-                unsafe { (string(given.directory), string(given.flight_recorder), string(given.rules)) };
+            let (directory, recorder, rules) = unsafe {
+                (
+                    string(given.directory),
+                    string(given.flight_recorder),
+                    string(given.rules),
+                )
+            };
             made = match (directory, recorder) {
                 (Some(_), Some(_)) => return Err(io::ErrorKind::InvalidInput.into()),
                 (Some(directory), None) => Options::to_directory(path(directory)),

@@ -42,7 +42,12 @@ fn babeltrace2(directory: &Path) -> Option<Vec<String>> {
     let peer = backtrail_testkit::peers::babeltrace2_2_0()?;
     let output = peer.command().args(["--no-delta"]).arg(directory).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    Some(
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 fn check_fields(source: &str, compiler: &str, extra: &[&str]) {
@@ -61,11 +66,21 @@ fn check_fields(source: &str, compiler: &str, extra: &[&str]) {
          _some_is = ( \"some\" : container = 1 ), some = { { value = 1 } }, _nothing_is = ( \"none\" : container = 0 ), nothing = { { } }, at = { x = 3, y = -4 } }",
     ];
     for (line, expected) in lines.iter().zip(expected) {
-        let tid = line.split("tid = ").nth(1).and_then(|rest| rest.split([' ', ',']).next()).unwrap();
-        let line = line.replace(&format!("tid = {tid} "), "tid = T ").replace(&format!("vpid = {tid} "), "vpid = T ");
+        let tid = line
+            .split("tid = ")
+            .nth(1)
+            .and_then(|rest| rest.split([' ', ',']).next())
+            .unwrap();
+        let line = line
+            .replace(&format!("tid = {tid} "), "tid = T ")
+            .replace(&format!("vpid = {tid} "), "vpid = T ");
         assert!(line.ends_with(expected), "{line}\n{expected}");
     }
-    assert!(lines[4].contains("kinds:stack") && lines[4].contains("_stack_length = "), "{}", lines[4]);
+    assert!(
+        lines[4].contains("kinds:stack") && lines[4].contains("_stack_length = "),
+        "{}",
+        lines[4]
+    );
     assert_eq!(lines.len(), 5);
 }
 
@@ -91,7 +106,10 @@ fn a_server_of_many_processes() {
     assert!(Command::new(&program).arg(&directory).status().unwrap().success());
     let Some(lines) = babeltrace2(&directory) else { return };
     let of = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
-    assert_eq!((of("server:start"), of("server:request"), of("server:end")), (1, 4 * 250, 4));
+    assert_eq!(
+        (of("server:start"), of("server:request"), of("server:end")),
+        (1, 4 * 250, 4)
+    );
 }
 
 #[test]
@@ -119,6 +137,9 @@ fn wrong_types_do_not_compile() {
             return;
         };
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && errors.contains(message), "{field}: {errors}");
+        assert!(
+            !output.status.success() && errors.contains(message),
+            "{field}: {errors}"
+        );
     }
 }

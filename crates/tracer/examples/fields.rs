@@ -23,7 +23,10 @@ record! {
 
 fn main() -> std::io::Result<()> {
     let directory = std::env::args_os().nth(1).unwrap_or_else(|| "trace".into());
-    let options = Options::to_directory(directory).own_context("request", || 77).context(Context::Cpu).context(Context::Name);
+    let options = Options::to_directory(directory)
+        .own_context("request", || 77)
+        .context(Context::Cpu)
+        .context(Context::Name);
     let tracer = backtrail_tracer::start(options.context(Context::Pid).context(Context::Tid))?;
     event!(kinds::empty);
     event!(Level::Debug, kinds::numbers, a: u8 = 1, b: i64 = -2, c: f32 = 1.5, d: bool = true, e: Address = Address(255), f: usize = 9);
@@ -32,7 +35,11 @@ fn main() -> std::io::Result<()> {
     event!(kinds::arrays, fixed: [u16; 3] = [1, 2, 3], grid: [[u8; 2]; 2] = [[1, 2], [3, 4]], bytes: &[u8] = &[9, 8], nested: Vec<Vec<u8>> = vec![vec![1], vec![], vec![2, 3]], none: &[u32] = &[]);
     event!(kinds::labels, state: State = State::Broken, all: [State; 2] = [State::Idle, State::Busy]);
     event!(kinds::optional, some: Option<u32> = Some(5), none: Option<&str> = None, list: Vec<Option<u8>> = vec![None, Some(3)]);
-    let place = Place { x: 0.25, names: vec!["a".into(), "bc".into()], inner: Some(4) };
+    let place = Place {
+        x: 0.25,
+        names: vec!["a".into(), "bc".into()],
+        inner: Some(4),
+    };
     event!(kinds::structs, place: &Place = &place, all: &[Place] = core::slice::from_ref(&place));
     event!(kinds::stack, value: u32 = 1, stack: true);
     drop(tracer);

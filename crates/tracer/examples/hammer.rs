@@ -52,8 +52,14 @@ fn main() -> std::io::Result<()> {
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
         libc::sigaction(libc::SIGPROF, &raw const action, std::ptr::null_mut());
-        let often = libc::timeval { tv_sec: 0, tv_usec: 1000 };
-        let timer = libc::itimerval { it_interval: often, it_value: often };
+        let often = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 1000,
+        };
+        let timer = libc::itimerval {
+            it_interval: often,
+            it_value: often,
+        };
         libc::setitimer(libc::ITIMER_PROF, &raw const timer, std::ptr::null_mut());
     }
     let mut children = Vec::new();

@@ -14,7 +14,11 @@ fn descend(depth: u32) -> Vec<u64> {
     let mut found = vec![std::ptr::null_mut(); 200];
     // SAFETY: the buffer has this room.
     let count = unsafe { libc::backtrace(found.as_mut_ptr(), 200) };
-    found.iter().take(count as usize).map(|address| address.addr() as u64).collect()
+    found
+        .iter()
+        .take(count as usize)
+        .map(|address| address.addr() as u64)
+        .collect()
 }
 
 fn main() -> std::io::Result<()> {
@@ -95,7 +99,9 @@ fn main() -> std::io::Result<()> {
         "many" => {
             let tracer = backtrail_tracer::start(Options::to_directory(path).threads(4).without_stacks())?;
             for value in 0..300u64 {
-                std::thread::spawn(move || event!(modes::tick, value: u64)).join().expect("the thread ends");
+                std::thread::spawn(move || event!(modes::tick, value: u64))
+                    .join()
+                    .expect("the thread ends");
             }
             drop(tracer);
         }

@@ -168,7 +168,8 @@ impl Head {
         if entry.switch.load(Ordering::Relaxed) & NEW != 0 {
             let Some(session) = Session::get() else { return };
             entry = enter(&session.map, self.level, u32::from(self.wanted), text);
-            self.entry.store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
+            self.entry
+                .store(core::ptr::from_ref(entry).cast_mut(), Ordering::Relaxed);
         }
         if core::ptr::eq(entry, &REFUSED) {
             if let Some(session) = Session::get() {
@@ -255,7 +256,9 @@ fn enter(map: &Map, level: u8, wanted: u32, write: &dyn Fn(&mut Text<'_>)) -> &'
     let end = PAGE + map.geometry.class_bytes;
     // Readers need the zero after the last entry.
     while at + bytes + 8 <= end && number < u32::from(u16::MAX / 2) {
-        let taken = map.half(at + class::BYTES).compare_exchange(0, bytes as u32, Ordering::AcqRel, Ordering::Acquire);
+        let taken = map
+            .half(at + class::BYTES)
+            .compare_exchange(0, bytes as u32, Ordering::AcqRel, Ordering::Acquire);
         match taken {
             Ok(_) => {
                 map.write(at + class::TEXT, text);
@@ -267,7 +270,8 @@ fn enter(map: &Map, level: u8, wanted: u32, write: &dyn Fn(&mut Text<'_>)) -> &'
                 let wants = if wanted & STACK != 0 { class::WANTS_STACKS } else { 0 };
                 let switch = rules::switch(rules, name, level, wanted);
                 map.half(at + class::SWITCH).store(switch, Ordering::Relaxed);
-                map.half(at + class::READY).store(class::IS_READY | wants, Ordering::Release);
+                map.half(at + class::READY)
+                    .store(class::IS_READY | wants, Ordering::Release);
                 return entry_at(map, at);
             }
             Err(taken) if is_same(map, at, taken, text) => return entry_at(map, at),
@@ -307,7 +311,11 @@ pub(crate) fn has_stacks(map: &Map, at: usize) -> bool {
 pub(crate) fn apply(map: &Map, at: usize, rules: &[u8]) {
     let text = text_at(map, at);
     let mut parts = text.split(|&byte| byte == b'\t');
-    let level = parts.next().unwrap_or_default().iter().fold(0u8, |level, digit| level.wrapping_mul(10).wrapping_add(digit & 15));
+    let level = parts
+        .next()
+        .unwrap_or_default()
+        .iter()
+        .fold(0u8, |level, digit| level.wrapping_mul(10).wrapping_add(digit & 15));
     let wants = map.half(at + class::READY).load(Ordering::Relaxed) & class::WANTS_STACKS != 0;
     let wanted = if wants { STACK } else { 0 };
     let switch = rules::switch(rules, parts.next().unwrap_or_default(), level, wanted);

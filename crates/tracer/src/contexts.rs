@@ -23,8 +23,17 @@ impl Contexts {
     };
 
     pub(crate) fn new(bits: u64, own: Vec<fn() -> u64>) -> Contexts {
-        let sizes = [(context::PID, 4), (context::TID, 4), (context::CPU, 4), (context::COMM, 16)];
-        let bytes: usize = sizes.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, bytes)| bytes).sum();
+        let sizes = [
+            (context::PID, 4),
+            (context::TID, 4),
+            (context::CPU, 4),
+            (context::COMM, 16),
+        ];
+        let bytes: usize = sizes
+            .iter()
+            .filter(|(bit, _)| bits & bit != 0)
+            .map(|(_, bytes)| bytes)
+            .sum();
         Contexts {
             bits,
             pid: std::process::id().into(),

@@ -31,9 +31,17 @@ pub(crate) fn install(path: &Path) -> io::Result<()> {
             return Err(io::Error::last_os_error());
         }
     }
-    let put = BEFORE.compare_exchange(core::ptr::null_mut(), Box::into_raw(before), Ordering::AcqRel, Ordering::Acquire);
+    let put = BEFORE.compare_exchange(
+        core::ptr::null_mut(),
+        Box::into_raw(before),
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    );
     if put.is_err() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "snapshots at crashes are installed already"));
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "snapshots at crashes are installed already",
+        ));
     }
     for signal in SIGNALS {
         // SAFETY: an action is plain numbers and a handler, set before it is passed on.
@@ -55,7 +63,9 @@ pub(crate) fn install(path: &Path) -> io::Result<()> {
 extern "C" fn crashed(signal: libc::c_int) {
     static ONCE: AtomicBool = AtomicBool::new(false);
     // SAFETY: set before the handler was installed, never freed.
-    let Some(before) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else { return };
+    let Some(before) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else {
+        return;
+    };
     if !ONCE.swap(true, Ordering::AcqRel)
         && let Some(session) = Session::get()
     {
@@ -77,7 +87,11 @@ extern "C" fn crashed(signal: libc::c_int) {
 fn copy(from: libc::c_int, path: &CString) {
     // SAFETY: the path is a string; the calls take descriptors and numbers.
     unsafe {
-        let to = libc::open(path.as_ptr(), libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY | libc::O_CLOEXEC, 0o600);
+        let to = libc::open(
+            path.as_ptr(),
+            libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY | libc::O_CLOEXEC,
+            0o600,
+        );
         if to < 0 {
             return;
         }

@@ -71,7 +71,9 @@ fn run(drain: &mut Drain, shared: &Shared, flush: Duration) {
         if partial {
             flushed = Instant::now();
         }
-        let done = drain.round(partial).and_then(|_| if ends { drain.finish() } else { Ok(()) });
+        let done = drain
+            .round(partial)
+            .and_then(|_| if ends { drain.finish() } else { Ok(()) });
         if let Err(error) = done {
             // What could not be written stays in the rings.
             if !has_failed {

@@ -6,7 +6,9 @@ use backtrail_trace::description::{Clock, Description};
 /// The text of an event class: what it describes can be written in both dialects.
 pub fn class(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(class) = crate::collect::parse_class(text) else { return };
+    let Ok(class) = crate::collect::parse_class(text) else {
+        return;
+    };
     let description = Description::of_events(Clock::nanoseconds("monotonic", 0), vec![class]);
     if Plan::new(description.clone()).is_ok() {
         let written = backtrail_trace::json2::write(&description);

@@ -39,10 +39,10 @@ mod layout;
 pub mod log;
 mod macros;
 mod map;
-#[cfg(test)]
-mod model;
 #[cfg(any(feature = "log", feature = "tracing"))]
 mod message;
+#[cfg(test)]
+mod model;
 mod options;
 mod protocol;
 mod ring;
@@ -54,9 +54,9 @@ mod thread;
 pub mod tracing;
 
 pub use class::{Class, Entry, Head, Level};
+pub use field::{Address, Field, Kind};
 #[doc(hidden)]
 pub use field::{Text, typed};
-pub use field::{Address, Field, Kind};
 pub use options::{Context, Options};
 pub use ring::Out;
 
@@ -132,11 +132,16 @@ impl Tracer {
 /// A rule is wrong.
 pub fn switch(rules: &str) -> io::Result<()> {
     if let Some(rule) = rules::wrong(rules).filter(|_| rules.len() < layout::head::RULES_BYTES) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a rule: {rule}")));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("not a rule: {rule}"),
+        ));
     }
     if let Some(session) = Session::get() {
         let mut page = [0; layout::head::RULES_BYTES];
-        page.iter_mut().zip(rules.bytes()).for_each(|(place, byte)| *place = byte);
+        page.iter_mut()
+            .zip(rules.bytes())
+            .for_each(|(place, byte)| *place = byte);
         session.map.write(layout::head::RULES, &page);
         class::each(&session.map, |at| class::apply(&session.map, at, rules.as_bytes()));
     }

@@ -53,7 +53,11 @@ impl Map {
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "not a file of rings");
         let mut page = [0; PAGE];
         std::os::unix::fs::FileExt::read_exact_at(file, &mut page, 0)?;
-        let number = |at: usize| page.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        let number = |at: usize| {
+            page.get(at..)
+                .and_then(|rest| rest.first_chunk())
+                .map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+        };
         let geometry = Geometry::new(
             number(head::RINGS),
             number(head::PACKET_BYTES),
@@ -129,7 +133,8 @@ impl Map {
         for (index, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
             word.iter_mut().zip(chunk).for_each(|(place, &byte)| *place = byte);
-            self.word(at + index * 8).store(u64::from_ne_bytes(word), Ordering::Relaxed);
+            self.word(at + index * 8)
+                .store(u64::from_ne_bytes(word), Ordering::Relaxed);
         }
     }
 

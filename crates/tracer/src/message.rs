@@ -38,7 +38,10 @@ impl fmt::Write for Message {
             end -= 1;
         }
         let place = self.bytes.get_mut(self.used..self.used + end).unwrap_or_default();
-        place.iter_mut().zip(text.bytes()).for_each(|(place, byte)| *place = byte);
+        place
+            .iter_mut()
+            .zip(text.bytes())
+            .for_each(|(place, byte)| *place = byte);
         self.used += end;
         match end == text.len() {
             true => Ok(()),

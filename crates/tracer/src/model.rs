@@ -28,11 +28,19 @@ fn start() -> Start {
 
 /// A value and its check, as an event has them.
 fn record<M: Memory>(memory: &M, shape: &Shape, value: u64) -> Option<bool> {
-    append(memory, shape, || 1, start, 7, EVENT_BYTES, |at| {
-        memory.put(at, value);
-        memory.put(at + 8, !value);
-        true
-    })
+    append(
+        memory,
+        shape,
+        || 1,
+        start,
+        7,
+        EVENT_BYTES,
+        |at| {
+            memory.put(at, value);
+            memory.put(at + 8, !value);
+            true
+        },
+    )
 }
 
 /// The values between two positions of one packet.
@@ -91,7 +99,9 @@ mod orders {
             self.position.load(Ordering::Acquire)
         }
         fn commit(&self, from: u64, to: u64) -> bool {
-            self.position.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            self.position
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
         }
         fn consumed(&self) -> u64 {
             self.consumed.load(Ordering::Acquire)
@@ -128,7 +138,11 @@ mod orders {
             });
             let writer = {
                 let words = words.clone();
-                loom::thread::spawn(move || (0..6).filter(|&value| record(&*words, &SHAPE, value) == Some(true)).collect::<Vec<u64>>())
+                loom::thread::spawn(move || {
+                    (0..6)
+                        .filter(|&value| record(&*words, &SHAPE, value) == Some(true))
+                        .collect::<Vec<u64>>()
+                })
             };
             let (mut drained, mut found) = (0, Vec::new());
             let mut round = || {

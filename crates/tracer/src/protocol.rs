@@ -139,7 +139,10 @@ fn append_alone<M: Memory>(
 #[cold]
 #[inline(never)]
 fn switch<M: Memory>(memory: &M, shape: &Shape, word: u64, bytes: u64, start: &impl Fn() -> Start) -> bool {
-    if bytes > shape.packet_mask - packet::BYTES as u64 || bytes >> LENGTH_BITS != 0 || !begin(memory, shape, word, start) {
+    if bytes > shape.packet_mask - packet::BYTES as u64
+        || bytes >> LENGTH_BITS != 0
+        || !begin(memory, shape, word, start)
+    {
         memory.discard();
         return false;
     }

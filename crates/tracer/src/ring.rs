@@ -98,7 +98,15 @@ impl Ring {
             body(&mut out);
             out.left == 0 && !out.is_over
         };
-        protocol::append(self, &self.shape, || self.clock.now(), || self.start(), id, whole, write)
+        protocol::append(
+            self,
+            &self.shape,
+            || self.clock.now(),
+            || self.start(),
+            id,
+            whole,
+            write,
+        )
     }
 
     /// Counts an event that could not be written.
@@ -152,7 +160,9 @@ impl Memory for Ring {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri), not(feature = "portable"))))]
         {
-            let put = self.position.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+            let put = self
+                .position
+                .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
             put.is_ok()
         }
     }
@@ -179,7 +189,10 @@ impl Memory for Ring {
         // SAFETY: the protocol's offsets are within the ring, 8 bytes before the end of a packet at
         // the latest.
         unsafe {
-            let place = self.data.load(Ordering::Relaxed).add((at & self.shape.ring_mask) as usize);
+            let place = self
+                .data
+                .load(Ordering::Relaxed)
+                .add((at & self.shape.ring_mask) as usize);
             place.cast::<u64>().write_unaligned(value);
         }
     }
@@ -189,7 +202,10 @@ impl Memory for Ring {
         const { assert!(packet::BEGIN == 0) };
         // SAFETY: as in `put`.
         unsafe {
-            let place = self.data.load(Ordering::Relaxed).add((at & self.shape.ring_mask) as usize);
+            let place = self
+                .data
+                .load(Ordering::Relaxed)
+                .add((at & self.shape.ring_mask) as usize);
             place.cast::<u64>().read_unaligned()
         }
     }

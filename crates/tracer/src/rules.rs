@@ -68,7 +68,9 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
             }
         }
     }
-    pattern.get(with..).is_some_and(|rest| rest.iter().all(|&byte| byte == b'*'))
+    pattern
+        .get(with..)
+        .is_some_and(|rest| rest.iter().all(|&byte| byte == b'*'))
 }
 
 /// The first rule that is not one.
@@ -77,7 +79,10 @@ pub(crate) fn wrong(rules: &str) -> Option<&str> {
     all.find(|rule| {
         let (pattern, rest) = rule.split_at(rule.find(['@', '+']).unwrap_or(rule.len()));
         let (level, stack) = rest.split_at(rest.find('+').unwrap_or(rest.len()));
-        let level_is_known = level.is_empty() || level.strip_prefix('@').is_some_and(|name| Level::named(name.as_bytes()).is_some());
+        let level_is_known = level.is_empty()
+            || level
+                .strip_prefix('@')
+                .is_some_and(|name| Level::named(name.as_bytes()).is_some());
         let pattern = pattern.strip_prefix('-').unwrap_or(pattern);
         pattern.is_empty() || !level_is_known || !["", "+stack", "+sampled"].contains(&stack)
     })
@@ -98,7 +103,11 @@ mod tests {
             ("net", "net:packet", false),
             ("*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false),
         ] {
-            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+            assert_eq!(
+                matches(pattern.as_bytes(), name.as_bytes()),
+                expected,
+                "{pattern} {name}"
+            );
         }
     }
 

@@ -62,25 +62,40 @@ impl Session {
     pub(crate) fn start(options: Options) -> io::Result<&'static Session> {
         let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         if Session::get().is_some() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "tracing has already started"));
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "tracing has already started",
+            ));
         }
         if let Some(rule) = crate::rules::wrong(&options.rules) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a rule: {rule}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("not a rule: {rule}"),
+            ));
         }
-        let destination = options.destination.clone().unwrap_or_else(|| Destination::Folder(crate::collect::default_folder()));
+        let destination = options
+            .destination
+            .clone()
+            .unwrap_or_else(|| Destination::Folder(crate::collect::default_folder()));
         // A collector that started the program has precedence.
-        let (destination, rules) = match std::env::var_os(crate::collect::FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
-            Some(folder) => {
-                let rules = fs::read_to_string(Path::new(&folder).join(crate::collect::RULES_FILE));
-                (Destination::Folder(PathBuf::from(folder)), rules.unwrap_or_default())
-            }
-            None => (destination, options.rules.clone()),
-        };
+        let (destination, rules) =
+            match std::env::var_os(crate::collect::FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
+                Some(folder) => {
+                    let rules = fs::read_to_string(Path::new(&folder).join(crate::collect::RULES_FILE));
+                    (Destination::Folder(PathBuf::from(folder)), rules.unwrap_or_default())
+                }
+                None => (destination, options.rules.clone()),
+            };
         if options.stacks {
             backtrail_local::init()?;
         }
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "sizes of rings");
-        let geometry = Geometry::new(options.threads as u64, options.packet_bytes as u64, options.packets as u64, CLASS_BYTES as u64);
+        let geometry = Geometry::new(
+            options.threads as u64,
+            options.packet_bytes as u64,
+            options.packets as u64,
+            CLASS_BYTES as u64,
+        );
         let geometry = geometry.ok_or_else(invalid)?;
         let (file, name) = create(&destination)?;
         file.set_len(geometry.total() as u64)?;
@@ -90,7 +105,9 @@ impl Session {
         describe(&map, &options, &rules, clock, overwrite)?;
         let session = Session {
             map,
-            rings: (0..geometry.rings).map(|index| Ring::new(&map, index, overwrite, clock)).collect(),
+            rings: (0..geometry.rings)
+                .map(|index| Ring::new(&map, index, overwrite, clock))
+                .collect(),
             contexts: Contexts::new(options.contexts, options.own.iter().map(|&(_, value)| value).collect()),
             sample: options.sample,
             file: AtomicI32::new(file.into_raw_fd()),
@@ -141,7 +158,9 @@ impl Session {
     /// The file's path, for a file that has a name.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         match &self.destination {
-            Destination::Directory(folder) | Destination::Folder(folder) => Some(folder.join(file_name(std::process::id()))),
+            Destination::Directory(folder) | Destination::Folder(folder) => {
+                Some(folder.join(file_name(std::process::id())))
+            }
             Destination::FlightRecorder(file) => file.clone(),
         }
     }
@@ -180,7 +199,12 @@ fn create(destination: &Destination) -> io::Result<(File, Option<CString>)> {
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
 }
 
 fn in_memory() -> io::Result<File> {
@@ -235,10 +259,14 @@ fn describe(map: &Map, options: &Options, rules: &str, clock: Clock, overwrite: 
     name(head::COMM, head::COMM_BYTES, "/proc/self/comm");
     name(head::HOST, head::HOST_BYTES, "/proc/sys/kernel/hostname");
     let own: String = options.own.iter().map(|(name, _)| format!("{name}\n")).collect();
-    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let is_name =
+        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let fits = own.len() < head::OWN_BYTES && rules.len() < head::RULES_BYTES;
     if !fits || !options.own.iter().all(|(name, _)| is_name(name)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "names of contexts, or rules, are too long or not names"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "names of contexts, or rules, are too long or not names",
+        ));
     }
     map.write(head::OWN, own.as_bytes());
     map.write(head::RULES, rules.as_bytes());
@@ -249,7 +277,11 @@ fn describe(map: &Map, options: &Options, rules: &str, clock: Clock, overwrite: 
 
 /// The 16 bytes of a UUID in text.
 fn uuid(text: &str) -> [u8; 16] {
-    let digits: Vec<u8> = text.bytes().filter_map(|byte| char::from(byte).to_digit(16)).map(|digit| digit as u8).collect();
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter_map(|byte| char::from(byte).to_digit(16))
+        .map(|digit| digit as u8)
+        .collect();
     let mut bytes = [0; 16];
     for (place, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
         *place = pair.iter().fold(0, |byte, digit| byte << 4 | digit);

@@ -142,7 +142,9 @@ mod walk {
     impl Kept {
         fn encode(&mut self) {
             self.used = 0;
-            let Ok(mut encoder) = Encoder::new(&mut self.bytes, WordSize::Bits64) else { return };
+            let Ok(mut encoder) = Encoder::new(&mut self.bytes, WordSize::Bits64) else {
+                return;
+            };
             let addresses = self.addresses.get(..self.count).unwrap_or_default();
             let all = addresses.iter().all(|&address| {
                 let frame = match address & IS_PC {
@@ -151,7 +153,11 @@ mod walk {
                 };
                 encoder.push(frame).is_ok()
             });
-            self.used = encoder.finish(if all && self.is_complete { End::Complete } else { End::Truncated });
+            self.used = encoder.finish(if all && self.is_complete {
+                End::Complete
+            } else {
+                End::Truncated
+            });
         }
     }
 }

@@ -9,7 +9,11 @@ use core::sync::atomic::Ordering;
 use crate::ring::Ring;
 use crate::session::Session;
 
-#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "portable")))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri),
+    not(feature = "portable")
+))]
 mod storage {
     use core::arch::{asm, global_asm};
 
@@ -71,7 +75,11 @@ mod storage {
     }
 }
 
-#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "portable"))))]
+#[cfg(not(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri),
+    not(feature = "portable")
+)))]
 mod storage {
     use core::cell::Cell;
 
@@ -144,7 +152,10 @@ fn claim_ring() -> Option<&'static Ring> {
             let owner = ring.owner.load(Ordering::Acquire);
             // One of an ended thread with this number is like one without an owner.
             may_take(owner)
-                && ring.owner.compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                && ring
+                    .owner
+                    .compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
         })
     });
     let Some(ring) = found else {

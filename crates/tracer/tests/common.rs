@@ -15,12 +15,24 @@ pub(crate) fn example(name: &str) -> Command {
 /// The events of all traces below a directory, as lines of babeltrace2; warnings fail.
 pub(crate) fn babeltrace2(directory: &Path) -> Option<Vec<String>> {
     let peer = backtrail_testkit::peers::babeltrace2_2_0()?;
-    let output = peer.command().args(["--no-delta", "--clock-seconds"]).arg(directory).output().unwrap();
+    let output = peer
+        .command()
+        .args(["--no-delta", "--clock-seconds"])
+        .arg(directory)
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     // Discarded events are a warning, and what programs do.
-    let unexpected = errors.lines().find(|line| !line.contains("discarded") && !line.trim().is_empty());
+    let unexpected = errors
+        .lines()
+        .find(|line| !line.contains("discarded") && !line.trim().is_empty());
     assert!(output.status.success() && unexpected.is_none(), "{errors}");
-    Some(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    Some(
+        String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 /// The numbers of one event.

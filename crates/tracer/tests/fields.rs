@@ -34,12 +34,18 @@ fn babeltrace2_prints_every_kind_of_field() {
     ];
     for (name, fields) in expected {
         let of_name = |line: &&String| line.contains(&format!(" kinds:{name}: "));
-        let line = lines.iter().find(of_name).unwrap_or_else(|| panic!("{name}: {lines:?}"));
+        let line = lines
+            .iter()
+            .find(of_name)
+            .unwrap_or_else(|| panic!("{name}: {lines:?}"));
         assert!(line.ends_with(fields), "{line}\n{fields}");
         assert!(line.contains(r#"procname = "fields", request = 77 }"#), "{line}");
     }
     let stack = lines.iter().find(|line| line.contains("kinds:stack")).unwrap();
-    assert!(stack.contains("_stack_length = ") && stack.ends_with("value = 1 }"), "{stack}");
+    assert!(
+        stack.contains("_stack_length = ") && stack.ends_with("value = 1 }"),
+        "{stack}"
+    );
     assert!(!stack.contains("_stack_length = 0,"), "{stack}");
     assert_eq!(lines.len(), expected.len() + 1);
 }
@@ -52,7 +58,11 @@ fn the_stack_is_that_of_the_event() {
     let run = example("modes").arg("stack").arg(&directory).output().unwrap();
     assert!(run.status.success(), "{run:?}");
     // The program prints its own return addresses, from glibc.
-    let expected: Vec<u64> = String::from_utf8(run.stdout).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    let expected: Vec<u64> = String::from_utf8(run.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
     let trace = backtrail_trace::find_traces(&directory).unwrap().remove(0);
     let opened = backtrail_trace::Trace::open(&trace).unwrap();
     let mut events = opened.events(backtrail_trace::Options::default()).unwrap();
@@ -62,10 +72,13 @@ fn the_stack_is_that_of_the_event() {
         backtrail_cbf::Frame::Pc(address) | backtrail_cbf::Frame::Ra(address) => address,
         other => panic!("{other:?}"),
     };
-    let found: Vec<u64> = backtrail_cbf::Decoder::new(bytes).unwrap().flat_map(|item| {
-        let item = item.unwrap();
-        std::iter::repeat_n(addresses(item.frame), item.repeat as usize)
-    }).collect();
+    let found: Vec<u64> = backtrail_cbf::Decoder::new(bytes)
+        .unwrap()
+        .flat_map(|item| {
+            let item = item.unwrap();
+            std::iter::repeat_n(addresses(item.frame), item.repeat as usize)
+        })
+        .collect();
     assert!(expected.len() > 20, "{expected:?}");
     // All but the frames in which the two were taken.
     assert!(found.ends_with(&expected[2..]), "{found:x?} {expected:x?}");

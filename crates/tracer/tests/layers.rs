@@ -26,6 +26,9 @@ fn spans_events_and_logs() {
         let name = head.split(' ').nth(2).unwrap();
         let line = format!("{name} {fields}");
         let plain = line.replace("\\\"", "\"");
-        assert!(line.starts_with(expected) || plain.starts_with(&expected.replace("\\\"", "\"")), "{line}\n{expected}");
+        assert!(
+            line.starts_with(expected) || plain.starts_with(&expected.replace("\\\"", "\"")),
+            "{line}\n{expected}"
+        );
     }
 }

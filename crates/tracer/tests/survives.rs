@@ -69,12 +69,19 @@ fn check(directory: &Path) -> Found {
 fn threads_handlers_and_forks_lose_nothing_uncounted() {
     let scratch = backtrail_testkit::scratch();
     let directory = scratch.path().join("trace");
-    let run = example("hammer").arg(&directory).args(["2000", "8", "3"]).output().unwrap();
+    let run = example("hammer")
+        .arg(&directory)
+        .args(["2000", "8", "3"])
+        .output()
+        .unwrap();
     assert!(run.status.success(), "{run:?}");
     let found = check(&directory);
     // Four processes with eight threads each.
     let ticks = 4 * 8 * 2000;
-    assert!(found.ticks + found.discarded >= ticks && found.ticks <= ticks, "{found:?}");
+    assert!(
+        found.ticks + found.discarded >= ticks && found.ticks <= ticks,
+        "{found:?}"
+    );
     if let Some(lines) = babeltrace2(&directory) {
         assert_eq!(lines.len() as u64, found.all);
     }
@@ -105,7 +112,13 @@ fn killed(directory: &Path, events: &str, time: Duration) {
         .unwrap();
     std::thread::sleep(time);
     let group = format!("-{}", child.id());
-    assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-KILL", "--", &group])
+            .status()
+            .unwrap()
+            .success()
+    );
     child.wait().unwrap();
     if !directory.exists() {
         return;
@@ -113,7 +126,10 @@ fn killed(directory: &Path, events: &str, time: Duration) {
     // Children that were not reaped by the killed parent end a moment later.
     for _ in 0..500 {
         backtrail_tracer::collect::recover(directory).unwrap();
-        let names = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name());
+        let names = std::fs::read_dir(directory)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name());
         if !names.into_iter().any(|name| name.to_string_lossy().ends_with(".rings")) {
             return;
         }
@@ -127,7 +143,10 @@ fn killed(directory: &Path, events: &str, time: Duration) {
 #[test]
 #[ignore = "takes minutes"]
 fn a_hundred_million_events() {
-    let wanted = std::env::var("BACKTRAIL_EVENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(100_000_000u64);
+    let wanted = std::env::var("BACKTRAIL_EVENTS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(100_000_000u64);
     let (mut ticks, mut discarded, mut kills, mut rounds) = (0, 0, 0, 0u64);
     while ticks < wanted {
         let scratch = backtrail_testkit::scratch();
@@ -136,7 +155,11 @@ fn a_hundred_million_events() {
             killed(&directory, "300000", Duration::from_millis(30 + rounds * 7919 % 700));
             kills += 1;
         } else {
-            let run = example("hammer").arg(&directory).args(["300000", "8", "2"]).output().unwrap();
+            let run = example("hammer")
+                .arg(&directory)
+                .args(["300000", "8", "2"])
+                .output()
+                .unwrap();
             assert!(run.status.success(), "{run:?}");
         }
         let found = check(&directory);

@@ -71,7 +71,11 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
     let of_output = |error| Failure::of(output, error);
     // The rings of a command are its own; they are in memory if possible.
     let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let parent = if memory.is_dir() {
+        memory.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
     let scratch = match arguments.attach {
         true => None,
         false => {
@@ -145,5 +149,8 @@ fn start(arguments: &Record, folder: &Path, signals: &SignalSource) -> Result<Op
 /// As a shell reports it.
 fn exit_code(status: std::process::ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
-    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
+    status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(1)
 }

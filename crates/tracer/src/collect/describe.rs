@@ -65,7 +65,10 @@ pub(super) fn description(map: &Map, clock: Clock) -> (Description, usize) {
             if has_stacks {
                 events.push(with_stack(number, &class));
             }
-            events.push(EventClass { id: number * 2, ..class });
+            events.push(EventClass {
+                id: number * 2,
+                ..class
+            });
         }
     });
     let counter = |role| Integer::unsigned(64, ORDER).role(role);
@@ -86,7 +89,10 @@ pub(super) fn description(map: &Map, clock: Clock) -> (Description, usize) {
                 .with("id", Integer::unsigned(16, ORDER).role(Role::EventClassId))
                 .with("timestamp", Integer::unsigned(48, ORDER).role(Role::Timestamp).clock(0)),
         ),
-        event_context: contexts(map.word(head::CONTEXTS).load(Ordering::Relaxed), &text(head::OWN, head::OWN_BYTES)),
+        event_context: contexts(
+            map.word(head::CONTEXTS).load(Ordering::Relaxed),
+            &text(head::OWN, head::OWN_BYTES),
+        ),
         events,
         ..StreamClass::default()
     };
@@ -126,10 +132,19 @@ fn contexts(bits: u64, own: &str) -> Option<Struct> {
 /// would not find the length.
 fn with_stack(number: u64, class: &EventClass) -> EventClass {
     let fields = class.payload.clone().unwrap_or_default();
-    let name = if fields.get("stack").is_some() { "event_stack" } else { "stack" };
+    let name = if fields.get("stack").is_some() {
+        "event_stack"
+    } else {
+        "stack"
+    };
     let length = format!("_{name}_length");
-    let array = Array::sequence(Reference::payload(&[&length]), Integer::unsigned(8, ORDER).hexadecimal());
-    let mut payload = Struct::new().with(&length, Integer::unsigned(16, ORDER)).with(name, array);
+    let array = Array::sequence(
+        Reference::payload(&[&length]),
+        Integer::unsigned(8, ORDER).hexadecimal(),
+    );
+    let mut payload = Struct::new()
+        .with(&length, Integer::unsigned(16, ORDER))
+        .with(name, array);
     payload.members.extend(fields.members);
     EventClass {
         id: number * 2 + 1,
@@ -142,15 +157,21 @@ fn with_stack(number: u64, class: &EventClass) -> EventClass {
 pub(crate) fn parse(text: &str) -> Result<EventClass, ClassError> {
     let mut parts = text.split('\t');
     let (level, name, fields) = (parts.next(), parts.next(), parts.next());
-    let level = level.and_then(|level| level.parse::<u8>().ok()).ok_or(ClassError { at: 0 })?;
-    let name = name.filter(|name| !name.is_empty() && name.len() < 256).ok_or(ClassError { at: 3 })?;
+    let level = level
+        .and_then(|level| level.parse::<u8>().ok())
+        .ok_or(ClassError { at: 0 })?;
+    let name = name
+        .filter(|name| !name.is_empty() && name.len() < 256)
+        .ok_or(ClassError { at: 3 })?;
     let start = 4 + name.len();
     let mut parser = Parser {
         text: fields.unwrap_or_default().as_bytes(),
         at: 0,
         path: Vec::new(),
     };
-    let payload = parser.members(None, 0).map_err(|error| ClassError { at: start + error.at })?;
+    let payload = parser
+        .members(None, 0)
+        .map_err(|error| ClassError { at: start + error.at })?;
     Ok(EventClass {
         name: name.to_owned(),
         log_level: Some(level.into()),
@@ -192,7 +213,10 @@ impl Parser<'_> {
 
     fn word(&mut self) -> Result1<String> {
         let rest = self.text.get(self.at..).unwrap_or_default();
-        let length = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+        let length = rest
+            .iter()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_')
+            .count();
         let word = rest.get(..length).unwrap_or_default();
         self.at += length;
         match word.first() {
@@ -210,7 +234,9 @@ impl Parser<'_> {
         if digits.is_empty() {
             return self.fail();
         }
-        let value = digits.iter().fold(0i128, |value, digit| value * 10 + i128::from(digit & 15));
+        let value = digits
+            .iter()
+            .fold(0i128, |value, digit| value * 10 + i128::from(digit & 15));
         Ok(if is_negative { -value } else { value })
     }
 
@@ -317,7 +343,9 @@ impl Parser<'_> {
                     (Some((_, class)), true) => Ok(class),
                     (last, _) => {
                         let all = members.into_iter().chain(last);
-                        Ok(all.fold(Struct::new(), |all, (name, class)| all.with(&name, class)).into())
+                        Ok(all
+                            .fold(Struct::new(), |all, (name, class)| all.with(&name, class))
+                            .into())
                     }
                 }
             }
@@ -363,7 +391,9 @@ fn optional(
         integer: Integer::unsigned(8, ORDER),
         mappings: mappings.collect(),
     };
-    let some = value.into_iter().fold(Struct::new(), |all, (name, class)| all.with(&name, class));
+    let some = value
+        .into_iter()
+        .fold(Struct::new(), |all, (name, class)| all.with(&name, class));
     let option = |(name, value): (&str, i128), class| VariantOption {
         name: name.to_owned(),
         ranges: vec![Range::one(value)],

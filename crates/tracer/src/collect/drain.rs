@@ -106,7 +106,10 @@ impl Drain {
     pub(crate) fn resume(&mut self) -> io::Result<()> {
         for ring in 0..self.map.geometry.rings {
             let at = self.map.geometry.control(ring);
-            let (now, next) = (State::load(&self.map, at + control::DRAINED), State::load(&self.map, at + control::NEXT));
+            let (now, next) = (
+                State::load(&self.map, at + control::DRAINED),
+                State::load(&self.map, at + control::NEXT),
+            );
             let path = self.directory.join(stream_name(ring));
             let Ok(metadata) = fs::metadata(&path) else { continue };
             // The last packet is in the file, or only a part of it.
@@ -127,7 +130,13 @@ impl Drain {
         let name: String = String::from_utf8_lossy(&comm)
             .chars()
             .take_while(|&c| c != '\0')
-            .map(|c| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' })
+            .map(|c| {
+                if c.is_ascii_alphanumeric() || "-_".contains(c) {
+                    c
+                } else {
+                    '_'
+                }
+            })
             .collect();
         let pid = self.map.word(head::PID).load(Ordering::Relaxed);
         let folder = match chunk {
@@ -187,7 +196,11 @@ impl Drain {
         let mut written = 0;
         // Classes that these events have are in the table by now.
         let positions: Vec<u64> = (0..self.map.geometry.rings)
-            .map(|ring| self.map.word(self.map.geometry.control(ring) + control::POSITION).load(Ordering::Acquire))
+            .map(|ring| {
+                self.map
+                    .word(self.map.geometry.control(ring) + control::POSITION)
+                    .load(Ordering::Acquire)
+            })
             .collect();
         for (ring, &word) in positions.iter().enumerate() {
             if word != 0 {
@@ -212,14 +225,21 @@ impl Drain {
             state.drained = state.drained.max(oldest(&shape, word));
         }
         loop {
-            let before = |next: u64| Some(map.word(data + (next & shape.ring_mask) as usize + packet::BEFORE).load(Ordering::Acquire));
+            let before = |next: u64| {
+                Some(
+                    map.word(data + (next & shape.ring_mask) as usize + packet::BEFORE)
+                        .load(Ordering::Acquire),
+                )
+            };
             let Some(piece) = piece(&shape, state.drained, word, before).filter(|piece| piece.whole || partial) else {
                 break;
             };
             let next_packet = piece.packet.wrapping_add(shape.packet_mask + 1) & POSITION_MASK;
             let discarded = match piece.whole {
                 // As it was when the next one was started.
-                true => map.word(data + (next_packet & shape.ring_mask) as usize + packet::DISCARDED).load(Ordering::Relaxed),
+                true => map
+                    .word(data + (next_packet & shape.ring_mask) as usize + packet::DISCARDED)
+                    .load(Ordering::Relaxed),
                 false => self.discarded(ring),
             };
             let continues = if piece.whole { next_packet } else { piece.to };
@@ -229,19 +249,32 @@ impl Drain {
                     let begin = map.word(start + packet::BEGIN).load(Ordering::Relaxed);
                     state = self.open_stream(ring, state, begin.max(state.last))?;
                 }
-                let next = self.packet(ring, &shape, piece, State { drained: continues, ..state }, discarded)?;
+                let next = self.packet(
+                    ring,
+                    &shape,
+                    piece,
+                    State {
+                        drained: continues,
+                        ..state
+                    },
+                    discarded,
+                )?;
                 state = self.append(ring, next)?;
             }
             state.drained = continues;
             state.store(&map, at + control::DRAINED);
-            map.word(at + control::CONSUMED).store(continues & !shape.packet_mask, Ordering::Release);
+            map.word(at + control::CONSUMED)
+                .store(continues & !shape.packet_mask, Ordering::Release);
         }
         Ok(())
     }
 
     /// Events of a ring that were discarded so far.
     fn discarded(&self, ring: usize) -> u64 {
-        let counted = self.map.word(self.map.geometry.control(ring) + control::DISCARDED).load(Ordering::Acquire);
+        let counted = self
+            .map
+            .word(self.map.geometry.control(ring) + control::DISCARDED)
+            .load(Ordering::Acquire);
         match ring {
             0 => counted + self.map.word(head::UNREGISTERED).load(Ordering::Acquire),
             _ => counted,
@@ -260,21 +293,35 @@ impl Drain {
         let Some((header, events)) = self.buffer.split_at_mut_checked(HEADER_BYTES) else {
             return Ok(state);
         };
-        self.file.read_exact_at(events, (data as u64) + (piece.from & shape.ring_mask))?;
+        self.file
+            .read_exact_at(events, (data as u64) + (piece.from & shape.ring_mask))?;
         let last_at = bytes - piece.last as usize;
-        let last = events.get(last_at..).and_then(|event| event.first_chunk()).map(|header| u64::from_ne_bytes(*header));
+        let last = events
+            .get(last_at..)
+            .and_then(|event| event.first_chunk())
+            .map(|header| u64::from_ne_bytes(*header));
         let end = last.map_or(begin, |header| time_of(header, begin));
-        let packet_begin = if piece.from == piece.packet + packet::BYTES as u64 { begin } else { state.last.max(begin) };
+        let packet_begin = if piece.from == piece.packet + packet::BYTES as u64 {
+            begin
+        } else {
+            state.last.max(begin)
+        };
         // What a packet reports never decreases.
         let reported = discarded.max(state.reported);
-        put_header(header, &self.map, ring, [
-            packet_begin,
-            end.max(packet_begin),
-            (HEADER_BYTES + bytes) as u64 * 8,
-            (HEADER_BYTES + bytes) as u64 * 8,
-            state.sequence,
-            reported,
-        ], tid as u32);
+        put_header(
+            header,
+            &self.map,
+            ring,
+            [
+                packet_begin,
+                end.max(packet_begin),
+                (HEADER_BYTES + bytes) as u64 * 8,
+                (HEADER_BYTES + bytes) as u64 * 8,
+                state.sequence,
+                reported,
+            ],
+            tid as u32,
+        );
         Ok(State {
             drained: state.drained,
             file_bytes: state.file_bytes + (HEADER_BYTES + bytes) as u64,
@@ -294,7 +341,13 @@ impl Drain {
         self.buffer.clear();
         self.buffer.resize(HEADER_BYTES, 0);
         let bits = HEADER_BYTES as u64 * 8;
-        put_header(&mut self.buffer, &self.map, ring, [state.last, state.last, bits, bits, state.sequence, reported], 0);
+        put_header(
+            &mut self.buffer,
+            &self.map,
+            ring,
+            [state.last, state.last, bits, bits, state.sequence, reported],
+            0,
+        );
         let next = State {
             file_bytes: state.file_bytes + HEADER_BYTES as u64,
             sequence: state.sequence + 1,
@@ -310,7 +363,9 @@ impl Drain {
     fn append(&mut self, ring: usize, next: State) -> io::Result<State> {
         self.describe(false)?;
         next.store(&self.map, self.map.geometry.control(ring) + control::NEXT);
-        let Some(place) = self.streams.get_mut(ring) else { return Ok(next) };
+        let Some(place) = self.streams.get_mut(ring) else {
+            return Ok(next);
+        };
         let file = match place {
             Some(file) => file,
             None => place.insert(append_to(&self.directory.join(stream_name(ring)))?),
@@ -323,7 +378,9 @@ impl Drain {
     /// Writes the metadata if there are new classes, or if the clock's rate is known much better.
     fn describe(&mut self, last: bool) -> io::Result<()> {
         let mut classes = 0;
-        crate::class::each(&self.map, |at| classes += 1 + usize::from(crate::class::has_stacks(&self.map, at)));
+        crate::class::each(&self.map, |at| {
+            classes += 1 + usize::from(crate::class::has_stacks(&self.map, at))
+        });
         let number = |at| self.map.word(at).load(Ordering::Relaxed);
         let elapsed = clock::monotonic().saturating_sub(number(head::BASE_MONOTONIC));
         let is_precise = number(head::FREQUENCY) != 0 || elapsed < self.measured.saturating_mul(2);
@@ -345,7 +402,10 @@ impl Drain {
             let discarded = self.discarded(ring);
             if discarded > state.reported {
                 let base = self.map.word(head::BASE_TICKS).load(Ordering::Relaxed);
-                let mut state = State { last: state.last.max(base), ..state };
+                let mut state = State {
+                    last: state.last.max(base),
+                    ..state
+                };
                 if state.file_bytes == 0 {
                     state = self.open_stream(ring, state, state.last)?;
                 }
@@ -380,8 +440,15 @@ fn stream_name(ring: usize) -> String {
 fn put_header(out: &mut [u8], map: &Map, ring: usize, numbers: [u64; 6], tid: u32) {
     let mut uuid = [0; 16];
     map.read(head::UUID, &mut uuid);
-    let parts = (PACKET_MAGIC as u32).to_ne_bytes().into_iter().chain(uuid).chain([0; 4]).chain((ring as u64).to_ne_bytes());
-    let parts = parts.chain(numbers.into_iter().flat_map(u64::to_ne_bytes)).chain(tid.to_ne_bytes());
+    let parts = (PACKET_MAGIC as u32)
+        .to_ne_bytes()
+        .into_iter()
+        .chain(uuid)
+        .chain([0; 4])
+        .chain((ring as u64).to_ne_bytes());
+    let parts = parts
+        .chain(numbers.into_iter().flat_map(u64::to_ne_bytes))
+        .chain(tid.to_ne_bytes());
     out.iter_mut().zip(parts).for_each(|(place, byte)| *place = byte);
 }
 
@@ -403,7 +470,11 @@ fn write_metadata(map: &Map, clock: Clock, directory: &Path, ctf2: bool) -> io::
 /// The trace's clock, and nanoseconds over which its rate was measured.
 fn trace_clock(map: &Map) -> (Clock, u64) {
     let number = |at| map.word(at).load(Ordering::Relaxed);
-    let (ticks, monotonic, wall) = (number(head::BASE_TICKS), number(head::BASE_MONOTONIC), number(head::BASE_WALL));
+    let (ticks, monotonic, wall) = (
+        number(head::BASE_TICKS),
+        number(head::BASE_MONOTONIC),
+        number(head::BASE_WALL),
+    );
     let (frequency, measured) = match number(head::FREQUENCY) {
         0 => {
             let (now, at) = latest(map);
@@ -451,10 +522,15 @@ fn latest(map: &Map) -> (u64, u64) {
     }
     let shape = shape(map);
     let starts = (0..map.geometry.rings).flat_map(|ring| {
-        let word = map.word(map.geometry.control(ring) + control::POSITION).load(Ordering::Relaxed);
+        let word = map
+            .word(map.geometry.control(ring) + control::POSITION)
+            .load(Ordering::Relaxed);
         let packet = (word >> LENGTH_BITS) & !shape.packet_mask & shape.ring_mask;
         let at = map.geometry.data(ring) + packet as usize;
-        let start = (map.word(at + packet::BEGIN).load(Ordering::Relaxed), map.word(at + packet::MONOTONIC).load(Ordering::Relaxed));
+        let start = (
+            map.word(at + packet::BEGIN).load(Ordering::Relaxed),
+            map.word(at + packet::MONOTONIC).load(Ordering::Relaxed),
+        );
         (word != 0).then_some(start)
     });
     starts.max().unwrap_or((1, 1))
@@ -480,14 +556,23 @@ pub(crate) fn snapshot(map: &Map, file: &File, directory: &Path) -> io::Result<(
         state.sequence = state.drained / (shape.packet_mask + 1);
         let mut file = None;
         loop {
-            let before = |next: u64| Some(map.word(data + (next & shape.ring_mask) as usize + packet::BEFORE).load(Ordering::Acquire));
-            let Some(found) = piece(&shape, state.drained, word, before).filter(|_| word != 0) else { break };
+            let before = |next: u64| {
+                Some(
+                    map.word(data + (next & shape.ring_mask) as usize + packet::BEFORE)
+                        .load(Ordering::Acquire),
+                )
+            };
+            let Some(found) = piece(&shape, state.drained, word, before).filter(|_| word != 0) else {
+                break;
+            };
             let next = found.packet.wrapping_add(shape.packet_mask + 1) & POSITION_MASK;
             let drained = if found.whole { next } else { found.to };
             if found.to > found.from {
                 drain.describe(false)?;
                 let discarded = match found.whole {
-                    true => map.word(data + (next & shape.ring_mask) as usize + packet::DISCARDED).load(Ordering::Relaxed),
+                    true => map
+                        .word(data + (next & shape.ring_mask) as usize + packet::DISCARDED)
+                        .load(Ordering::Relaxed),
                     false => drain.discarded(ring),
                 };
                 let written = drain.packet(ring, &shape, found, State { drained, ..state }, discarded)?;

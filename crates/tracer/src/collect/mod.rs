@@ -84,7 +84,10 @@ impl Collector {
     /// A rule is wrong, or a folder cannot be made.
     pub fn new(folder: &Path, output: &Path, options: CollectOptions) -> io::Result<Collector> {
         if let Some(rule) = options.rules.as_deref().and_then(crate::rules::wrong) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("not a rule: {rule}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("not a rule: {rule}"),
+            ));
         }
         fs::create_dir_all(folder)?;
         fs::create_dir_all(output)?;
@@ -217,7 +220,10 @@ impl Process {
         let us = u64::from(std::process::id());
         if collector != 0 && collector != us && started(collector as u32).is_some() {
             map.unmap();
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another process collects it"));
+            return Err(io::Error::new(
+                io::ErrorKind::ResourceBusy,
+                "another process collects it",
+            ));
         }
         map.word(head::COLLECTOR).store(us, Ordering::Release);
         let inode = file.metadata()?.ino();
@@ -239,7 +245,9 @@ impl Process {
         let map = &self.drain.map;
         if self.ruled == 0 {
             let mut page = [0; head::RULES_BYTES];
-            page.iter_mut().zip(rules.bytes()).for_each(|(place, byte)| *place = byte);
+            page.iter_mut()
+                .zip(rules.bytes())
+                .for_each(|(place, byte)| *place = byte);
             map.write(head::RULES, &page);
         }
         // The classes that the process entered before it saw the rules, and those it entered since.
