@@ -1,10 +1,10 @@
-//! Compares the cost of recording an event with the tracer, LTTng-UST, and `tracing` with an appender,
-//! in one run: nanoseconds of processor time, including the time stamp.
+//! Compares the cost of recording an event with the tracer, LTTng-UST, and `tracing` with an
+//! appender, in one run: nanoseconds of processor time, including the time stamp.
 //!
 //! `cargo run --release --bin tracer [EVENTS]`, by default 5,000,000. Tracer and LTTng record as
-//! flight recorders, so that nobody empties their buffers meanwhile; `tracing` writes lines to a file
-//! through a thread of its own. "stack" is LTTng's array of 16 addresses that are there already; the
-//! tracer walks the stack for its own.
+//! flight recorders, so that nobody empties their buffers meanwhile; `tracing` writes lines to a
+//! file through a thread of its own. "stack" is LTTng's array of 16 addresses that are there
+//! already; the tracer walks the stack for its own.
 
 use std::hint::black_box;
 use std::process::ExitCode;

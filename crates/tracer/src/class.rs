@@ -1,5 +1,5 @@
-//! Classes of events: one for each place that records events, entered in the session's table when it
-//! is first reached.
+//! Classes of events: one for each place that records events, entered in the session's table when
+//! it is first reached.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -127,8 +127,8 @@ impl Head {
 
     #[inline]
     fn entry(&self) -> &'static Entry {
-        // SAFETY: one of the two statics or an entry of the table, which stays mapped; a child after
-        // a fork has its own table at the same address.
+        // SAFETY: one of the two statics or an entry of the table, which stays mapped; a child
+        // after a fork has its own table at the same address.
         unsafe { &*self.entry.load(Ordering::Relaxed) }
     }
 
@@ -138,8 +138,8 @@ impl Head {
         self.entry().switch.load(Ordering::Relaxed) != OFF
     }
 
-    /// Records an event whose fields take `bytes` bytes, which `body` writes, perhaps more than once.
-    /// `text` writes the class's text if it must be entered first.
+    /// Records an event whose fields take `bytes` bytes, which `body` writes, perhaps more than
+    /// once. `text` writes the class's text if it must be entered first.
     #[inline]
     pub fn record(&self, text: &dyn Fn(&mut Text<'_>), bytes: usize, body: impl Fn(&mut Out<'_>)) {
         let entry = self.entry();

@@ -14,7 +14,7 @@ pub enum Kind {
     Labels(&'static str, &'static [(&'static str, i128)]),
     /// A 32-bit number of elements, and these.
     Sequence(&'static Kind),
-    /// So many elements.
+    /// This many elements.
     Array(usize, &'static Kind),
     /// A byte, 0 or 1, and if it is 1, the value.
     Optional(&'static Kind),

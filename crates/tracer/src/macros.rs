@@ -13,8 +13,9 @@
 /// ```
 ///
 /// The name is `provider:event` in the trace. Each place that records events is a class of its own,
-/// which can be switched while the program runs. If it is off, the values are not evaluated, and the
-/// macro costs two loads and a branch. Values have types that implement [`Field`](crate::Field).
+/// which can be switched while the program runs. If it is off, the values are not evaluated, and
+/// the macro costs two loads and a branch. Values have types that implement
+/// [`Field`](crate::Field).
 #[macro_export]
 macro_rules! event {
     ($level:path, $provider:ident :: $name:ident $(, $($fields:tt)*)?) => {

@@ -1,5 +1,5 @@
-//! Checks of the ring's protocol: every order of a writer and a collector (by loom), an interruption
-//! at every step of a writer, and rings in plain memory for Miri and ThreadSanitizer.
+//! Checks of the ring's protocol: every order of a writer and a collector (by loom), an
+//! interruption at every step of a writer, and rings in plain memory for Miri and ThreadSanitizer.
 
 use core::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -287,7 +287,8 @@ fn an_interruption_at_every_step() {
     }
 }
 
-/// The ring itself, with a writer and a collector at the same time. For Miri and ThreadSanitizer, too.
+/// The ring itself, with a writer and a collector at the same time. For Miri and ThreadSanitizer,
+/// too.
 #[test]
 fn ring_in_plain_memory() {
     let geometry = Geometry::new(1, 4096, 2, 4096).unwrap();

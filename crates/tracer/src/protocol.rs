@@ -1,11 +1,11 @@
 //! How events get into a ring: the protocol alone, over any memory.
 //!
 //! A ring has one word that counts: its position, and with it the length of the last event. Behind
-//! the position nothing counts. A writer marks the ring as busy, reads the position, then the clock,
-//! writes the event behind the position, and moves the position. A handler that interrupts it finds
-//! the ring busy and writes to another one of its thread. So an event is in a ring either whole or not
-//! at all, also if its writer never comes back. A fork may change the position in between: then the
-//! writer starts again.
+//! the position nothing counts. A writer marks the ring as busy, reads the position, then the
+//! clock, writes the event behind the position, and moves the position. A handler that interrupts
+//! it finds the ring busy and writes to another one of its thread. So an event is in a ring either
+//! whole or not at all, also if its writer never comes back. A fork may change the position in
+//! between: then the writer starts again.
 //!
 //! Times in a ring never go back, because the clock is read after the position.
 
@@ -61,7 +61,8 @@ fn header(id: u16, time: u64) -> u64 {
     }
 }
 
-/// The time in an event's header, which is the first one with these bits that is not before `begin`.
+/// The time in an event's header, which is the first one with these bits that is not before
+/// `begin`.
 pub(crate) fn time_of(header: u64, begin: u64) -> u64 {
     let bits = match cfg!(target_endian = "little") {
         true => header >> 16,
@@ -70,9 +71,9 @@ pub(crate) fn time_of(header: u64, begin: u64) -> u64 {
     begin.wrapping_add(bits.wrapping_sub(begin) << (64 - TIME_BITS) >> (64 - TIME_BITS))
 }
 
-/// Appends an event of `bytes` bytes, including its header. `body` writes the rest at the offset that
-/// it gets, perhaps more than once, and returns whether it wrote exactly that. Returns whether the
-/// event is in the ring; if not, it is counted as discarded. `None` if the ring is busy.
+/// Appends an event of `bytes` bytes, including its header. `body` writes the rest at the offset
+/// that it gets, perhaps more than once, and returns whether it wrote exactly that. Returns whether
+/// the event is in the ring; if not, it is counted as discarded. `None` if the ring is busy.
 #[inline(always)]
 pub(crate) fn append<M: Memory>(
     memory: &M,
@@ -134,7 +135,7 @@ fn append_alone<M: Memory>(
     }
 }
 
-/// Starts the next packet, if an event of so many bytes fits into one and the ring has room; else
+/// Starts the next packet, if an event of this many bytes fits into one and the ring has room; else
 /// counts the event as discarded.
 #[cold]
 #[inline(never)]

@@ -9,8 +9,8 @@ use crate::map::Map;
 use crate::protocol::{self, Memory, Shape, Start};
 use crate::stack;
 
-/// A ring of this process. These are the process's own facts about it, so that nothing in the shared
-/// file can lead a writer astray.
+/// A ring of this process. These are the process's own facts about it, so that nothing in the
+/// shared file can lead a writer astray.
 #[derive(Debug)]
 pub(crate) struct Ring {
     position: &'static AtomicU64,

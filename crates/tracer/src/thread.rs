@@ -1,8 +1,8 @@
 //! The ring of the calling thread.
 //!
-//! A thread finds it by a pointer in initial-exec thread-local storage, which exists from the thread's
-//! start, also in a handler and in a library that was loaded later. The first event of a thread takes
-//! a ring that nobody owns, or that of a thread that has ended.
+//! A thread finds it by a pointer in initial-exec thread-local storage, which exists from the
+//! thread's start, also in a handler and in a library that was loaded later. The first event of a
+//! thread takes a ring that nobody owns, or that of a thread that has ended.
 
 use core::sync::atomic::Ordering;
 
@@ -37,8 +37,8 @@ mod storage {
         #[cfg(target_arch = "x86_64")]
         {
             let ring: *const Ring;
-            // SAFETY: the global offset table has the variable's offset from the thread pointer, and
-            // the variable is this thread's.
+            // SAFETY: the global offset table has the variable's offset from the thread pointer,
+            // and the variable is this thread's.
             unsafe {
                 asm!("mov {0}, qword ptr [rip + backtrail_tracer_ring@GOTTPOFF]", "mov {0}, qword ptr fs:[{0}]",
                      out(reg) ring, options(nostack, readonly, preserves_flags));
@@ -60,7 +60,8 @@ mod storage {
 
     pub(super) fn set(ring: *const Ring) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the variable is this thread's, one word, which an interrupting handler sees whole.
+        // SAFETY: the variable is this thread's, one word, which an interrupting handler sees
+        // whole.
         unsafe {
             asm!("mov {0}, qword ptr [rip + backtrail_tracer_ring@GOTTPOFF]", "mov qword ptr fs:[{0}], {1}",
                  out(reg) _, in(reg) ring, options(nostack, preserves_flags));
@@ -97,8 +98,8 @@ mod storage {
     }
 }
 
-/// A ring of the calling thread that is not busy; `None` if no session was started or all rings have
-/// living owners.
+/// A ring of the calling thread that is not busy; `None` if no session was started or all rings
+/// have living owners.
 #[inline]
 pub(crate) fn ring() -> Option<&'static Ring> {
     // SAFETY: null or a ring of the session, which is never freed.

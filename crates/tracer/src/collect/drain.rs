@@ -191,7 +191,8 @@ impl Drain {
         shape(&self.map)
     }
 
-    /// Writes what the rings have, with `partial` also packets that are not full. Returns the bytes.
+    /// Writes what the rings have, with `partial` also packets that are not full. Returns the
+    /// bytes.
     pub(crate) fn round(&mut self, partial: bool) -> io::Result<u64> {
         let mut written = 0;
         // Classes that these events have are in the table by now.
@@ -503,8 +504,8 @@ fn trace_clock(map: &Map) -> (Clock, u64) {
     (clock, measured)
 }
 
-/// The counter and the monotonic clock at the latest known moment: now, if this is still the boot in
-/// which the rings were written, or the start of the last packet.
+/// The counter and the monotonic clock at the latest known moment: now, if this is still the boot
+/// in which the rings were written, or the start of the last packet.
 fn latest(map: &Map) -> (u64, u64) {
     let mut boot = [0; 16];
     map.read(head::BOOT_ID, &mut boot);

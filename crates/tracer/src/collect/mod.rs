@@ -1,7 +1,7 @@
 //! From rings to traces: what a program's own thread does, and `backtrail trace record`.
 //!
-//! [`Collector`] looks for the rings of processes in a folder and writes a trace for each, while they
-//! run and after they have ended in whatever way. [`recover`] does so once.
+//! [`Collector`] looks for the rings of processes in a folder and writes a trace for each, while
+//! they run and after they have ended in whatever way. [`recover`] does so once.
 
 mod describe;
 mod drain;
@@ -32,7 +32,7 @@ pub fn default_folder() -> PathBuf {
     PathBuf::from(format!("/dev/shm/backtrail-{user}"))
 }
 
-/// When a process started, in clock ticks since boot; `None` if there is none.
+/// When a process started, in clock ticks since boot; `None` without one.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may contain anything.
