@@ -62,7 +62,7 @@ fn take(drained: &mut u64, word: u64, shape: &Shape, get: impl Fn(u64) -> u64, f
     while let Some(piece) = piece(shape, *drained, word, before) {
         found.extend(values(piece.from, piece.to, &get));
         *drained = match piece.whole {
-            true => piece.packet + shape.packet_mask + 1 & POSITION_MASK,
+            true => (piece.packet + shape.packet_mask + 1) & POSITION_MASK,
             false => piece.to,
         };
     }

@@ -113,7 +113,7 @@ fn append_alone<M: Memory>(
                 false => return false,
             }
         }
-        let begin = memory.get((position - offset & shape.ring_mask) + packet::BEGIN as u64);
+        let begin = memory.get(((position - offset) & shape.ring_mask) + packet::BEGIN as u64);
         let time = clock();
         let elapsed = time.saturating_sub(begin);
         // A reader could not tell how often the header's time has wrapped.
@@ -129,7 +129,7 @@ fn append_alone<M: Memory>(
             memory.discard();
             return false;
         }
-        if memory.commit(word, position + bytes << LENGTH_BITS | bytes) {
+        if memory.commit(word, ((position + bytes) << LENGTH_BITS) | bytes) {
             return true;
         }
     }

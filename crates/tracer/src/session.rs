@@ -47,7 +47,7 @@ impl Session {
 
     #[inline]
     pub(crate) fn contexts() -> &'static Contexts {
-        static NONE: Contexts = Contexts::NONE;
+        static NONE: Contexts = Contexts::none();
         Session::get().map_or(&NONE, |session| &session.contexts)
     }
 
