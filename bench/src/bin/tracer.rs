@@ -1,10 +1,10 @@
-//! Compares the cost of recording an event with the tracer, LTTng-UST, and `tracing` with an appender,
-//! in one run: nanoseconds of processor time, including the time stamp.
+//! Compares the cost of recording an event with the tracer, LTTng-UST, and `tracing` with an
+//! appender, in one run: nanoseconds of processor time, including the time stamp.
 //!
 //! `cargo run --release --bin tracer [EVENTS]`, by default 5,000,000. Tracer and LTTng record as
-//! flight recorders, so that nobody empties their buffers meanwhile; `tracing` writes lines to a file
-//! through a thread of its own. "stack" is LTTng's array of 16 addresses that are there already; the
-//! tracer walks the stack for its own.
+//! flight recorders, so that nobody empties their buffers meanwhile; `tracing` writes lines to a
+//! file through a thread of its own. "stack" is LTTng's array of 16 addresses that are there
+//! already; the tracer walks the stack for its own.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -18,7 +18,10 @@ use tracing_subscriber::fmt::MakeWriter;
 const ROUNDS: usize = 5;
 
 fn main() -> ExitCode {
-    let count = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(5_000_000u64);
+    let count = std::env::args()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(5_000_000u64);
     println!("nanoseconds of processor time an event: the best of {ROUNDS} rounds, and the ratio to the clock alone\n");
     let clock = best(count, |_| {
         black_box(cycles());
@@ -35,21 +38,42 @@ fn main() -> ExitCode {
     let tracer = backtrail_tracer::start(Options::flight_recorder().ring(4, 1 << 20)).expect("tracing starts");
     row("tracer, empty", best(count, |_| empty()), clock);
     row("tracer, 3 integers", best(count, three), clock);
-    row("tracer, string of 20", best(count, |_| text(black_box("abcdefghijklmnopqrst"))), clock);
+    row(
+        "tracer, string of 20",
+        best(count, |_| text(black_box("abcdefghijklmnopqrst"))),
+        clock,
+    );
     let walked = best(count / 10, |_| descend(DEPTH, 0, false));
-    row("tracer, stack of 16 frames, same", best(count / 10, |_| descend(DEPTH, 0, true)) - walked, clock);
+    row(
+        "tracer, stack of 16 frames, same",
+        best(count / 10, |_| descend(DEPTH, 0, true)) - walked,
+        clock,
+    );
     let walked = best(count / 10, |number| descend(DEPTH, scatter(number), false));
-    row("tracer, stack of 16 frames, new", best(count / 10, |number| descend(DEPTH, scatter(number), true)) - walked, clock);
+    row(
+        "tracer, stack of 16 frames, new",
+        best(count / 10, |number| descend(DEPTH, scatter(number), true)) - walked,
+        clock,
+    );
     for threads in [2, 8] {
         let each = std::thread::scope(|scope| {
-            let all: Vec<_> = (0..threads).map(|_| scope.spawn(|| best(count / threads, |_| empty()))).collect();
-            let all: Vec<f64> = all.into_iter().map(|thread| thread.join().expect("the thread ends")).collect();
+            let all: Vec<_> = (0..threads)
+                .map(|_| scope.spawn(|| best(count / threads, |_| empty())))
+                .collect();
+            let all: Vec<f64> = all
+                .into_iter()
+                .map(|thread| thread.join().expect("the thread ends"))
+                .collect();
             all.iter().sum::<f64>() / all.len() as f64
         });
         row(&format!("tracer, empty, {threads} threads"), each, clock);
     }
     tracer.switch("-*").expect("a rule");
-    row("tracer, off", best(count, |_| empty()) - best(count, |_| nothing()), clock);
+    row(
+        "tracer, off",
+        best(count, |_| empty()) - best(count, |_| nothing()),
+        clock,
+    );
     ExitCode::SUCCESS
 }
 
@@ -143,7 +167,9 @@ fn lttng(count: u64) -> Option<(f64, f64)> {
 /// A line in a file for each event, as `tracing` is commonly used.
 fn appender(count: u64) -> f64 {
     let (writer, guard) = tracing_appender::non_blocking(std::fs::File::create("/dev/null").expect("the null device"));
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.make_writer()).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.make_writer())
+        .finish();
     let each = tracing::subscriber::with_default(subscriber, || best(count, |_| tracing::info!("empty")));
     drop(guard);
     each

@@ -1,6 +1,7 @@
 //! The C library of the tracer: `include/backtrail-tracer.h` is its interface.
 //!
-//! This crate only converts; `backtrail_tracer` does the work. Rust programs use that crate instead.
+//! This crate only converts; `backtrail_tracer` does the work. Rust programs use that crate
+//! instead.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};

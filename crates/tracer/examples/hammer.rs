@@ -1,8 +1,9 @@
 //! Threads, signal handlers and forks that record numbered events: for the tests of what survives.
 //!
-//! `hammer DIRECTORY EVENTS THREADS FORKS [wait]`: each thread of each process records EVENTS events
-//! `hammer:tick` with its number and a text of its own length, while a timer interrupts all of them
-//! with handlers that record `hammer:interrupt`. With `wait` the program then waits to be killed.
+//! `hammer DIRECTORY EVENTS THREADS FORKS [wait]`: each thread of each process records EVENTS
+//! events `hammer:tick` with its number and a text of its own length, while a timer interrupts
+//! all of them with handlers that record `hammer:interrupt`. With `wait` the program then waits
+//! to be killed.
 #![allow(unsafe_code)]
 
 use std::sync::atomic::{AtomicU64, Ordering};

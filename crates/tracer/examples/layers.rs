@@ -6,7 +6,9 @@ use tracing_subscriber::prelude::*;
 fn main() -> std::io::Result<()> {
     let directory = std::env::args_os().nth(1).unwrap_or_else(|| "trace".into());
     let tracer = backtrail_tracer::start(Options::to_directory(directory))?;
-    tracing_subscriber::registry().with(Layer).init();
+    // Its `init` may install a logger of its own.
+    let subscriber = tracing_subscriber::registry().with(Layer);
+    tracing::subscriber::set_global_default(subscriber).map_err(std::io::Error::other)?;
     if log::set_logger(&Logger).is_ok() {
         log::set_max_level(log::LevelFilter::Debug);
     }

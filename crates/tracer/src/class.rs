@@ -1,5 +1,5 @@
-//! Classes of events: one for each place that records events, entered in the session's table when it
-//! is first reached.
+//! Classes of events: one for each place that records events, entered in the session's table when
+//! it is first reached.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use crate::layout::{PAGE, class, head};
 use crate::map::Map;
 use crate::ring::Out;
 use crate::session::Session;
-use crate::{rules, stack, thread};
+use crate::{rules, thread};
 
 /// Values and bits of a class's switch.
 pub(crate) const OFF: u32 = 0;
@@ -127,8 +127,8 @@ impl Head {
 
     #[inline]
     fn entry(&self) -> &'static Entry {
-        // SAFETY: one of the two statics or an entry of the table, which stays mapped; a child after
-        // a fork has its own table at the same address.
+        // SAFETY: one of the two statics or an entry of the table, which stays mapped; a child
+        // after a fork has its own table at the same address.
         unsafe { &*self.entry.load(Ordering::Relaxed) }
     }
 
@@ -138,8 +138,8 @@ impl Head {
         self.entry().switch.load(Ordering::Relaxed) != OFF
     }
 
-    /// Records an event whose fields take `bytes` bytes, which `body` writes, perhaps more than once.
-    /// `text` writes the class's text if it must be entered first.
+    /// Records an event whose fields take `bytes` bytes, which `body` writes, perhaps more than
+    /// once. `text` writes the class's text if it must be entered first.
     #[inline]
     pub fn record(&self, text: &dyn Fn(&mut Text<'_>), bytes: usize, body: impl Fn(&mut Out<'_>)) {
         let entry = self.entry();
@@ -162,7 +162,6 @@ impl Head {
     }
 
     /// The same for a class that is not entered, or whose events have a stack.
-    #[cold]
     #[inline(never)]
     fn record_with_more(&self, text: &dyn Fn(&mut Text<'_>), bytes: usize, body: &dyn Fn(&mut Out<'_>)) {
         let mut entry = self.entry();
@@ -186,22 +185,23 @@ impl Head {
         let contexts = Session::contexts();
         let id = (entry.number.load(Ordering::Relaxed) as u16).wrapping_mul(2);
         let has_stack = switch & STACK != 0 || switch & SAMPLED != 0 && Session::is_sampled(ring.clock.now());
-        let mut memory = [0; stack::MOST];
-        let stack = match has_stack {
-            true => stack::own(&mut memory),
-            false => &[],
-        };
-        if has_stack && entry.ready.load(Ordering::Relaxed) & class::HAS_STACKS == 0 {
+        if !has_stack {
+            ring.append(id, contexts.bytes() + bytes, |out| {
+                contexts.put(ring, out);
+                body(out);
+            });
+            return;
+        }
+        if entry.ready.load(Ordering::Relaxed) & class::HAS_STACKS == 0 {
             entry.ready.fetch_or(class::HAS_STACKS, Ordering::Release);
         }
-        let more = if has_stack { 2 + stack.len() } else { 0 };
-        ring.append(id + u16::from(has_stack), contexts.bytes() + more + bytes, |out| {
-            contexts.put(ring, out);
-            if has_stack {
+        ring.stacks.with(|stack| {
+            ring.append(id + 1, contexts.bytes() + 2 + stack.len() + bytes, |out| {
+                contexts.put(ring, out);
                 out.put((stack.len() as u16).to_ne_bytes());
                 out.bytes(stack);
-            }
-            body(out);
+                body(out);
+            });
         });
     }
 }

@@ -96,8 +96,8 @@ fn read(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The clocks at one moment: ticks of `clock`, `CLOCK_MONOTONIC`, and the wall clock. The shortest of
-/// some attempts, so that nothing came between.
+/// The clocks at one moment: ticks of `clock`, `CLOCK_MONOTONIC`, and the wall clock. The shortest
+/// of some attempts, so that nothing came between.
 pub(crate) fn moment(clock: Clock) -> (u64, u64, u64) {
     let attempt = |_| {
         let before = clock.now();

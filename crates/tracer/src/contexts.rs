@@ -15,12 +15,15 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    pub(crate) const NONE: Contexts = Contexts {
-        bits: 0,
-        pid: core::sync::atomic::AtomicU32::new(0),
-        own: Vec::new(),
-        bytes: 0,
-    };
+    /// No contexts.
+    pub(crate) const fn none() -> Contexts {
+        Contexts {
+            bits: 0,
+            pid: core::sync::atomic::AtomicU32::new(0),
+            own: Vec::new(),
+            bytes: 0,
+        }
+    }
 
     pub(crate) fn new(bits: u64, own: Vec<fn() -> u64>) -> Contexts {
         let sizes = [

@@ -73,8 +73,8 @@ extern "C" fn crashed(signal: libc::c_int) {
     }
     for (number, action) in SIGNALS.into_iter().zip(&before.actions) {
         if number == signal {
-            // SAFETY: the action that was installed before. A fault happens again when this returns;
-            // a signal that was sent is sent again.
+            // SAFETY: the action that was installed before. A fault happens again when this
+            // returns; a signal that was sent is sent again.
             unsafe {
                 libc::sigaction(number, action, core::ptr::null_mut());
                 libc::raise(number);

@@ -14,7 +14,7 @@ pub enum Kind {
     Labels(&'static str, &'static [(&'static str, i128)]),
     /// A 32-bit number of elements, and these.
     Sequence(&'static Kind),
-    /// So many elements.
+    /// This many elements.
     Array(usize, &'static Kind),
     /// A byte, 0 or 1, and if it is 1, the value.
     Optional(&'static Kind),
@@ -223,6 +223,14 @@ impl<T: Field> Field for Option<T> {
             value.put(out);
         }
     }
+}
+
+/// The value, converted to the field's type; what it borrows from lives as long as the caller's
+/// statement.
+#[doc(hidden)]
+#[inline(always)]
+pub fn typed<T>(value: T) -> T {
+    value
 }
 
 /// Text in the table of classes, in memory of fixed size: handlers may register classes.

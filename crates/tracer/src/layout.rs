@@ -1,8 +1,8 @@
 //! The layout of a file of rings, which a tracer and its collector share.
 //!
 //! A page of facts about the process, the table of its event classes, and the rings. Each ring is a
-//! page of counters and a power of two of packets. Numbers are in the machine's byte order: the file
-//! is read where it was made.
+//! page of counters and a power of two of packets. Numbers are in the machine's byte order: the
+//! file is read where it was made.
 
 /// Identifies the file, and its version.
 pub(crate) const MAGIC: u64 = u64::from_ne_bytes(*b"BTrings1");
@@ -27,7 +27,7 @@ pub(crate) mod head {
     pub(crate) const FREQUENCY: usize = 88;
     /// Contexts of each event, a bit each.
     pub(crate) const CONTEXTS: usize = 96;
-    /// One of so many events gets a stack if its class asks for samples.
+    /// One of this many events gets a stack if its class asks for samples.
     pub(crate) const SAMPLE: usize = 104;
     /// The process that drains the rings.
     pub(crate) const COLLECTOR: usize = 112;

@@ -16,8 +16,8 @@
 //! `babeltrace2` and `backtrail trace show` read the directory.
 //!
 //! Events can be recorded in any thread and in any signal handler, also one that interrupts the
-//! recording of an event. Recording takes no lock, allocates nothing, and calls the system only for a
-//! thread's first event. Each thread writes to a ring of its own; an event that has no room is
+//! recording of an event. Recording takes no lock, allocates nothing, and calls the system only for
+//! a thread's first event. Each thread writes to a ring of its own; an event that has no room is
 //! discarded and counted. A process may be killed at any moment: [`collect::recover`] finds every
 //! event that was finished. A forked child continues in rings, and a trace, of its own.
 //!
@@ -54,9 +54,9 @@ mod thread;
 pub mod tracing;
 
 pub use class::{Class, Entry, Head, Level};
-#[doc(hidden)]
-pub use field::Text;
 pub use field::{Address, Field, Kind};
+#[doc(hidden)]
+pub use field::{Text, typed};
 pub use options::{Context, Options};
 pub use ring::Out;
 
@@ -98,8 +98,8 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Writes the newest events of all threads as a trace in `directory`, which is new or empty, while
-    /// they go on. For flight recorders.
+    /// Writes the newest events of all threads as a trace in `directory`, which is new or empty,
+    /// while they go on. For flight recorders.
     ///
     /// # Errors
     /// The directory is not empty, or cannot be written.
@@ -107,9 +107,9 @@ impl Tracer {
         collect::snapshot(&self.session.map, &self.session.file()?, directory.as_ref())
     }
 
-    /// Copies the rings to `file` when the process crashes. [`collect::recover`] and
-    /// `backtrail trace recover` make it a trace. What was installed for fatal signals before, like a
-    /// crash report, happens afterwards.
+    /// Copies the rings to `file` when the process crashes. [`collect::recover`] and `backtrail
+    /// trace recover` make it a trace. What was installed for fatal signals before, like a crash
+    /// report, happens afterwards.
     ///
     /// # Errors
     /// It is installed already.

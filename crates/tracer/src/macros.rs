@@ -13,8 +13,9 @@
 /// ```
 ///
 /// The name is `provider:event` in the trace. Each place that records events is a class of its own,
-/// which can be switched while the program runs. If it is off, the values are not evaluated, and the
-/// macro costs two loads and a branch. Values have types that implement [`Field`](crate::Field).
+/// which can be switched while the program runs. If it is off, the values are not evaluated, and
+/// the macro costs two loads and a branch. Values have types that implement
+/// [`Field`](crate::Field).
 #[macro_export]
 macro_rules! event {
     ($level:path, $provider:ident :: $name:ident $(, $($fields:tt)*)?) => {
@@ -47,7 +48,7 @@ macro_rules! __event {
         );
         if CLASS.head.is_on() {
             // In the order in which they are written, and once.
-            match ($({ let value: $type = $value; value },)*) {
+            match ($($crate::typed::<$type>($value),)*) {
                 ($($field,)*) => CLASS.record(
                     0 $(+ $crate::Field::bytes(&$field))*,
                     |_out: &mut $crate::Out<'_>| { $($crate::Field::put(&$field, _out);)* },

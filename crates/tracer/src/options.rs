@@ -69,7 +69,8 @@ impl Options {
         }
     }
 
-    /// Keeps the newest events of each thread in memory, for [`Tracer::snapshot`](crate::Tracer::snapshot).
+    /// Keeps the newest events of each thread in memory, for
+    /// [`Tracer::snapshot`](crate::Tracer::snapshot).
     pub fn flight_recorder() -> Options {
         Options {
             destination: Some(Destination::FlightRecorder(None)),
@@ -77,8 +78,8 @@ impl Options {
         }
     }
 
-    /// The same in a file, which outlives the process: [`recover`](crate::collect::recover) makes it a
-    /// trace.
+    /// The same in a file, which outlives the process: [`recover`](crate::collect::recover) makes
+    /// it a trace.
     pub fn flight_recorder_in(file: impl AsRef<Path>) -> Options {
         Options {
             destination: Some(Destination::FlightRecorder(Some(file.as_ref().to_owned()))),
@@ -103,16 +104,16 @@ impl Options {
         }
     }
 
-    /// Rules that say which classes are recorded, the last one first: `net:*,-net:debug_*@info,a:b+stack`.
-    /// The default is `*`.
+    /// Rules that say which classes are recorded, the last one first:
+    /// `net:*,-net:debug_*@info,a:b+stack`. The default is `*`.
     #[must_use]
     pub fn rules(mut self, rules: &str) -> Options {
         self.rules = rules.to_owned();
         self
     }
 
-    /// The size of each thread's ring: `packets` packets of `bytes` bytes, each rounded up to a power
-    /// of two. Pages that were never used take no memory. The default is 16 of 262,144.
+    /// The size of each thread's ring: `packets` packets of `bytes` bytes, each rounded up to a
+    /// power of two. Pages that were never used take no memory. The default is 16 of 262,144.
     #[must_use]
     pub fn ring(mut self, packets: usize, bytes: usize) -> Options {
         self.packets = packets.clamp(2, 1 << 16).next_power_of_two();
@@ -140,8 +141,8 @@ impl Options {
         self
     }
 
-    /// Adds a context of the program's own to each event. `value` runs where events are recorded, so
-    /// in signal handlers if they record any.
+    /// Adds a context of the program's own to each event. `value` runs where events are recorded,
+    /// so in signal handlers if they record any.
     #[must_use]
     pub fn own_context(mut self, name: &str, value: fn() -> u64) -> Options {
         self.own.push((name.to_owned(), value));

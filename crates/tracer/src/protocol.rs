@@ -1,12 +1,11 @@
 //! How events get into a ring: the protocol alone, over any memory.
 //!
 //! A ring has one word that counts: its position, and with it the length of the last event. Behind
-//! the position nothing counts. A writer reads the position, then the clock, writes the event behind
-//! the position, and moves the position if nobody else has moved it; else it starts again. So
-//! whatever interrupts it may write events of its own at any moment, or never come back, and an event
-//! is in the ring either whole or not at all. All writers of a ring are one thread and the handlers
-//! that interrupt it: nobody overwrites what another one is still writing without moving the position
-//! before that one continues.
+//! the position nothing counts. A writer marks the ring as busy, reads the position, then the
+//! clock, writes the event behind the position, and moves the position. A handler that interrupts
+//! it finds the ring busy and writes to another one of its thread. So an event is in a ring either
+//! whole or not at all, also if its writer never comes back. A fork may change the position in
+//! between: then the writer starts again.
 //!
 //! Times in a ring never go back, because the clock is read after the position.
 
@@ -14,6 +13,11 @@ use crate::layout::{EVENT_HEADER, LENGTH_BITS, POSITION_MASK, TIME_BITS, packet}
 
 /// A ring's memory. Offsets are those within the ring's packets.
 pub(crate) trait Memory {
+    /// Marks the ring as busy; false if it is. Handlers of the owner may come before and after, but
+    /// see everything or nothing of what the owner does meanwhile.
+    fn enter(&self) -> bool;
+    /// Ends that.
+    fn leave(&self);
     /// The position and the length of the last event.
     fn position(&self) -> u64;
     /// Replaces the position if it is `from`; everything written before is visible to whoever sees
@@ -57,7 +61,8 @@ fn header(id: u16, time: u64) -> u64 {
     }
 }
 
-/// The time in an event's header, which is the first one with these bits that is not before `begin`.
+/// The time in an event's header, which is the first one with these bits that is not before
+/// `begin`.
 pub(crate) fn time_of(header: u64, begin: u64) -> u64 {
     let bits = match cfg!(target_endian = "little") {
         true => header >> 16,
@@ -66,11 +71,29 @@ pub(crate) fn time_of(header: u64, begin: u64) -> u64 {
     begin.wrapping_add(bits.wrapping_sub(begin) << (64 - TIME_BITS) >> (64 - TIME_BITS))
 }
 
-/// Appends an event of `bytes` bytes, including its header. `body` writes the rest at the offset that
-/// it gets, perhaps more than once, and returns whether it wrote exactly that. Returns whether the
-/// event is in the ring; if not, it is counted as discarded.
+/// Appends an event of `bytes` bytes, including its header. `body` writes the rest at the offset
+/// that it gets, perhaps more than once, and returns whether it wrote exactly that. Returns whether
+/// the event is in the ring; if not, it is counted as discarded. `None` if the ring is busy.
 #[inline(always)]
 pub(crate) fn append<M: Memory>(
+    memory: &M,
+    shape: &Shape,
+    clock: impl Fn() -> u64,
+    start: impl Fn() -> Start,
+    id: u16,
+    bytes: u64,
+    body: impl Fn(u64) -> bool,
+) -> Option<bool> {
+    if !memory.enter() {
+        return None;
+    }
+    let is_written = append_alone(memory, shape, clock, start, id, bytes, body);
+    memory.leave();
+    Some(is_written)
+}
+
+#[inline(always)]
+fn append_alone<M: Memory>(
     memory: &M,
     shape: &Shape,
     clock: impl Fn() -> u64,
@@ -90,7 +113,7 @@ pub(crate) fn append<M: Memory>(
                 false => return false,
             }
         }
-        let begin = memory.get((position - offset & shape.ring_mask) + packet::BEGIN as u64);
+        let begin = memory.get(((position - offset) & shape.ring_mask) + packet::BEGIN as u64);
         let time = clock();
         let elapsed = time.saturating_sub(begin);
         // A reader could not tell how often the header's time has wrapped.
@@ -106,13 +129,13 @@ pub(crate) fn append<M: Memory>(
             memory.discard();
             return false;
         }
-        if memory.commit(word, position + bytes << LENGTH_BITS | bytes) {
+        if memory.commit(word, ((position + bytes) << LENGTH_BITS) | bytes) {
             return true;
         }
     }
 }
 
-/// Starts the next packet, if an event of so many bytes fits into one and the ring has room; else
+/// Starts the next packet, if an event of this many bytes fits into one and the ring has room; else
 /// counts the event as discarded.
 #[cold]
 #[inline(never)]

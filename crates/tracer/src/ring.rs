@@ -1,15 +1,16 @@
 //! A ring as its writers see it: raw memory behind the position, atomics for everything else.
 
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::clock::Clock;
 use crate::layout::{control, packet};
 use crate::map::Map;
 use crate::protocol::{self, Memory, Shape, Start};
+use crate::stack;
 
-/// A ring of this process. These are the process's own facts about it, so that nothing in the shared
-/// file can lead a writer astray.
+/// A ring of this process. These are the process's own facts about it, so that nothing in the
+/// shared file can lead a writer astray.
 #[derive(Debug)]
 pub(crate) struct Ring {
     position: &'static AtomicU64,
@@ -17,11 +18,17 @@ pub(crate) struct Ring {
     consumed: &'static AtomicU64,
     pub(crate) owner: &'static AtomicU64,
     data: AtomicPtr<u8>,
+    /// Somebody is writing: a handler that interrupts it uses another ring,
+    is_busy: AtomicBool,
+    /// this one.
+    pub(crate) next: AtomicPtr<Ring>,
     pub(crate) shape: Shape,
     pub(crate) clock: Clock,
     /// The owner's id, and the first bytes of its name.
     pub(crate) tid: AtomicU32,
     pub(crate) comm: [AtomicU64; 2],
+    /// The last stack of its thread.
+    pub(crate) stacks: stack::Cache,
 }
 
 impl Ring {
@@ -33,6 +40,8 @@ impl Ring {
             consumed: map.word(at + control::CONSUMED),
             owner: map.word(at + control::OWNER),
             data: AtomicPtr::new(map.data(index)),
+            is_busy: AtomicBool::new(false),
+            next: AtomicPtr::new(core::ptr::null_mut()),
             shape: Shape {
                 packet_mask: map.geometry.packet_bytes as u64 - 1,
                 ring_mask: map.geometry.ring_bytes() as u64 - 1,
@@ -41,6 +50,7 @@ impl Ring {
             clock,
             tid: AtomicU32::new(0),
             comm: [const { AtomicU64::new(0) }; 2],
+            stacks: stack::Cache::new(),
         }
     }
 
@@ -52,16 +62,28 @@ impl Ring {
         }
     }
 
-    /// Starts a packet for a new owner; false if the ring has no room.
-    pub(crate) fn start_packet(&self) -> bool {
+    /// Prepares the ring for an owner whose facts `describe` stores; false if it has no room for a
+    /// packet. Whatever an earlier owner was doing has ended.
+    pub(crate) fn begin(&self, describe: impl FnOnce()) -> bool {
+        self.is_busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        self.next.store(core::ptr::null_mut(), Ordering::Relaxed);
+        describe();
         // The first event starts the first packet.
         let word = Memory::position(self);
-        word == 0 || protocol::begin(self, &self.shape, word, &|| self.start())
+        let has_room = word == 0 || protocol::begin(self, &self.shape, word, &|| self.start());
+        self.leave();
+        has_room
     }
 
-    /// Writes an event whose part after the header has this many bytes.
+    /// Whether somebody is writing.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_busy.load(Ordering::Relaxed)
+    }
+
+    /// Writes an event whose part after the header has this many bytes. `None` if the ring is busy.
     #[inline]
-    pub(crate) fn append(&self, id: u16, bytes: usize, body: impl Fn(&mut Out<'_>)) -> bool {
+    pub(crate) fn append(&self, id: u16, bytes: usize, body: impl Fn(&mut Out<'_>)) -> Option<bool> {
         let whole = bytes as u64 + crate::layout::EVENT_HEADER as u64;
         let write = |at: u64| {
             // SAFETY: `protocol::append` passes an offset such that the event's bytes are in one
@@ -95,6 +117,22 @@ impl Ring {
 
 impl Memory for Ring {
     #[inline]
+    fn enter(&self) -> bool {
+        if self.is_busy.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.is_busy.store(true, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        true
+    }
+
+    #[inline]
+    fn leave(&self) {
+        compiler_fence(Ordering::SeqCst);
+        self.is_busy.store(false, Ordering::Relaxed);
+    }
+
+    #[inline]
     fn position(&self) -> u64 {
         self.position.load(Ordering::Acquire)
     }
@@ -104,8 +142,8 @@ impl Memory for Ring {
         #[cfg(all(target_arch = "x86_64", not(miri), not(feature = "portable")))]
         {
             let found: u8;
-            // SAFETY: the address is an atomic's. Without a lock prefix it is one instruction, which
-            // no handler of this thread can divide, and no other thread writes this word. The
+            // SAFETY: the address is an atomic's. It needs no lock prefix, because no other thread
+            // writes this word; only a fork changes it meanwhile, in the child. The
             // processor keeps stores in order, and the compiler does around this.
             unsafe {
                 core::arch::asm!(

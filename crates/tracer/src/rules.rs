@@ -1,13 +1,13 @@
 //! Rules that switch event classes: `net:*,-net:debug_*,disk:*@info,db:query+stack`.
 //!
-//! A rule is an optional `-`, a pattern with `*` for any text and `?` for any character, an optional
-//! `@LEVEL`, up to which its classes count, and an optional `+stack` or `+sampled`. The last rule that
-//! applies to a class decides. Evaluated without memory of its own, so that handlers may register
-//! classes.
+//! A rule is an optional `-`, a pattern with `*` for any text and `?` for any character, an
+//! optional `@LEVEL`, up to which its classes count, and an optional `+stack` or `+sampled`. The
+//! last rule that applies to a class decides. Evaluated without memory of its own, so that handlers
+//! may register classes.
 
 use crate::class::{Level, OFF, ON, SAMPLED, STACK};
 
-/// The switch of a class: what the last rule that applies says; off if there is none. `wanted` has
+/// The switch of a class: what the last rule that applies says; off without one. `wanted` has
 /// the bits that the class itself asks for.
 pub(crate) fn switch(rules: &[u8], name: &[u8], level: u8, wanted: u32) -> u32 {
     let mut switch = OFF;

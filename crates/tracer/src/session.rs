@@ -47,7 +47,7 @@ impl Session {
 
     #[inline]
     pub(crate) fn contexts() -> &'static Contexts {
-        static NONE: Contexts = Contexts::NONE;
+        static NONE: Contexts = Contexts::none();
         Session::get().map_or(&NONE, |session| &session.contexts)
     }
 
@@ -133,7 +133,8 @@ impl Session {
     /// Removes the rings that no collector wants.
     pub(crate) fn leave_folder(&self) {
         let has_collector = self.map.word(head::COLLECTOR).load(Ordering::Acquire) != 0;
-        // A collector that starts programs looks at them after their end, perhaps for the first time.
+        // A collector that starts programs looks at them after their end, perhaps for the first
+        // time.
         let was_started = std::env::var_os(crate::collect::FOLDER_VARIABLE).is_some();
         if matches!(self.destination, Destination::Folder(_)) && !has_collector && !was_started {
             let _ = self.path().map(fs::remove_file);

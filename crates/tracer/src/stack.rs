@@ -5,7 +5,86 @@ pub(crate) const MOST: usize = 512;
 
 #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod walk {
+    use core::cell::UnsafeCell;
+    use core::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+
+    use backtrail_cbf::{Encoder, End, Frame, WordSize};
     use backtrail_local::handler::entry::{Captured, encode};
+    use backtrail_unwind::local::walk;
+    use backtrail_unwind::{AddressKind, Stop};
+
+    use super::MOST;
+
+    /// Frames of a stack that is kept.
+    const FRAMES: usize = 64;
+    /// In a kept address: it is no return address. Addresses of programs are less.
+    const IS_PC: u64 = 1 << 63;
+
+    /// The last stack of a ring's thread: most events of a place have the stack of the one before,
+    /// and comparing addresses takes less time than encoding them.
+    pub(crate) struct Cache {
+        is_busy: AtomicBool,
+        kept: UnsafeCell<Kept>,
+    }
+
+    impl core::fmt::Debug for Cache {
+        fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            f.write_str("Cache")
+        }
+    }
+
+    // SAFETY: only the ring's owner and its handlers use it, and `is_busy` keeps these apart.
+    unsafe impl Sync for Cache {}
+
+    struct Kept {
+        count: usize,
+        is_complete: bool,
+        addresses: [u64; FRAMES],
+        used: usize,
+        bytes: [u8; MOST],
+    }
+
+    impl Cache {
+        pub(crate) const fn new() -> Cache {
+            Cache {
+                is_busy: AtomicBool::new(false),
+                kept: UnsafeCell::new(Kept {
+                    count: 0,
+                    is_complete: false,
+                    addresses: [0; FRAMES],
+                    used: 0,
+                    bytes: [0; MOST],
+                }),
+            }
+        }
+
+        /// Calls `act` with the calling thread's stack.
+        #[inline(always)]
+        pub(crate) fn with(&self, act: impl Fn(&[u8])) {
+            // Owner and handlers only: whoever sees it free is the only one until it is set.
+            if self.is_busy.load(Ordering::Relaxed) {
+                return without_cache(&act);
+            }
+            self.is_busy.store(true, Ordering::Relaxed);
+            compiler_fence(Ordering::SeqCst);
+            // SAFETY: the pointer is to what this alone uses until `is_busy` is reset.
+            unsafe { update_stack(self.kept.get(), 0) };
+            // SAFETY: as above.
+            let kept = unsafe { &*self.kept.get() };
+            act(kept.bytes.get(..kept.used).unwrap_or_default());
+            compiler_fence(Ordering::SeqCst);
+            self.is_busy.store(false, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn without_cache(act: &dyn Fn(&[u8])) {
+        let mut memory = [0; MOST];
+        // SAFETY: the buffer has this room.
+        let used = unsafe { own_stack(memory.as_mut_ptr(), memory.len()) };
+        act(memory.get(..used).unwrap_or_default());
+    }
 
     backtrail_local::with_callers_registers! {
         /// Writes the caller's stack as a compact backtrace and returns its length.
@@ -13,6 +92,14 @@ mod walk {
         /// # Safety
         /// `buffer` has room for `bytes` bytes.
         own_stack(buffer: *mut u8, bytes: usize) -> usize, write_stack, "rdx", "x2"
+    }
+
+    backtrail_local::with_callers_registers! {
+        /// Brings what is kept up to date with the caller's stack.
+        ///
+        /// # Safety
+        /// Nothing else uses `kept`.
+        update_stack(kept: *mut Kept, unused: usize) -> usize, update, "rdx", "x2"
     }
 
     /// # Safety
@@ -23,19 +110,73 @@ mod walk {
         encode(&caller.position(), buffer).unwrap_or(0)
     }
 
-    #[inline(never)]
-    pub(crate) fn own(memory: &mut [u8]) -> &[u8] {
-        // SAFETY: the buffer has this room.
-        let used = unsafe { own_stack(memory.as_mut_ptr(), memory.len()) };
-        memory.get(..used).unwrap_or_default()
+    /// # Safety
+    /// Nothing else uses `kept`; `caller` was saved by `update_stack`.
+    unsafe extern "C" fn update(kept: *mut Kept, _: usize, caller: *const Captured) -> usize {
+        // SAFETY: as our caller promises.
+        let (kept, caller) = unsafe { (&mut *kept, &*caller) };
+        let (mut count, mut differs) = (0, 0);
+        let stop = walk(&caller.position(), usize::MAX, |frame| {
+            let address = match frame.kind {
+                AddressKind::Pc => frame.address | IS_PC,
+                AddressKind::Ra => frame.address,
+            };
+            if let Some(place) = kept.addresses.get_mut(count) {
+                differs |= *place ^ address;
+                *place = address;
+            }
+            count += 1;
+        });
+        let is_complete = stop == Stop::EndOfStack;
+        if count > FRAMES {
+            kept.count = 0;
+            kept.used = encode(&caller.position(), &mut kept.bytes).unwrap_or(0);
+        } else if differs != 0 || count != kept.count || is_complete != kept.is_complete {
+            kept.count = count;
+            kept.is_complete = is_complete;
+            kept.encode();
+        }
+        0
+    }
+
+    impl Kept {
+        fn encode(&mut self) {
+            self.used = 0;
+            let Ok(mut encoder) = Encoder::new(&mut self.bytes, WordSize::Bits64) else {
+                return;
+            };
+            let addresses = self.addresses.get(..self.count).unwrap_or_default();
+            let all = addresses.iter().all(|&address| {
+                let frame = match address & IS_PC {
+                    0 => Frame::Ra(address),
+                    _ => Frame::Pc(address & !IS_PC),
+                };
+                encoder.push(frame).is_ok()
+            });
+            self.used = encoder.finish(if all && self.is_complete {
+                End::Complete
+            } else {
+                End::Truncated
+            });
+        }
     }
 }
 
 #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod walk {
-    pub(crate) fn own(_: &mut [u8]) -> &[u8] {
-        &[]
+    /// No stacks here.
+    #[derive(Debug)]
+    pub(crate) struct Cache;
+
+    impl Cache {
+        pub(crate) const fn new() -> Cache {
+            Cache
+        }
+
+        pub(crate) fn with(&self, act: impl Fn(&[u8])) {
+            act(&[]);
+        }
     }
 }
 
-pub(crate) use walk::own;
+pub(crate) use walk::Cache;

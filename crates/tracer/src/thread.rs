@@ -1,8 +1,8 @@
 //! The ring of the calling thread.
 //!
-//! A thread finds it by a pointer in initial-exec thread-local storage, which exists from the thread's
-//! start, also in a handler and in a library that was loaded later. The first event of a thread takes
-//! a ring that nobody owns, or that of a thread that has ended.
+//! A thread finds it by a pointer in initial-exec thread-local storage, which exists from the
+//! thread's start, also in a handler and in a library that was loaded later. The first event of a
+//! thread takes a ring that nobody owns, or that of a thread that has ended.
 
 use core::sync::atomic::Ordering;
 
@@ -37,8 +37,8 @@ mod storage {
         #[cfg(target_arch = "x86_64")]
         {
             let ring: *const Ring;
-            // SAFETY: the global offset table has the variable's offset from the thread pointer, and
-            // the variable is this thread's.
+            // SAFETY: the global offset table has the variable's offset from the thread pointer,
+            // and the variable is this thread's.
             unsafe {
                 asm!("mov {0}, qword ptr [rip + backtrail_tracer_ring@GOTTPOFF]", "mov {0}, qword ptr fs:[{0}]",
                      out(reg) ring, options(nostack, readonly, preserves_flags));
@@ -60,7 +60,8 @@ mod storage {
 
     pub(super) fn set(ring: *const Ring) {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the variable is this thread's, one word, which an interrupting handler sees whole.
+        // SAFETY: the variable is this thread's, one word, which an interrupting handler sees
+        // whole.
         unsafe {
             asm!("mov {0}, qword ptr [rip + backtrail_tracer_ring@GOTTPOFF]", "mov qword ptr fs:[{0}], {1}",
                  out(reg) _, in(reg) ring, options(nostack, preserves_flags));
@@ -97,19 +98,41 @@ mod storage {
     }
 }
 
-/// The calling thread's ring; `None` if no session was started or all rings have living owners.
+/// A ring of the calling thread that is not busy; `None` if no session was started or all rings
+/// have living owners.
 #[inline]
 pub(crate) fn ring() -> Option<&'static Ring> {
     // SAFETY: null or a ring of the session, which is never freed.
     match unsafe { storage::get().as_ref() } {
-        Some(ring) => Some(ring),
-        None => claim(),
+        Some(ring) if !ring.is_busy() => Some(ring),
+        first => other(first),
     }
 }
 
-/// Takes a ring for the calling thread.
+/// The first event of a thread, or of a handler that has interrupted the recording of one.
 #[cold]
 #[inline(never)]
+fn other(first: Option<&'static Ring>) -> Option<&'static Ring> {
+    let Some(mut ring) = first else {
+        let ring = claim()?;
+        storage::set(ring);
+        return Some(ring);
+    };
+    while ring.is_busy() {
+        // SAFETY: null or a ring of the session, which is never freed.
+        ring = match unsafe { ring.next.load(Ordering::Relaxed).as_ref() } {
+            Some(next) => next,
+            None => {
+                let next = claim()?;
+                ring.next.store(core::ptr::from_ref(next).cast_mut(), Ordering::Relaxed);
+                next
+            }
+        };
+    }
+    Some(ring)
+}
+
+/// Takes a ring for the calling thread.
 fn claim() -> Option<&'static Ring> {
     // SAFETY: the address of this thread's errno, which the interrupted code may be about to read.
     let errno = unsafe { libc::__errno_location() };
@@ -124,23 +147,16 @@ fn claim() -> Option<&'static Ring> {
 fn claim_ring() -> Option<&'static Ring> {
     let session = Session::get()?;
     let tid = gettid();
-    // A handler that interrupts this may take a ring too; then this takes the same one again.
-    let is_mine = |owner: u64| owner == u64::from(tid);
-    let mut passes: [fn(u64) -> bool; 2] = [|owner| owner == 0, |owner| owner != 0 && has_ended(owner)];
-    let mine = session
-        .rings
-        .iter()
-        .find(|ring| is_mine(ring.owner.load(Ordering::Acquire)));
-    let found = mine.or_else(|| {
-        passes.iter_mut().find_map(|may_take| {
-            session.rings.iter().find(|ring| {
-                let owner = ring.owner.load(Ordering::Acquire);
-                may_take(owner)
-                    && ring
-                        .owner
-                        .compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed)
-                        .is_ok()
-            })
+    let passes: [fn(u64) -> bool; 2] = [|owner| owner == 0, |owner| owner != 0 && has_ended(owner)];
+    let found = passes.iter().find_map(|may_take| {
+        session.rings.iter().find(|ring| {
+            let owner = ring.owner.load(Ordering::Acquire);
+            // One of an ended thread with this number is like one without an owner.
+            may_take(owner)
+                && ring
+                    .owner
+                    .compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
         })
     });
     let Some(ring) = found else {
@@ -148,18 +164,17 @@ fn claim_ring() -> Option<&'static Ring> {
         session.rings.first()?.discard_event();
         return None;
     };
-    if !begin(ring, tid) {
+    if !ring.begin(|| describe(ring, tid)) {
         // Its last packet is another thread's, and there is no room for the next one.
         ring.discard_event();
         ring.owner.store(0, Ordering::Release);
         return None;
     }
-    storage::set(ring);
     Some(ring)
 }
 
-/// Prepares a ring for its new owner; false if it is full.
-fn begin(ring: &Ring, tid: u32) -> bool {
+/// Stores what contexts say of the thread.
+fn describe(ring: &Ring, tid: u32) {
     ring.tid.store(tid, Ordering::Relaxed);
     let mut comm = [0u8; 16];
     // SAFETY: the kernel writes at most 16 bytes there.
@@ -167,16 +182,19 @@ fn begin(ring: &Ring, tid: u32) -> bool {
     for (place, chunk) in ring.comm.iter().zip(comm.as_chunks().0) {
         place.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
     }
-    ring.start_packet()
 }
 
-/// After a fork: the only thread of the child keeps its ring, in the child's own file.
+/// After a fork: the only thread of the child keeps its rings, in the child's own file.
 pub(crate) fn after_fork() {
-    // SAFETY: as in `ring`.
-    if let Some(ring) = unsafe { storage::get().as_ref() } {
-        let tid = gettid();
-        ring.owner.store(tid.into(), Ordering::Relaxed);
-        begin(ring, tid);
+    let tid = gettid();
+    // SAFETY: null or a ring of the session, which is never freed.
+    let mut ring = unsafe { storage::get().as_ref() };
+    while let Some(of_thread) = ring {
+        of_thread.owner.store(tid.into(), Ordering::Relaxed);
+        // A busy one's writer, which the handler that forks has interrupted, starts again.
+        describe(of_thread, tid);
+        // SAFETY: as above.
+        ring = unsafe { of_thread.next.load(Ordering::Relaxed).as_ref() };
     }
 }
 

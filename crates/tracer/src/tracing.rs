@@ -12,8 +12,8 @@
 //! | `tracing:begin` | `span`, `parent` (0 if none), `target`, `name`, `fields` |
 //! | `tracing:enter`, `tracing:exit`, `tracing:end` | `span` |
 //!
-//! `fields` is `name=value` with spaces between, up to 1,000 bytes: `tracing` has no types of fields
-//! until their values are there.
+//! `fields` is `name=value` with spaces between, up to 1,000 bytes: `tracing` has no types of
+//! fields until their values are there.
 
 use core::fmt::{self, Write};
 

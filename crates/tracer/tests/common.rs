@@ -35,13 +35,10 @@ pub(crate) fn babeltrace2(directory: &Path) -> Option<Vec<String>> {
     )
 }
 
-/// One event: the trace's directory, and name, fields.
+/// The numbers of one event.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    pub(crate) trace: PathBuf,
-    pub(crate) name: String,
     pub(crate) numbers: Vec<(String, u64)>,
-    pub(crate) text: String,
 }
 
 impl Seen {
@@ -62,14 +59,7 @@ pub(crate) fn events(directory: &Path) -> (Vec<Seen>, u64) {
             let number = |name: &&str| Some(((*name).to_owned(), event.field(name)?.as_u64()?));
             let names = ["thread", "number", "check", "twice", "value"];
             all.push(Seen {
-                trace: trace.clone(),
-                name: event.name().to_owned(),
                 numbers: names.iter().filter_map(number).collect(),
-                text: event
-                    .field("text")
-                    .and_then(|value| value.as_str())
-                    .unwrap_or_default()
-                    .to_owned(),
             });
         }
         for index in 0..opened.streams().len() {

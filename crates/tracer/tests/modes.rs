@@ -60,7 +60,8 @@ fn switches_and_levels() {
     let directory = scratch.path().join("trace");
     let output = run("switch", &directory);
     assert!(output.status.success(), "{output:?}");
-    // Debug is off by the first rule, everything by the second, and only `modes:late` is on at last.
+    // Debug is off by the first rule, everything by the second, and only `modes:late` is on at
+    // last.
     assert_eq!(values(&directory), [1, 5]);
 }
 

@@ -70,8 +70,9 @@ pub(crate) struct Drain {
     output: PathBuf,
     directory: PathBuf,
     pub(crate) chunk: u64,
-    /// Bytes written to the current trace.
-    pub(crate) written: u64,
+    /// Bytes written to the current trace, and those after which the next one begins.
+    written: u64,
+    pub(crate) rotate_bytes: Option<u64>,
     ctf2: bool,
     /// Classes in the metadata that was written; `None` before.
     described: Option<usize>,
@@ -90,6 +91,7 @@ impl Drain {
             directory: PathBuf::new(),
             chunk,
             written: 0,
+            rotate_bytes: None,
             ctf2,
             described: None,
             measured: 0,
@@ -189,9 +191,10 @@ impl Drain {
         shape(&self.map)
     }
 
-    /// Writes what the rings have, with `partial` also packets that are not full. Returns the bytes.
+    /// Writes what the rings have, with `partial` also packets that are not full. Returns the
+    /// bytes.
     pub(crate) fn round(&mut self, partial: bool) -> io::Result<u64> {
-        let before = self.written;
+        let mut written = 0;
         // Classes that these events have are in the table by now.
         let positions: Vec<u64> = (0..self.map.geometry.rings)
             .map(|ring| {
@@ -202,10 +205,15 @@ impl Drain {
             .collect();
         for (ring, &word) in positions.iter().enumerate() {
             if word != 0 {
+                let before = self.written;
                 self.ring(ring, word, partial)?;
+                written += self.written - before;
+                if self.rotate_bytes.is_some_and(|limit| self.written >= limit) {
+                    self.rotate(self.chunk + 1)?;
+                }
             }
         }
-        Ok(self.written - before)
+        Ok(written)
     }
 
     fn ring(&mut self, ring: usize, word: u64, partial: bool) -> io::Result<()> {
@@ -496,8 +504,8 @@ fn trace_clock(map: &Map) -> (Clock, u64) {
     (clock, measured)
 }
 
-/// The counter and the monotonic clock at the latest known moment: now, if this is still the boot in
-/// which the rings were written, or the start of the last packet.
+/// The counter and the monotonic clock at the latest known moment: now, if this is still the boot
+/// in which the rings were written, or the start of the last packet.
 fn latest(map: &Map) -> (u64, u64) {
     let mut boot = [0; 16];
     map.read(head::BOOT_ID, &mut boot);

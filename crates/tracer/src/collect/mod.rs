@@ -1,7 +1,7 @@
 //! From rings to traces: what a program's own thread does, and `backtrail trace record`.
 //!
-//! [`Collector`] looks for the rings of processes in a folder and writes a trace for each, while they
-//! run and after they have ended in whatever way. [`recover`] does so once.
+//! [`Collector`] looks for the rings of processes in a folder and writes a trace for each, while
+//! they run and after they have ended in whatever way. [`recover`] does so once.
 
 mod describe;
 mod drain;
@@ -32,7 +32,7 @@ pub fn default_folder() -> PathBuf {
     PathBuf::from(format!("/dev/shm/backtrail-{user}"))
 }
 
-/// When a process started, in clock ticks since boot; `None` if there is none.
+/// When a process started, in clock ticks since boot; `None` without one.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, in parentheses, may contain anything.
@@ -130,11 +130,6 @@ impl Collector {
                 if has_ended {
                     ended.push(path.clone());
                 }
-            }
-            let limit = self.options.rotate_bytes;
-            if limit.is_some_and(|limit| process.drain.written >= limit) {
-                let next = process.drain.chunk + 1;
-                process.drain.rotate(next)?;
             }
         }
         for path in ended {
@@ -234,6 +229,7 @@ impl Process {
         let inode = file.metadata()?.ino();
         let mut drain = Drain::new(map, file, output, options.ctf2, chunk);
         drain.start_files();
+        drain.rotate_bytes = options.rotate_bytes;
         Ok(Process {
             pid,
             started: map.word(head::STARTED).load(Ordering::Acquire),
