@@ -32,7 +32,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Asks the servers that the user named; `None` if there are none.
+    /// Asks the servers that the user named; `None` without any.
     pub(crate) fn fetch(&self) -> Option<FetchDebugFile> {
         let named = self.debuginfod.clone().map(OsString::from);
         let urls = named

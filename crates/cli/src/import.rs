@@ -11,8 +11,8 @@ use crate::error::{Failure, Status, one_line, shown};
 /// Turn a perf.data file into a recording.
 ///
 /// The copies of stacks that `perf record --call-graph dwarf` makes are walked with SFrame tables
-/// of the programs' files, which must be those that ran: their build IDs are compared. Call chains of
-/// `perf record -g` are kept as they are.
+/// of the programs' files, which must be those that ran: their build IDs are compared. Call chains
+/// of `perf record -g` are kept as they are.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

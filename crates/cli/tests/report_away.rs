@@ -84,7 +84,7 @@ fn compare(workload: &Workload) -> Option<String> {
         let arguments: Vec<&str> = ["report", "trace"].iter().chain(view).copied().collect();
         assert_eq!(at_home(&setup, &arguments), away.run(&arguments)?, "{view:?}");
     }
-    // Names do come from the recording: without them there are none.
+    // Names do come from the recording: none are found without them.
     let table = at_home(&setup, &["report", "trace", "--wide"]);
     let before = fs::read(recording.trace.join("symbols")).expect("it is there");
     fs::remove_file(away.root.join("trace/symbols")).expect("it was copied");

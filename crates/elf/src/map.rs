@@ -35,7 +35,7 @@ pub struct FileBytes {
 
 enum Memory {
     Whole(Vec<u8>),
-    OnDemand(OnDemand),
+    OnDemand(Box<OnDemand>),
 }
 
 impl RegularFile {
@@ -77,7 +77,7 @@ impl FileBytes {
             bytes.truncate(got);
             Memory::Whole(bytes)
         } else {
-            Memory::OnDemand(OnDemand::new(file, len)?)
+            Memory::OnDemand(Box::new(OnDemand::new(file, len)?))
         };
         Ok(FileBytes {
             memory,

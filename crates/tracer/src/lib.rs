@@ -26,6 +26,7 @@
 #![allow(unsafe_code)]
 
 mod class;
+mod classes;
 mod clock;
 pub mod collect;
 mod contexts;
@@ -49,16 +50,20 @@ mod ring;
 mod rules;
 mod session;
 mod stack;
+mod start;
+mod switch;
 mod thread;
 #[cfg(feature = "tracing")]
 pub mod tracing;
 
-pub use class::{Class, Entry, Head, Level};
+pub use class::{Class, Head};
+pub use classes::Entry;
 pub use field::{Address, Field, Kind};
 #[doc(hidden)]
 pub use field::{Text, typed};
 pub use options::{Context, Options};
 pub use ring::Out;
+pub use switch::Level;
 
 use std::io;
 use std::path::Path;
@@ -143,7 +148,7 @@ pub fn switch(rules: &str) -> io::Result<()> {
             .zip(rules.bytes())
             .for_each(|(place, byte)| *place = byte);
         session.map.write(layout::head::RULES, &page);
-        class::each(&session.map, |at| class::apply(&session.map, at, rules.as_bytes()));
+        classes::each(&session.map, |at| classes::apply(&session.map, at, rules.as_bytes()));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! last rule that applies to a class decides. Evaluated without memory of its own, so that handlers
 //! may register classes.
 
-use crate::class::{Level, OFF, ON, SAMPLED, STACK};
+use crate::switch::{Level, OFF, ON, SAMPLED, STACK};
 
 /// The switch of a class: what the last rule that applies says; off without one. `wanted` has
 /// the bits that the class itself asks for.

@@ -1,41 +1,36 @@
-//! The process's session: its file of rings, and what happens to it in forks.
+//! The process's session: its file of rings.
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::FromRawFd;
+use std::path::PathBuf;
 
-use crate::clock::{self, Clock};
+use crate::classes;
 use crate::contexts::Contexts;
-use crate::layout::{Geometry, MAGIC, PAGE, class, flag, head};
+use crate::layout::head;
 use crate::map::Map;
-use crate::options::{Destination, Options};
+use crate::options::Destination;
 use crate::ring::Ring;
-use crate::{class as classes, drainer, thread};
+use crate::switch::OFF;
 
 /// A process has one, for the rest of its life.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) map: Map,
     pub(crate) rings: Vec<Ring>,
-    contexts: Contexts,
-    sample: u64,
+    pub(crate) contexts: Contexts,
+    pub(crate) sample: u64,
     /// The file of the rings; another one after a fork.
-    file: AtomicI32,
+    pub(crate) file: AtomicI32,
     /// The start of the file's name, up to the process id; `None` for rings in memory.
-    name: Option<CString>,
+    pub(crate) name: Option<CString>,
     pub(crate) destination: Destination,
     pub(crate) flush: std::time::Duration,
 }
 
 static SESSION: AtomicPtr<Session> = AtomicPtr::new(core::ptr::null_mut());
-static STARTING: Mutex<()> = Mutex::new(());
 
 impl Session {
     /// The session, if one was started.
@@ -58,75 +53,15 @@ impl Session {
         (time.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32).is_multiple_of(sample.max(1))
     }
 
-    /// Starts the process's session.
-    pub(crate) fn start(options: Options) -> io::Result<&'static Session> {
-        let _starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        if Session::get().is_some() {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "tracing has already started",
-            ));
-        }
-        if let Some(rule) = crate::rules::wrong(&options.rules) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("not a rule: {rule}"),
-            ));
-        }
-        let destination = options
-            .destination
-            .clone()
-            .unwrap_or_else(|| Destination::Folder(crate::collect::default_folder()));
-        // A collector that started the program has precedence.
-        let (destination, rules) =
-            match std::env::var_os(crate::collect::FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
-                Some(folder) => {
-                    let rules = fs::read_to_string(Path::new(&folder).join(crate::collect::RULES_FILE));
-                    (Destination::Folder(PathBuf::from(folder)), rules.unwrap_or_default())
-                }
-                None => (destination, options.rules.clone()),
-            };
-        if options.stacks {
-            backtrail_local::init()?;
-        }
-        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "sizes of rings");
-        let geometry = Geometry::new(
-            options.threads as u64,
-            options.packet_bytes as u64,
-            options.packets as u64,
-            CLASS_BYTES as u64,
-        );
-        let geometry = geometry.ok_or_else(invalid)?;
-        let (file, name) = create(&destination)?;
-        file.set_len(geometry.total() as u64)?;
-        let map = Map::new(&file, geometry)?;
-        let clock = Clock::choose();
-        let overwrite = matches!(destination, Destination::FlightRecorder(_));
-        describe(&map, &options, &rules, clock, overwrite)?;
-        let session = Session {
-            map,
-            rings: (0..geometry.rings)
-                .map(|index| Ring::new(&map, index, overwrite, clock))
-                .collect(),
-            contexts: Contexts::new(options.contexts, options.own.iter().map(|&(_, value)| value).collect()),
-            sample: options.sample,
-            file: AtomicI32::new(file.into_raw_fd()),
-            name,
-            destination,
-            flush: options.flush,
-        };
-        let session: &'static Session = Box::leak(Box::new(session));
-        SESSION.store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
-        classes::start_entering();
-        // SAFETY: the functions may run at any fork from now on.
-        unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
-        Ok(session)
+    /// Makes this the process's session.
+    pub(crate) fn publish(&'static self) {
+        SESSION.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
     }
 
     /// Says that nothing more is recorded.
     pub(crate) fn end(&self) {
         self.map.word(head::RULES).store(0, Ordering::Relaxed);
-        classes::each_switch(&self.map, |switch| switch.store(classes::OFF, Ordering::Relaxed));
+        classes::each_switch(&self.map, |switch| switch.store(OFF, Ordering::Relaxed));
         self.map.word(head::ENDED).store(1, Ordering::Release);
     }
 
@@ -167,232 +102,9 @@ impl Session {
     }
 }
 
-/// Room for the table of classes: thousands of them.
-const CLASS_BYTES: usize = 1 << 20;
-
 /// The name of a process's rings in a folder. Readers of traces ignore such files.
 pub(crate) fn file_name(pid: u32) -> String {
     format!(".{pid}.rings")
-}
-
-/// Creates the file, and says how those of children are called.
-fn create(destination: &Destination) -> io::Result<(File, Option<CString>)> {
-    let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from);
-    match destination {
-        Destination::Directory(folder) | Destination::Folder(folder) => {
-            fs::create_dir_all(folder)?;
-            let path = folder.join(file_name(std::process::id()));
-            // That of an earlier process with this number.
-            if matches!(destination, Destination::Directory(_)) {
-                crate::collect::recover(folder)?;
-            }
-            let _ = fs::remove_file(&path);
-            Ok((new_file(&path)?, Some(name(&folder.join("."))?)))
-        }
-        Destination::FlightRecorder(Some(path)) => {
-            let _ = fs::remove_file(path);
-            let mut prefix = path.as_os_str().to_owned();
-            prefix.push(".");
-            Ok((new_file(path)?, Some(name(Path::new(&prefix))?)))
-        }
-        Destination::FlightRecorder(None) => Ok((in_memory()?, None)),
-    }
-}
-
-fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-}
-
-fn in_memory() -> io::Result<File> {
-    // SAFETY: the name is a string.
-    let file = unsafe { libc::memfd_create(c"backtrail".as_ptr(), libc::MFD_CLOEXEC) };
-    match file {
-        ..0 => Err(io::Error::last_os_error()),
-        // SAFETY: a new file that nobody else has.
-        file => Ok(unsafe { File::from_raw_fd(file) }),
-    }
-}
-
-/// Writes the first page.
-fn describe(map: &Map, options: &Options, rules: &str, clock: Clock, overwrite: bool) -> io::Result<()> {
-    let geometry = &map.geometry;
-    let (ticks, monotonic, wall) = clock::moment(clock);
-    let mut flags = if overwrite { flag::OVERWRITE } else { 0 };
-    if clock == Clock::Counter {
-        flags |= flag::COUNTER;
-    }
-    let frequency = match clock {
-        Clock::Counter => clock::frequency().unwrap_or(0),
-        Clock::Monotonic => 1_000_000_000,
-    };
-    let pid = std::process::id();
-    for (at, value) in [
-        (head::FLAGS, flags),
-        (head::PID, pid.into()),
-        (head::RINGS, geometry.rings as u64),
-        (head::PACKET_BYTES, geometry.packet_bytes as u64),
-        (head::PACKETS, geometry.packets as u64),
-        (head::CLASS_BYTES, geometry.class_bytes as u64),
-        (head::STARTED, crate::collect::started(pid).unwrap_or(0)),
-        (head::BASE_TICKS, ticks),
-        (head::BASE_MONOTONIC, monotonic),
-        (head::BASE_WALL, wall),
-        (head::FREQUENCY, frequency),
-        (head::CONTEXTS, options.contexts),
-        (head::SAMPLE, options.sample),
-    ] {
-        map.word(at).store(value, Ordering::Relaxed);
-    }
-    let random = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    map.write(head::UUID, &uuid(&random));
-    map.write(head::BOOT_ID, &uuid(&boot));
-    let name = |at, bytes: usize, path: &str| {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        let text = text.trim_end().as_bytes();
-        map.write(at, text.get(..text.len().min(bytes)).unwrap_or_default());
-    };
-    name(head::COMM, head::COMM_BYTES, "/proc/self/comm");
-    name(head::HOST, head::HOST_BYTES, "/proc/sys/kernel/hostname");
-    let own: String = options.own.iter().map(|(name, _)| format!("{name}\n")).collect();
-    let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    let fits = own.len() < head::OWN_BYTES && rules.len() < head::RULES_BYTES;
-    if !fits || !options.own.iter().all(|(name, _)| is_name(name)) {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "names of contexts, or rules, are too long or not names",
-        ));
-    }
-    map.write(head::OWN, own.as_bytes());
-    map.write(head::RULES, rules.as_bytes());
-    // Last: now the file is one of rings.
-    map.word(head::MAGIC).store(MAGIC, Ordering::Release);
-    Ok(())
-}
-
-/// The 16 bytes of a UUID in text.
-fn uuid(text: &str) -> [u8; 16] {
-    let digits: Vec<u8> = text
-        .bytes()
-        .filter_map(|byte| char::from(byte).to_digit(16))
-        .map(|digit| digit as u8)
-        .collect();
-    let mut bytes = [0; 16];
-    for (place, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *place = pair.iter().fold(0, |byte, digit| byte << 4 | digit);
-    }
-    bytes
-}
-
-thread_local! {
-    /// The signals that were blocked before this thread's fork.
-    static BLOCKED: Cell<Option<libc::sigset_t>> = const { Cell::new(None) };
-}
-
-/// No handler may record an event in the child while its rings are still the parent's.
-extern "C" fn before_fork() {
-    // SAFETY: a set of signals is plain numbers; the calls fill and read them.
-    let before = unsafe {
-        let mut all: libc::sigset_t = core::mem::zeroed();
-        let mut before: libc::sigset_t = core::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    };
-    BLOCKED.set(Some(before));
-}
-
-extern "C" fn after_fork_in_parent() {
-    restore_signals();
-}
-
-fn restore_signals() {
-    if let Some(before) = BLOCKED.take() {
-        // SAFETY: the set was filled by the kernel.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
-    }
-}
-
-/// The child goes on in rings of its own, at the same addresses.
-extern "C" fn after_fork_in_child() {
-    if let Some(session) = Session::get() {
-        if !session.move_to_child() {
-            session.map.become_private();
-        }
-        session.contexts.pid.store(std::process::id(), Ordering::Relaxed);
-        thread::after_fork();
-        drainer::after_fork(session);
-    }
-    restore_signals();
-}
-
-impl Session {
-    /// Creates the child's file with the parent's classes and maps it in the place of the parent's.
-    fn move_to_child(&self) -> bool {
-        let pid = std::process::id();
-        let file = match &self.name {
-            None => in_memory(),
-            Some(name) => {
-                let mut path = PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())).into_os_string();
-                path.push(format!("{pid}.rings"));
-                let _ = fs::remove_file(&path);
-                new_file(Path::new(&path))
-            }
-        };
-        let Ok(file) = file else { return false };
-        let mut bytes = vec![0; self.map.used_classes_end()];
-        self.map.read(0, &mut bytes);
-        let copied = file.set_len(self.map.geometry.total() as u64).is_ok()
-            && std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).is_ok();
-        if !copied || !self.map.replace(file.as_raw_fd()) {
-            return false;
-        }
-        for (at, value) in [
-            (head::PID, u64::from(pid)),
-            (head::STARTED, crate::collect::started(pid).unwrap_or(0)),
-            (head::COLLECTOR, 0),
-            (head::ENDED, 0),
-            (head::UNREGISTERED, 0),
-        ] {
-            self.map.word(at).store(value, Ordering::Relaxed);
-        }
-        // Another trace: another UUID.
-        let mixed = u64::from(pid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ clock::monotonic();
-        self.map.word(head::UUID).fetch_xor(mixed, Ordering::Relaxed);
-        let parents = self.file.swap(file.into_raw_fd(), Ordering::AcqRel);
-        // SAFETY: the child's copy of the descriptor, which nothing else uses.
-        drop(unsafe { File::from_raw_fd(parents) });
-        true
-    }
-}
-
-impl Map {
-    /// The end of the last class in the table.
-    pub(crate) fn used_classes_end(&self) -> usize {
-        let mut at = PAGE;
-        while at < PAGE + self.geometry.class_bytes {
-            match self.half(at + class::BYTES).load(Ordering::Acquire) as usize {
-                0 => break,
-                bytes => at += bytes.next_multiple_of(8),
-            }
-        }
-        at.min(PAGE + self.geometry.class_bytes)
-    }
-
-    /// Gives up the file: the child of a fork that could not have one of its own records nothing.
-    fn become_private(&self) {
-        let Ok(nothing) = in_memory() else { return };
-        let nothing = nothing.into_raw_fd();
-        // SAFETY: `nothing` is ours; with this size, all classes are off and all rings are empty.
-        unsafe { libc::ftruncate(nothing, self.geometry.total() as libc::off_t) };
-        self.replace(nothing);
-    }
 }
 
 /// Calls a function at the process's exit.

@@ -43,7 +43,7 @@ const LEFT: [(&str, usize); 14] = [
     ("crates/args", 1),
     ("crates/capi", 2),
     ("crates/cfi", 2),
-    ("crates/cli", 5),
+    ("crates/cli", 4),
     ("crates/crash-names", 2),
     ("crates/ctype", 1),
     ("crates/debuginfo", 1),

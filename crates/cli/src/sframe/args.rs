@@ -16,7 +16,7 @@ use crate::types;
 #[derive(Args)]
 pub(crate) struct WithArguments {
     /// Add a table of arguments too, made from debug information, so that `backtrail stack --args`
-    /// shows what functions were called with; also add compact types if there are none. Debug
+    /// shows what functions were called with; also add compact types if the file has none. Debug
     /// information can be stripped afterwards.
     #[arg(long)]
     args: bool,

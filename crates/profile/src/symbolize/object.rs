@@ -192,7 +192,7 @@ impl Files {
         }
     }
 
-    /// With a debug file from elsewhere, if there is none here and the file itself has no lines.
+    /// With a debug file from elsewhere, if there is no other and the file itself has no lines.
     fn with_fetched(mut self, from: Option<&FetchDebugFile>) -> Files {
         if self.debug.is_some() || from.is_none() {
             return self;

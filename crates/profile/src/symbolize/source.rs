@@ -37,7 +37,9 @@ pub(crate) trait ModuleSymbols: Sync {
 
 /// Finds the debug file with a build ID elsewhere, and returns where it is now.
 #[derive(Clone)]
-pub struct FetchDebugFile(Arc<dyn Fn(&[u8]) -> Option<PathBuf> + Send + Sync>);
+pub struct FetchDebugFile(Arc<Fetch>);
+
+type Fetch = dyn Fn(&[u8]) -> Option<PathBuf> + Send + Sync;
 
 impl FetchDebugFile {
     /// Asks this function.

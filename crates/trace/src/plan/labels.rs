@@ -137,7 +137,7 @@ mod tests {
             let mapping = |number: usize| {
                 let ranges = (0..1 + number % 3).map(|_| {
                     let first = random(300) - 150;
-                    let last = first + random(if number % 10 == 0 { 200 } else { 4 });
+                    let last = first + random(if number.is_multiple_of(10) { 200 } else { 4 });
                     Range { first, last }
                 });
                 Mapping {

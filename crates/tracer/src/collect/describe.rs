@@ -55,12 +55,12 @@ pub(super) fn description(map: &Map, clock: Clock) -> (Description, usize) {
     ];
     let mut events = Vec::new();
     let mut classes = 0;
-    crate::class::each(map, |at| {
-        let has_stacks = crate::class::has_stacks(map, at);
+    crate::classes::each(map, |at| {
+        let has_stacks = crate::classes::has_stacks(map, at);
         classes += 1 + usize::from(has_stacks);
         let number = map.half(at + class::NUMBER).load(Ordering::Relaxed);
         // A class that makes no sense leaves events without one, which readers report.
-        if let Ok(class) = parse(&String::from_utf8_lossy(&crate::class::text_at(map, at))) {
+        if let Ok(class) = parse(&String::from_utf8_lossy(&crate::classes::text_at(map, at))) {
             let number = u64::from(number);
             if has_stacks {
                 events.push(with_stack(number, &class));

@@ -379,8 +379,8 @@ impl Drain {
     /// Writes the metadata if there are new classes, or if the clock's rate is known much better.
     fn describe(&mut self, last: bool) -> io::Result<()> {
         let mut classes = 0;
-        crate::class::each(&self.map, |at| {
-            classes += 1 + usize::from(crate::class::has_stacks(&self.map, at))
+        crate::classes::each(&self.map, |at| {
+            classes += 1 + usize::from(crate::classes::has_stacks(&self.map, at))
         });
         let number = |at| self.map.word(at).load(Ordering::Relaxed);
         let elapsed = clock::monotonic().saturating_sub(number(head::BASE_MONOTONIC));

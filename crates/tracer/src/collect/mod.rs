@@ -162,7 +162,7 @@ impl Collector {
     pub fn stop(mut self) -> io::Result<()> {
         for process in self.processes.values() {
             process.drain.map.write(head::RULES, &[0; head::RULES_BYTES]);
-            crate::class::each_switch(&process.drain.map, |switch| switch.store(0, Ordering::Relaxed));
+            crate::classes::each_switch(&process.drain.map, |switch| switch.store(0, Ordering::Relaxed));
         }
         let _ = fs::remove_file(self.folder.join(RULES_FILE));
         self.round(true)?;
@@ -252,10 +252,10 @@ impl Process {
         }
         // The classes that the process entered before it saw the rules, and those it entered since.
         let mut number = 0;
-        crate::class::each(map, |at| {
+        crate::classes::each(map, |at| {
             number += 1;
             if number > self.ruled {
-                crate::class::apply(map, at, rules.as_bytes());
+                crate::classes::apply(map, at, rules.as_bytes());
             }
         });
         self.ruled = number.max(1);
