@@ -111,7 +111,7 @@ fn mutations() {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(2);
     let mut runs = 0;
-    while Instant::now() < end {
+    while runs <= 50 || Instant::now() < end {
         let seed = &seeds[random.below(seeds.len())];
         let mut data = seed.bytes.clone();
         for _ in 0..1 + random.below(12) {
@@ -134,7 +134,6 @@ fn mutations() {
         runs += 1;
     }
     println!("{runs} runs");
-    assert!(runs > 50, "only {runs} runs in two seconds");
 }
 
 /// Instructions of call frame information and operators of expressions.

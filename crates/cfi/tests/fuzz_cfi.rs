@@ -26,7 +26,7 @@ fn mutations_of_real_sections() {
     let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let end = Instant::now() + Duration::from_secs(2);
     let mut runs = 0;
-    while Instant::now() < end {
+    while runs <= 50 || Instant::now() < end {
         let seed = &seeds[random.below(seeds.len())];
         let start = random.below(seed.len() / 4) & !3;
         let mut data = seed[..seed.len().min(start + 4000)].to_vec();
@@ -48,7 +48,6 @@ fn mutations_of_real_sections() {
         runs += 1;
     }
     println!("{runs} runs");
-    assert!(runs > 50, "only {runs} runs in two seconds");
 }
 
 #[test]

@@ -16,10 +16,6 @@ pub(crate) enum Command {
 
 /// Show where the cache is, if it is used, and how large it is.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  backtrail cache info
-  backtrail cache info --json")]
 pub(crate) struct Info {
     /// Print JSON.
     #[arg(long)]
@@ -28,10 +24,6 @@ pub(crate) struct Info {
 
 /// Remove all cached unwind tables and names.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  backtrail cache clear
-  XDG_CACHE_HOME=/var/cache backtrail cache clear")]
 pub(crate) struct Clear {}
 
 pub(crate) fn run(command: &Command) -> Result<Status, Failure> {

@@ -29,7 +29,20 @@ const EXAMPLES: &[Examples] = &[
             "backtrail export server.trace --to firefox -o server.json.gz",
         ],
     ),
-    (&["pack"], &["backtrail pack server.trace"]),
+    (
+        &["import"],
+        &[
+            "backtrail import perf.data -o perf.trace",
+            "backtrail import perf.data -o image.trace --sysroot /",
+        ],
+    ),
+    (
+        &["pack"],
+        &[
+            "backtrail pack server.trace",
+            "backtrail pack --no-debuginfod server.trace",
+        ],
+    ),
     (&["cache", "info"], &["backtrail cache info"]),
     (&["cache", "clear"], &["backtrail cache clear"]),
     (
@@ -68,6 +81,15 @@ const EXAMPLES: &[Examples] = &[
             "backtrail trace convert server.trace -o server.rfc --to rfc1.1 --compress gzip --checksum md5",
         ],
     ),
+    (
+        &["trace", "record"],
+        &[
+            "backtrail trace record -o session ./server 200",
+            "backtrail trace record -o errors --events '*@error+stack' ./server 200",
+            "backtrail trace record -o running --attach --duration 1",
+        ],
+    ),
+    (&["trace", "recover"], &["backtrail trace recover session"]),
     (
         &["cbf", "encode"],
         &[

@@ -13,10 +13,6 @@ use crate::{output, recorded};
 ///
 /// Anything that the format cannot hold is reported on standard error.
 #[derive(Args)]
-#[command(after_help = "EXAMPLES:
-  backtrail export recording --to pprof -o recording.pb.gz      then: go tool pprof -top recording.pb.gz
-  backtrail export recording --to firefox -o recording.json     then: open it at profiler.firefox.com
-  backtrail export recording --to perf-script -o - | less")]
 pub(crate) struct Export {
     /// Directory of the trace.
     #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]

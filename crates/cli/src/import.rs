@@ -14,11 +14,6 @@ use crate::error::{Failure, Status, one_line, shown};
 /// of the programs' files, which must be those that ran: their build IDs are compared. Call chains
 /// of `perf record -g` are kept as they are.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  perf record --call-graph dwarf make
-  backtrail import perf.data -o make.trace && backtrail report make.trace
-  backtrail import other/perf.data -o other.trace --sysroot /srv/images/other")]
 pub(crate) struct Import {
     /// File that perf wrote.
     #[arg(value_name = "PERF.DATA", value_hint = ValueHint::FilePath)]

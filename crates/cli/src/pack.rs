@@ -15,11 +15,6 @@ use crate::recorded::failed;
 /// look up names again, with debugging information that was installed since. Names that the
 /// recording has already are kept where none are found now.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  backtrail pack make.trace
-  backtrail pack make.trace --debuginfod https://debuginfod.debian.net
-  tar cz make.trace | ssh desk 'tar xz && backtrail report make.trace'")]
 pub(crate) struct Pack {
     /// Directory of the trace.
     #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]

@@ -115,14 +115,14 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
             None => failure,
         }
     })?;
-    if !arguments.no_symbols && outcome.samples > 0 {
+    if !arguments.no_symbols && outcome.samples > 0 && outcome.incomplete.is_none() {
         // The recording is complete without them.
         if let Err(error) = pack(&options.output) {
-            eprintln!(
+            crate::error::say!(
                 "backtrail: warning: {}: no symbols were added: {error}",
                 shown(&options.output)
             );
-            eprintln!("help: run `backtrail pack {}`", shown(&options.output));
+            crate::error::say!("help: run `backtrail pack {}`", shown(&options.output));
         }
     }
     if let Some(path) = &arguments.json {

@@ -16,12 +16,6 @@ use crate::{output, recorded};
 ///
 /// Without an option, a table is printed. '-' as FILE is standard output.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  backtrail report make.trace
-  backtrail report make.trace --process cc1plus --time 2..5 --flamegraph compiler.svg
-  backtrail report make.trace --callers malloc
-  backtrail report after.trace --diff before.trace")]
 pub(crate) struct Report {
     /// Directory of the trace.
     #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]

@@ -221,7 +221,7 @@ fn section_header(file: &[u8], name: &str) -> Option<usize> {
 #[test]
 fn names_that_reverse_the_text_after_them() {
     let setup = without_sampling();
-    let source = "#include <unistd.h>\nint odd(void) __asm__(\"safe\u{202e}\u{1b}[31mname\");\n\
+    let source = "#include <unistd.h>\nint odd(void) __asm__(\"\\\"safe\u{202e}\u{1b}[31mname\\\"\");\n\
         __attribute__((noipa)) int odd(void) { return pause(); }\n\
         int main(void) { write(1, \"ready\\n\", 6); return odd() + 1; }\n";
     let source = setup.file("odd.c", source.as_bytes());

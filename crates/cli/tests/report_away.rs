@@ -121,8 +121,8 @@ fn a_stripped_program() {
 /// Names of code made at run time change, and are gone with the program's files.
 #[test]
 fn code_made_at_run_time() {
-    let Some(setup) = setup() else { return };
-    let folder = setup.folder.path().to_str().expect("a path").to_owned();
+    let scratch = backtrail_testkit::scratch();
+    let folder = text(scratch.path()).to_owned();
     let Some(workload) = available(workload::built("jit_dump", &program::JIT_DUMP, &[&folder, "2"])) else {
         return;
     };

@@ -17,11 +17,6 @@ use crate::error::{Failure, Status};
 /// Runs COMMAND, or attaches to every program of this user that waits for it (Options::attachable,
 /// backtrail_tracer_start(NULL)). The exit status is that of the command.
 #[derive(Args)]
-#[command(after_help = "\
-EXAMPLES:
-  backtrail trace record -o session ./server
-  backtrail trace record -o session --events 'net:*,-net:debug_*,disk:*@warning+stack' ./server
-  backtrail trace record -o session --attach --duration 10 --rotate-every 2")]
 pub(crate) struct Record {
     /// Write the traces below this directory.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]

@@ -12,10 +12,6 @@ use crate::error::{Failure, Status};
 /// In a directory that programs stream to, their traces become complete. For the file of a flight
 /// recorder, or of a snapshot at a crash, the trace is FILE.trace.
 #[derive(Args)]
-#[command(after_help = "\
-EXAMPLES:
-  backtrail trace recover trace
-  backtrail trace recover crash && backtrail trace show crash.trace")]
 pub(crate) struct Recover {
     /// Directories that programs stream to, or files of flight recorders.
     #[arg(value_name = "PATH", required = true, value_hint = ValueHint::AnyPath)]
