@@ -91,12 +91,28 @@ pub(crate) fn run() -> Result<(), String> {
             &skipped,
         ),
     );
-    // Last, so that its output is at the end. The output of passing tests is shown because some
-    // report there what they skipped.
+    // The output of passing tests is shown because some report there what they skipped.
     step(
         "tests",
         cargo(
             &["test", "--workspace", "--no-fail-fast", "--", "--show-output"],
+            &skipped,
+        ),
+    );
+    // With these features for all, everything above the tracer would be built twice.
+    step(
+        "tests of features",
+        cargo(
+            &[
+                "test",
+                "--package",
+                "backtrail-tracer",
+                "--features",
+                "log,tracing",
+                "--test",
+                "all",
+                "layers",
+            ],
             &skipped,
         ),
     );

@@ -11,7 +11,8 @@
 //! | [`elf`] | ELF files | |
 //! | `local` | backtraces of the own process, crash reports | `local` (default) |
 //! | `record`, `stacks` | sample programs; stacks of processes and cores | `record` |
-//! | `profile` | names, flame graphs, tables | `report` |
+//! | `profile`, `export` | names, flame graphs, tables; formats of other tools | `report` |
+//! | `tracer` | typed events of the own process | `tracer` |
 //!
 //! The examples: `own_backtrace`, `look_up_a_row`, `compact_backtrace`, `write_and_read_a_trace`,
 //! `record_and_report`.
@@ -28,6 +29,8 @@
 pub use backtrail_cbf as cbf;
 pub use backtrail_ctype as ctype;
 pub use backtrail_elf as elf;
+#[cfg(feature = "report")]
+pub use backtrail_export as export;
 #[cfg(feature = "local")]
 pub use backtrail_local as local;
 #[cfg(feature = "report")]
@@ -39,4 +42,6 @@ pub use backtrail_sframe as sframe;
 #[cfg(feature = "record")]
 pub use backtrail_stacks as stacks;
 pub use backtrail_trace as trace;
+#[cfg(feature = "tracer")]
+pub use backtrail_tracer as tracer;
 pub use backtrail_unwind as unwind;

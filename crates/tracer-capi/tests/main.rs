@@ -8,12 +8,13 @@ fn programs() -> PathBuf {
 }
 
 /// Builds a program and links it with the library that cargo has built.
-fn build(source: &str, compiler: &str, extra: &[&str], out: &Path) -> Option<()> {
+fn build(source: &Path, compiler: &str, extra: &[&str], out: &Path) -> Option<()> {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap().parent().unwrap();
-    // `cargo test` builds no libraries.
+    // `cargo test` builds no libraries. All packages are named: one alone would have its
+    // dependencies built again with fewer features.
     let cargo = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "backtrail-tracer-capi"])
+        .args(["build", "--quiet", "--workspace", "--lib"])
         .status()
         .unwrap();
     assert!(cargo.success());
@@ -26,7 +27,7 @@ fn build(source: &str, compiler: &str, extra: &[&str], out: &Path) -> Option<()>
         .args(extra)
         .arg("-I")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"))
-        .arg(programs().join(source))
+        .arg(source)
         .arg("-o")
         .arg(out)
         .arg(format!("-L{}", folder.display()))
@@ -53,7 +54,7 @@ fn babeltrace2(directory: &Path) -> Option<Vec<String>> {
 fn check_fields(source: &str, compiler: &str, extra: &[&str]) {
     let scratch = backtrail_testkit::scratch();
     let (program, directory) = (scratch.path().join("program"), scratch.path().join("trace"));
-    if build(source, compiler, extra, &program).is_none() {
+    if build(&programs().join(source), compiler, extra, &program).is_none() {
         return;
     }
     assert!(Command::new(&program).arg(&directory).status().unwrap().success());
@@ -100,7 +101,7 @@ fn a_cpp_program() {
 fn a_server_of_many_processes() {
     let scratch = backtrail_testkit::scratch();
     let (program, directory) = (scratch.path().join("server"), scratch.path().join("trace"));
-    if build("server.cc", "g++", &["-std=gnu++17"], &program).is_none() {
+    if build(&programs().join("server.cc"), "g++", &["-std=gnu++17"], &program).is_none() {
         return;
     }
     assert!(Command::new(&program).arg(&directory).status().unwrap().success());
@@ -142,4 +143,28 @@ fn wrong_types_do_not_compile() {
             "{field}: {errors}"
         );
     }
+}
+
+#[test]
+fn the_program_of_the_page_does_what_it_says() {
+    let page = include_str!("../../../docs/tracing.md");
+    let code = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    let scratch = backtrail_testkit::scratch();
+    let (source, program) = (scratch.path().join("app.c"), scratch.path().join("app"));
+    std::fs::write(&source, code.expect("the page has a program")).unwrap();
+    if build(&source, "gcc", &[], &program).is_none() {
+        return;
+    }
+    let run = Command::new(&program).current_dir(scratch.path()).status().unwrap();
+    assert!(run.success());
+    let Some(lines) = babeltrace2(&scratch.path().join("trace")) else {
+        return;
+    };
+    assert_eq!(lines.len(), 4);
+    assert!(lines[2].ends_with(r#"{ len = 2, peer = "10.0.0.1" }"#), "{}", lines[2]);
+    assert!(
+        lines[3].contains("net:lost") && lines[3].contains("count = 2"),
+        "{}",
+        lines[3]
+    );
 }

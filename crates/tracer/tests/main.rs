@@ -2,6 +2,7 @@
 
 mod common;
 mod damaged;
+mod documented;
 mod fields;
 #[cfg(all(feature = "log", feature = "tracing"))]
 mod layers;
