@@ -10,7 +10,7 @@ use backtrail_testkit::{SKIPPED, packages, place};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 48] = [
+const TOOLS: [(&str, &str); 49] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -42,6 +42,7 @@ const TOOLS: [(&str, &str); 48] = [
     ("javac", "default-jdk-headless"),
     ("go", "golang-go"),
     ("chromium", "chromium"),
+    ("debuginfod", "debuginfod"),
     ("npm", "npm"),
     ("pip3", "python3-pip"),
     ("bison", "bison"),
@@ -91,11 +92,23 @@ pub(crate) fn run() -> Result<(), String> {
             &skipped,
         ),
     );
-    // The output of passing tests is shown because some report there what they skipped.
+    // The output of passing tests is shown because some report there what they skipped. Many tests
+    // wait: for programs that they record, and for each other's recordings.
+    let threads = thread::available_parallelism()
+        .map_or(2, |cpus| 2 * cpus.get())
+        .to_string();
     step(
         "tests",
         cargo(
-            &["test", "--workspace", "--no-fail-fast", "--", "--show-output"],
+            &[
+                "test",
+                "--workspace",
+                "--no-fail-fast",
+                "--",
+                "--show-output",
+                "--test-threads",
+                &threads,
+            ],
             &skipped,
         ),
     );

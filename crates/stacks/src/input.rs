@@ -1,6 +1,7 @@
 //! Opens possible cores: files or streams, compressed or not.
 
 use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -84,11 +85,15 @@ fn decompress<'a>(compression: Compression, packed: impl Read + 'a) -> io::Resul
         Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(packed)),
         Compression::Zstd => match ruzstd::decoding::StreamingDecoder::new(packed) {
             Ok(decoder) => Box::new(decoder),
-            Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
+            Err(_) => return Err(not_decompressed("damaged zstd frame")),
         },
         Compression::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(packed)),
     };
     keep(unpacked, Some(&taken))
+}
+
+fn not_decompressed(error: impl fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("can't be decompressed: {error}"))
 }
 
 /// Counts the bytes that pass.
@@ -119,7 +124,11 @@ fn keep(mut from: impl Read, taken: Option<&Cell<u64>>) -> io::Result<Input> {
     let mut cut = from.by_ref().take(PIECE).read_to_end(&mut buffer).err();
     if !may_be_core(&buffer) {
         let what = "contains neither a core nor a record of stacks";
-        return Err(cut.unwrap_or_else(|| io::Error::new(io::ErrorKind::InvalidData, what)));
+        return Err(match cut {
+            Some(error) if taken.is_some() => not_decompressed(error),
+            Some(error) => error,
+            None => io::Error::new(io::ErrorKind::InvalidData, what),
+        });
     }
     written += write_sparse(&mut file, &buffer)?;
     len += buffer.len() as u64;
