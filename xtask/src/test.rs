@@ -122,8 +122,8 @@ pub(crate) fn run() -> Result<(), String> {
                 "backtrail-tracer",
                 "--features",
                 "log,tracing",
-                "--test",
-                "all",
+                // Before it, cargo would build no examples.
+                "--",
                 "layers",
             ],
             &skipped,

@@ -1,3 +1,5 @@
+//! The program in docs/tracing.md.
+
 use backtrail_tracer::{Options, event};
 
 fn main() -> std::io::Result<()> {
