@@ -1,9 +1,10 @@
 //! Tables that are written and read again, in both byte orders, and damaged tables.
 
+use crate::fuzz;
+use backtrail_args::ErrorKind;
 use backtrail_args::abi::{Abi, Bank, Passing, Storage};
 use backtrail_args::table::write::{self, Call, Function, Location, Places, Signature, Site};
 use backtrail_args::table::{Operation, Parameter, Step, Table, Value, Values};
-use backtrail_args::{ErrorKind, fuzz};
 use backtrail_wire::Endian;
 
 /// Random numbers that are the same in every run.

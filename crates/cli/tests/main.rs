@@ -5,7 +5,6 @@ mod cbf;
 mod common;
 mod examples;
 mod export;
-mod fuzz_seeds;
 mod guard_cache;
 mod guard_faults;
 mod guard_recordings;

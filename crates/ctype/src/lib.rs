@@ -31,8 +31,6 @@ pub mod diff;
 pub mod dump;
 mod error;
 pub mod find;
-#[doc(hidden)]
-pub mod fuzz;
 pub mod graph;
 mod layout;
 pub mod link;

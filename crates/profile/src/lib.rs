@@ -35,8 +35,6 @@ mod entries;
 mod filter;
 mod fold;
 mod functions;
-#[doc(hidden)]
-pub mod fuzz;
 mod modules;
 mod pack;
 mod processes;
@@ -68,3 +66,9 @@ pub use symbolize::{
     SystemFiles,
 };
 pub use threads::{StackSample, Thread, ThreadId};
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::symbolize::{JitCode, JitDump};
+}

@@ -35,8 +35,6 @@ extern crate alloc;
 pub mod constants;
 pub mod dump;
 mod error;
-#[doc(hidden)]
-pub mod fuzz;
 mod layout;
 mod read;
 #[cfg(feature = "write")]

@@ -59,9 +59,6 @@ pub mod tsdl;
 mod validate;
 mod write;
 
-#[doc(hidden)]
-pub mod fuzz;
-
 pub use backtrail_wire::Endian;
 pub use description::{Description, DescriptionError, DescriptionErrorKind, Inexpressible};
 pub use dialect::Dialect;

@@ -7,7 +7,7 @@ use gimli::{Attribute, AttributeValue, EntriesRaw, Range, RangeListsOffset, Unit
 use crate::reader::Slice;
 
 /// More inlined calls than this at one address mean damage.
-pub(crate) const MAX_INLINED: usize = 256;
+pub const MAX_INLINED: usize = 256;
 
 /// The attributes that give an entry's code (DWARF 5, 2.17).
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use gimli::AttributeValue;
 
-pub(crate) use functions::MAX_INLINED;
+pub use functions::MAX_INLINED;
 use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};

@@ -3,16 +3,18 @@
 mod deep;
 mod error;
 mod file;
-#[doc(hidden)]
-pub mod fuzz;
 mod probes;
 mod records;
 mod sampler;
 
 pub use deep::DeepStacks;
 pub use error::{Entry, OpenError};
-#[doc(hidden)]
-pub use file::fuzz as fuzz_file;
 pub use file::{About, FileError, PerfFile, Timed};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use super::records::{decode, time};
+}

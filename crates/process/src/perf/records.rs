@@ -199,7 +199,7 @@ pub enum Record<'a> {
 }
 
 /// The time of a record, without decoding all of it; 0 if it is too short to have one.
-pub(super) fn time(record: &[u8]) -> u64 {
+pub fn time(record: &[u8]) -> u64 {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let offset = match bytes.u32(0) {
         // ip, then pid and tid.
@@ -236,7 +236,7 @@ pub(super) fn deep_part(record: &[u8]) -> Option<DeepPart<'_>> {
 }
 
 /// Decodes a record with its header.
-pub(super) fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
+pub fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let record_type = bytes.u32(0)?;
     let misc = bytes.u16(4)?;

@@ -24,7 +24,7 @@ use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-pub(crate) use jitdump::{JitCode, JitDump};
+pub use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
 pub use perf_map::PerfMap;
 pub use source::{Call, FetchDebugFile};

@@ -3,7 +3,7 @@
 use backtrail_arch::{Arch, Register, Registers, aarch64, s390x, x86_64};
 use backtrail_sframe::Section;
 
-use crate::{
+use backtrail_unwind::{
     AddressKind, CacheEntry, Coverage, Frame, Memo, MemoRead, MemoState, MemoStep, Memory, Modules, Position,
     RuleCache, Stop, Table, walk,
 };

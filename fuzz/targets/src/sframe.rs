@@ -1,10 +1,10 @@
 //! Entry points of the fuzz targets and property tests: any bytes give an answer or an error.
 
-use core::fmt::{self, Write};
-use core::ops::ControlFlow;
+use std::fmt::{self, Write};
+use std::ops::ControlFlow;
 
-use crate::validate::{FindingKind, validate};
-use crate::{Index, Section};
+use backtrail_sframe::validate::{FindingKind, validate};
+use backtrail_sframe::{Index, Section};
 
 /// Limit on the rows to read, because shared blocks let a small file claim many.
 const MAX_ROWS: usize = 10_000;
@@ -26,7 +26,6 @@ pub fn read_sframe(data: &[u8]) {
         assert!(most.is_some_and(|most| count <= most), "more rows than promised");
         budget -= count;
     }
-    #[cfg(feature = "write")]
     rewrite(&section);
 }
 
@@ -73,7 +72,7 @@ pub fn lookup_sframe(data: &[u8]) {
 /// Dumps a section as text, even if it is incomplete.
 pub fn show_sframe(data: &[u8]) {
     if let Ok((section, _)) = Section::parse_lenient(data, ADDRESS) {
-        let _ = crate::dump::dump(&section, ".sframe", &mut Limited(1 << 20));
+        let _ = backtrail_sframe::dump::dump(&section, ".sframe", &mut Limited(1 << 20));
     }
 }
 
@@ -109,10 +108,8 @@ pub fn validate_sframe(data: &[u8]) {
 }
 
 /// Checks that the functions of a section can be written, and read back unchanged.
-#[cfg(feature = "write")]
 fn rewrite(section: &Section<'_>) {
-    use crate::{Row, write};
-    use alloc::vec::Vec;
+    use backtrail_sframe::{Row, write};
 
     let mut budget = MAX_ROWS;
     let mut functions: Vec<write::FunctionRows> = Vec::new();
@@ -125,7 +122,7 @@ fn rewrite(section: &Section<'_>) {
             functions.push(function);
         }
     }
-    for version in crate::Version::ALL {
+    for version in backtrail_sframe::Version::ALL {
         let options = write::Options::new(version, section.abi(), section.address());
         let output = write::section(&functions, &options).expect("small enough");
         let joined = write::Options { merge: 8, ..options };
@@ -156,11 +153,9 @@ fn rewrite(section: &Section<'_>) {
 
 /// Converts `data` into every version and byte order; checks that the result has the same functions
 /// except those reported as skipped.
-#[cfg(feature = "write")]
 pub fn convert_sframe(data: &[u8]) {
-    use crate::write::{self, FunctionRows, Options};
-    use crate::{Abi, Version};
-    use alloc::vec::Vec;
+    use backtrail_sframe::write::{self, FunctionRows, Options};
+    use backtrail_sframe::{Abi, Version};
 
     let Ok(section) = Section::parse(data, 0x40_0000) else {
         return;

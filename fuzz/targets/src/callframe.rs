@@ -3,7 +3,7 @@
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers, aarch64, x86_64};
 
-use crate::{Entries, Frame, Search, Source, caller, is_searchable};
+use backtrail_callframe::{Entries, Frame, Search, Source, caller, is_searchable};
 
 /// The address of the bytes, chosen so that small numbers in an input are often addresses in it.
 pub const AT: u64 = 0x1_0000;

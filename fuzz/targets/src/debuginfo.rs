@@ -3,8 +3,8 @@
 use backtrail_ctype::link;
 use backtrail_elf::{File, Image};
 
-use crate::lines::{DebugSections, Lines, MAX_INLINED};
-use crate::{split, types};
+use backtrail_debuginfo::lines::{DebugSections, Lines, MAX_INLINED};
+use backtrail_debuginfo::{split, types};
 
 /// Builds types from the debug information in the ELF file `data`, and links them.
 pub fn types(data: &[u8]) {

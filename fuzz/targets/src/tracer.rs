@@ -2,11 +2,12 @@
 
 use backtrail_trace::Plan;
 use backtrail_trace::description::{Clock, Description};
+use backtrail_tracer::internals;
 
 /// The text of an event class: what it describes can be written in both dialects.
 pub fn class(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let Ok(class) = crate::collect::parse_class(text) else {
+    let Ok(class) = internals::parse_class(text) else {
         return;
     };
     let description = Description::of_events(Clock::nanoseconds("monotonic", 0), vec![class]);
@@ -19,8 +20,8 @@ pub fn class(data: &[u8]) {
 /// Rules and a name.
 pub fn rules(data: &[u8]) {
     let (rules, name) = data.split_at(data.len() / 2);
-    crate::rules::switch(rules, name, 6, 0);
+    internals::switch(rules, name, 6, 0);
     if let Ok(text) = std::str::from_utf8(rules) {
-        let _ = crate::rules::wrong(text);
+        let _ = internals::wrong(text);
     }
 }

@@ -3,7 +3,7 @@
 use backtrail_cbf::{Decoder, EncodeError, Encoder, End, Ended, EndsEncoder, Frame, WordSize};
 
 /// Encodes the first frames that fit, and checks that a decoder reads exactly the accepted ones.
-pub(crate) fn encode_prefix(word: WordSize, buffer: usize, frames: &[Frame]) {
+pub fn encode_prefix(word: WordSize, buffer: usize, frames: &[Frame]) {
     let mut buffer = vec![0xee; buffer];
     let size = buffer.len();
     let mut encoder = match Encoder::new(&mut buffer, word) {
@@ -41,7 +41,7 @@ pub(crate) fn encode_prefix(word: WordSize, buffer: usize, frames: &[Frame]) {
 
 /// Encodes both ends; checks that they are those of the stack, and that the omission counts the
 /// rest.
-pub(crate) fn encode_ends(word: WordSize, buffer: usize, head: u64, tail: usize, frames: &[Frame]) {
+pub fn encode_ends(word: WordSize, buffer: usize, head: u64, tail: usize, frames: &[Frame]) {
     let mut buffer = vec![0xee; buffer];
     let mut ring = vec![Frame::Pc(0); tail];
     let size = buffer.len();

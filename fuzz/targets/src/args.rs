@@ -2,22 +2,10 @@
 
 use backtrail_wire::Endian;
 
-use crate::table::{Step, TYPES_AT, Table, Value, compute};
+use backtrail_args::table::{Step, Table, Value, compute};
 
 /// Maximum number of records of each kind to read.
 const MOST: u64 = 256;
-
-/// Sets a table's CRC-32 to that of the types, if it has room for a header: a fuzzer would not find
-/// it.
-pub fn made_for(table: &mut [u8], types: u32, endian: Endian) {
-    let bytes = match endian {
-        Endian::Little => types.to_le_bytes(),
-        Endian::Big => types.to_be_bytes(),
-    };
-    if let Some(place) = table.get_mut(TYPES_AT..TYPES_AT + bytes.len()) {
-        place.copy_from_slice(&bytes);
-    }
-}
 
 /// Reads everything in a table, in both byte orders.
 pub fn read_args(data: &[u8]) {

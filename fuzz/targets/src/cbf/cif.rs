@@ -3,7 +3,7 @@
 use backtrail_cbf::cif;
 
 /// Reads `data` as a Compact ImageMap.
-pub(crate) fn cif(data: &[u8]) {
+pub fn cif(data: &[u8]) {
     match cif::decode(data) {
         Ok(map) => {
             let again = cif::decode(&cif::encode(&map)).expect("what was written can be read");

@@ -3,7 +3,7 @@
 use backtrail_cbf::{Decoder, Encoder, End, Ended, Error, ErrorKind, Repeated};
 
 /// Decodes `data` strictly and leniently with several limits, and checks the decoder's promises.
-pub(crate) fn cbf_decode(data: &[u8]) {
+pub fn cbf_decode(data: &[u8]) {
     for lenient in [false, true] {
         for limit in [0, 1, 7, backtrail_cbf::FRAME_LIMIT, u64::MAX] {
             let Ok(decoder) = Decoder::new(data) else { continue };

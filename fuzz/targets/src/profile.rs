@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::symbolize::{JitCode, JitDump};
-use crate::{Kallsyms, PerfMap};
+use backtrail_profile::internals::{JitCode, JitDump};
+use backtrail_profile::{Kallsyms, PerfMap};
 
 /// Any bytes as a perf map: every line's start and end can be asked for, and what is found lies
 /// where it was written.
@@ -23,7 +23,7 @@ pub fn jit_dump(data: &[u8]) {
     let Some(dump) = JitDump::parse(data) else {
         return;
     };
-    assert!(dump.len() * 16 <= data.len());
+    assert!(dump.count() * 16 <= data.len());
     let words = data.chunks_exact(8).take(512);
     let words: Vec<u64> = words
         .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))

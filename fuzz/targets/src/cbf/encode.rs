@@ -1,15 +1,12 @@
 //! Any frames into any buffer: the result is a valid backtrace of the first frames, or of both
 //! ends.
 
-#[path = "encode_properties.rs"]
-pub(crate) mod encode_properties;
-
+use super::properties::{encode_ends, encode_prefix};
 use backtrail_cbf::{Frame, WordSize};
-use encode_properties::{encode_ends, encode_prefix};
 
 /// Reads a word size, the sizes of buffer, head and tail, and then nine bytes per frame from
 /// `data`; encodes and decodes.
-pub(crate) fn cbf_encode(data: &[u8]) {
+pub fn cbf_encode(data: &[u8]) {
     let [word, buffer, head, tail, rest @ ..] = data else {
         return;
     };

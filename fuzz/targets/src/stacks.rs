@@ -1,9 +1,8 @@
 //! Fuzz targets for everything that reads untrusted bytes.
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
-use backtrail_args::fuzz::made_for;
+use backtrail_args::internals::TYPES_AT;
 use backtrail_args::table::Table;
-use backtrail_cfi::tables::Tables;
 use backtrail_debuginfo::arguments::checksum;
 use backtrail_elf::core::Core;
 use backtrail_process::snapshot::Pieces;
@@ -11,11 +10,8 @@ use backtrail_process::{Snapshot, core, proc};
 use backtrail_unwind::AddressKind;
 use backtrail_wire::Endian;
 
-use crate::arguments::{self, module::Source};
-use crate::modules::ModuleSet;
-use crate::process::{End, Frame, FrameRegisters, How, ThreadStack};
-use crate::space::Space;
-use crate::{input, record, walk};
+use backtrail_stacks::internals::{find_arguments, stacks};
+use backtrail_stacks::{End, Frame, FrameRegisters, How, ThreadStack, input, record};
 
 /// Reads `data` as a core and walks its threads. Reads no other file.
 pub fn core(data: &[u8]) {
@@ -32,13 +28,8 @@ pub fn core(data: &[u8]) {
         mapping.path = format!("/none/{}", mapping.path.len());
     }
     snapshot.threads.truncate(4);
-    let modules = ModuleSet::new(Tables::without_cache(), None, None);
-    let wants = walk::Wants {
-        registers: true,
-        arguments: true,
-    };
-    let process = walk::stacks(&snapshot, &modules, wants);
-    for problem in modules.problems() {
+    let (process, problems) = stacks(&snapshot);
+    for problem in problems {
         let _ = problem.to_string();
     }
     let text = record::to_json(&process).to_string();
@@ -72,30 +63,25 @@ pub fn arguments(data: &[u8]) -> usize {
         return 0;
     };
     let (table, types) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
-    let mut source = Source {
-        table: table.to_vec(),
-        types: types.to_vec(),
-        strings: b"\0outside\0".to_vec(),
-        endian: Endian::Little,
-    };
-    made_for(&mut source.table, checksum(types), source.endian);
-    let Ok(table) = Table::parse(&source.table, source.endian) else {
+    let mut table = table.to_vec();
+    // A fuzzer would not find the checksum of the types.
+    if let Some(place) = table.get_mut(TYPES_AT..TYPES_AT + 4) {
+        place.copy_from_slice(&checksum(types).to_le_bytes());
+    }
+    let Ok(parsed) = Table::parse(&table, Endian::Little) else {
         return 0;
     };
     let words = (0..512u64).map(|number| match number % 4 {
         0 => MEMORY + number * 8,
         1 => number,
-        2 => table.base().wrapping_add(number),
+        2 => parsed.base().wrapping_add(number),
         _ => 0x0074_7865_7400_ff41 << (number % 9),
     });
     let memory: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
     let pieces = Pieces::new(vec![(MEMORY, memory.into())]);
-    let snapshot = Snapshot::of_memory(Arch::native(), source.endian, pieces);
-    let modules = ModuleSet::new(Tables::without_cache(), None, None);
-    let mut threads = [made_up(&table)];
-    arguments::find_by(&snapshot, &Space::new(&snapshot, &modules), &mut threads, |_| {
-        Some((&source, 0, 0))
-    });
+    let snapshot = Snapshot::of_memory(Arch::native(), Endian::Little, pieces);
+    let mut threads = [made_up(&parsed)];
+    find_arguments(&snapshot, table.clone(), types.to_vec(), &mut threads);
     assert_eq!(threads[0].arguments.len(), threads[0].frames.len());
     let arguments = threads[0].arguments.iter().flatten();
     let values = arguments.filter_map(|argument| argument.value.as_ref());

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use backtrail_wire::Endian;
 
-use crate::constants::{CTF_SECTION, SymbolKind};
-use crate::dump::{self, Style};
-use crate::link::{self, Mode};
-use crate::print::{Name, Options, Printer};
-use crate::write::{self, Contents};
-use crate::{AlignmentRule, Archive, Dict, Measures, Surroundings, Symbol, Types};
-use crate::{btf, diff, find};
+use backtrail_ctype::constants::{CTF_SECTION, SymbolKind};
+use backtrail_ctype::dump::{self, Style};
+use backtrail_ctype::link::{self, Mode};
+use backtrail_ctype::print::{Name, Options, Printer};
+use backtrail_ctype::write::{self, Contents};
+use backtrail_ctype::{AlignmentRule, Archive, Dict, Measures, Surroundings, Symbol, Types};
+use backtrail_ctype::{btf, diff, find};
 
 /// The most dicts of an archive to read, because many may be at one offset.
 const MAX_DICTS: usize = 8;
@@ -66,7 +66,7 @@ pub fn read_ctype(data: &[u8]) {
                 arguments.for_each(|argument| assert!(argument.is_ok()));
             }
             if let Ok(resolved) = types.resolve(id) {
-                assert!(resolved.kind() != crate::Kind::Typedef && !resolved.kind().is_qualifier());
+                assert!(resolved.kind() != backtrail_ctype::Kind::Typedef && !resolved.kind().is_qualifier());
             }
             for measures in &mut measures {
                 let _ = (measures.size(id), measures.alignment(id));
@@ -209,8 +209,8 @@ fn each_dict(data: &[u8], mut look: impl FnMut(Types<'_>)) {
     assert!(archive.find(CTF_SECTION).is_none() || !archive.is_empty());
 }
 
-fn is_truncated(error: crate::Error) -> bool {
-    matches!(error.kind, crate::ErrorKind::Truncated { .. })
+fn is_truncated(error: backtrail_ctype::Error) -> bool {
+    matches!(error.kind, backtrail_ctype::ErrorKind::Truncated { .. })
 }
 
 /// The most entries that a table of the dict can have.

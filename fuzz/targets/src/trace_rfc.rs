@@ -1,13 +1,12 @@
 //! Entry points of the fuzz targets and the mutation tests, for traces of any dialect: any bytes,
 //! no panic.
 
-use crate::content::Packing;
-use crate::metadata;
-use crate::read::{decoder, open, packet_order, parse_any};
 use backtrail_trace::{
     ClockFormat, Dialect, Events, JsonWriter, Options, Plan, Recover, StreamReader, TextWriter, TraceError,
     TraceErrorKind,
 };
+use backtrail_trace_rfc::internals::{decoder, packet_order, parse_any};
+use backtrail_trace_rfc::{Packing, metadata, open};
 use backtrail_wire::Endian;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -155,7 +154,7 @@ pub fn convert(data: &[u8]) -> Converted {
     };
     for target in [Dialect::Rfc1_1, Dialect::V1_8, Dialect::V2] {
         let there = folder.0.join(target.name());
-        if crate::convert(&trace, &there, target, Packing::default()).is_err() {
+        if backtrail_trace_rfc::convert(&trace, &there, target, Packing::default()).is_err() {
             done.refused += 1;
             continue;
         }

@@ -1,9 +1,14 @@
 //! Fuzz targets: every function that reads untrusted bytes.
 
-use crate::archive::Archive;
-use crate::constants::PT_GNU_SFRAME;
-use crate::edit::{ObjectField, ObjectTable};
-use crate::{Error, File, Image, Kind, Segment, Symbols, Table, edit};
+use backtrail_elf::archive::Archive;
+use backtrail_elf::edit::{ObjectField, ObjectTable};
+use backtrail_elf::{Error, File, Image, Kind, Segment, Symbols, Table, edit};
+
+const PT_GNU_SFRAME: u32 = 0x6474_e554;
+const SHT_RELA: u32 = 4;
+const SHT_REL: u32 = 9;
+const SHT_CREL: u32 = 0x4000_0014;
+const SHT_GNU_SFRAME: u32 = 0x6fff_fff4;
 
 /// Parses `data` as a file of a known machine, as memory, and as a file of any machine, and reads
 /// everything in them.
@@ -202,13 +207,8 @@ pub fn object(data: &[u8]) -> bool {
 fn renumbered(tables: &[ObjectTable], before: &Image<'_>, after: &Image<'_>) -> Vec<ObjectTable> {
     let is_table = |index: usize| {
         let sections = before.sections();
-        let of = |index: usize| {
-            sections[index].kind == crate::constants::SHT_GNU_SFRAME || sections[index].name == b".sframe"
-        };
-        let relocations = matches!(
-            sections[index].kind,
-            crate::constants::SHT_REL | crate::constants::SHT_RELA | crate::constants::SHT_CREL
-        );
+        let of = |index: usize| sections[index].kind == SHT_GNU_SFRAME || sections[index].name == b".sframe";
+        let relocations = matches!(sections[index].kind, SHT_REL | SHT_RELA | SHT_CREL);
         of(index)
             || (relocations
                 && sections.get(sections[index].info as usize).is_some()

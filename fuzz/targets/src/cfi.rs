@@ -8,11 +8,11 @@ use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
 use backtrail_wire::{Bytes, Endian};
 
-use crate::eh_frame::{self, EhFrame};
-use crate::go_names::GoNames;
-use crate::registers::{CallFrames, Held};
-use crate::whole::Whole;
-use crate::{build, check, gopclntab, objects, tables};
+use backtrail_cfi::eh_frame::{self, EhFrame};
+use backtrail_cfi::go_names::GoNames;
+use backtrail_cfi::registers::{CallFrames, Held};
+use backtrail_cfi::whole::Whole;
+use backtrail_cfi::{build, check, internals, objects, tables};
 
 /// Reads `data` as an `.eh_frame` and as an `.eh_frame_hdr` section of each CPU, and checks the
 /// properties that hold for every input.
@@ -40,7 +40,7 @@ pub fn cfi(data: &[u8]) {
 /// Reads `data` as a `.gopclntab` of each CPU whose Go programs are supported.
 pub fn go_tables(data: &[u8]) {
     for arch in [&x86_64::ARCH, &aarch64::ARCH] {
-        let functions = gopclntab::of_section(Bytes::new(data, Endian::Little), arch).unwrap_or_default();
+        let functions = internals::go_table(Bytes::new(data, Endian::Little), arch).unwrap_or_default();
         let rows: usize = functions.iter().map(|function| function.rows.len()).sum();
         assert!(functions.len() * 8 <= data.len() && rows <= data.len());
         for function in functions {

@@ -1,7 +1,6 @@
 //! Entry points of the fuzz targets and the mutation tests: no input may cause a panic.
 
-use crate::plan::Plan;
-use crate::{json2, tsdl};
+use backtrail_trace::{Plan, json2, tsdl};
 
 /// TSDL: parsed and compiled metadata can be written and parsed again with the same result.
 pub fn tsdl(data: &[u8]) {
