@@ -106,7 +106,7 @@ impl fmt::Display for Error {
             ErrorKind::BuildId(len) => write!(f, "a build id of {len} bytes is longer than {MAX_BUILD_ID}"),
             ErrorKind::EndOfText => write!(f, "the code ends before the module begins"),
             ErrorKind::Reserved(header) => write!(f, "reserved bit in header {header:#04x}"),
-            ErrorKind::Prefix(code) => write!(f, "prefix {code} was not told before"),
+            ErrorKind::Prefix(code) => write!(f, "prefix {code} was not defined before"),
         }?;
         write!(f, " at offset {:#x}", self.offset)
     }
@@ -268,9 +268,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn prefix<'p>(told: &[&'p [u8]], code: u64) -> Option<&'p [u8]> {
-    if let Some(told_index) = code.checked_sub(FIRST_CODE) {
-        return told.get(usize::try_from(told_index).ok()?).copied();
+fn prefix<'p>(defined: &[&'p [u8]], code: u64) -> Option<&'p [u8]> {
+    if let Some(index) = code.checked_sub(FIRST_CODE) {
+        return defined.get(usize::try_from(index).ok()?).copied();
     }
     FIXED_PREFIXES.get(code as usize).copied()
 }
@@ -342,9 +342,9 @@ fn push_path(out: &mut Vec<u8>, mut path: &[u8], prefixes: &mut Vec<Vec<u8>>) {
             .iter()
             .enumerate()
             .map(|(code, prefix)| (code as u64, *prefix));
-        let told = prefixes.iter().enumerate();
-        let told = told.map(|(index, prefix)| ((index as u64).saturating_add(FIRST_CODE), prefix.as_slice()));
-        let known = fixed.chain(told).filter(|(_, prefix)| path.starts_with(prefix));
+        let defined = prefixes.iter().enumerate();
+        let defined = defined.map(|(index, prefix)| ((index as u64).saturating_add(FIRST_CODE), prefix.as_slice()));
+        let known = fixed.chain(defined).filter(|(_, prefix)| path.starts_with(prefix));
         if let Some((code, prefix)) = known.max_by_key(|(_, prefix)| prefix.len()) {
             path = path.get(prefix.len()..).unwrap_or_default();
             push_expand(out, code);

@@ -91,16 +91,16 @@ impl<'d> Lines<'d> {
     /// The functions at `svma`: the innermost inlined one first, the function that contains the
     /// code last. Empty if nothing is known. Damage in a unit only hides the entries after it.
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
-        let told = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
-        let found = match told(&self.main) {
-            Err(Elsewhere) => told(self.whole()),
+        let listed = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
+        let found = match listed(&self.main) {
+            Err(Elsewhere) => listed(self.whole()),
             found => found,
         };
         match found {
             Ok(frames) if !frames.is_empty() => frames,
             _ => {
                 let whole = self.whole();
-                let units = self.sections.ranges().untold_units_at(&whole.dwarf, svma);
+                let units = self.sections.ranges().unlisted_units_at(&whole.dwarf, svma);
                 self.in_units(whole, units, svma).unwrap_or_default()
             }
         }

@@ -7,6 +7,7 @@ use std::fmt;
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian};
 
+use super::constants::{REGS_ABI_64, record_type, sample_type};
 use super::records::{Record, Sample, UserState, decode_body};
 
 /// `PERFILE2`, in the byte order of the machine that wrote it.
@@ -20,42 +21,10 @@ const HEADER_OSRELEASE: u32 = 4;
 const HEADER_ARCH: u32 = 6;
 const HEADER_CMDLINE: u32 = 11;
 
-/// `PERF_RECORD_*`, of the kernel and of perf.
-mod record_type {
-    pub(super) const MMAP: u32 = 1;
-    pub(super) const SAMPLE: u32 = 9;
-    pub(super) const MMAP2: u32 = 10;
-    /// Types from here on are perf's own.
-    pub(super) const USER: u32 = 64;
-    pub(super) const AUXTRACE: u32 = 71;
-    pub(super) const COMPRESSED: u32 = 81;
-    pub(super) const COMPRESSED2: u32 = 83;
-}
-
-/// `PERF_SAMPLE_*`.
-mod sample_type {
-    pub(super) const IP: u64 = 1 << 0;
-    pub(super) const TID: u64 = 1 << 1;
-    pub(super) const TIME: u64 = 1 << 2;
-    pub(super) const ADDR: u64 = 1 << 3;
-    pub(super) const READ: u64 = 1 << 4;
-    pub(super) const CALLCHAIN: u64 = 1 << 5;
-    pub(super) const ID: u64 = 1 << 6;
-    pub(super) const CPU: u64 = 1 << 7;
-    pub(super) const PERIOD: u64 = 1 << 8;
-    pub(super) const STREAM_ID: u64 = 1 << 9;
-    pub(super) const RAW: u64 = 1 << 10;
-    pub(super) const BRANCH_STACK: u64 = 1 << 11;
-    pub(super) const REGS_USER: u64 = 1 << 12;
-    pub(super) const STACK_USER: u64 = 1 << 13;
-    pub(super) const IDENTIFIER: u64 = 1 << 16;
-}
-
 const BRANCH_COUNTERS: u64 = 1 << 19;
 const BRANCH_HW_INDEX: u64 = 1 << 17;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
-const REGS_ABI_64: u64 = 2;
 const ENDIAN: Endian = Endian::NATIVE;
 
 /// Why a file cannot be read.

@@ -1,5 +1,6 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
+mod constants;
 mod deep;
 mod error;
 mod file;

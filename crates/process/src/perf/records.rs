@@ -3,29 +3,7 @@
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian, Result};
 
-/// `PERF_RECORD_*`.
-mod record_type {
-    pub(super) const LOST: u32 = 2;
-    pub(super) const COMM: u32 = 3;
-    pub(super) const EXIT: u32 = 4;
-    pub(super) const THROTTLE: u32 = 5;
-    pub(super) const FORK: u32 = 7;
-    pub(super) const SAMPLE: u32 = 9;
-    pub(super) const MMAP2: u32 = 10;
-    pub(super) const LOST_SAMPLES: u32 = 13;
-}
-
-/// `PERF_SAMPLE_*`: the contents of every sample, in the order in which the kernel writes them.
-mod sample_type {
-    pub(super) const IP: u64 = 1 << 0;
-    pub(super) const TID: u64 = 1 << 1;
-    pub(super) const TIME: u64 = 1 << 2;
-    pub(super) const CALLCHAIN: u64 = 1 << 5;
-    pub(super) const CPU: u64 = 1 << 7;
-    pub(super) const RAW: u64 = 1 << 10;
-    pub(super) const REGS_USER: u64 = 1 << 12;
-    pub(super) const STACK_USER: u64 = 1 << 13;
-}
+use super::constants::{REGS_ABI_64, record_type, sample_type};
 
 /// The `sample_type` to ask for.
 pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
@@ -55,7 +33,6 @@ const PROT_EXEC: u32 = 4;
 const CONTEXT_MARKERS: u64 = -4095i64 as u64;
 /// `PERF_CONTEXT_USER`: the program's frames follow.
 const CONTEXT_USER: u64 = -512i64 as u64;
-const REGS_ABI_64: u64 = 2;
 
 /// What identifies a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
