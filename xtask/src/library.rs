@@ -65,7 +65,12 @@ impl Library {
         fs::write(&file, text).map_err(|error| named(&file, error))?;
         // The name by which programs linked with it find it.
         let soname = format!("lib{name}.so.0");
-        link(&archive, &own.join(format!("{package}.map")), &lib.join(&soname), &soname)?;
+        link(
+            &archive,
+            &own.join(format!("{package}.map")),
+            &lib.join(&soname),
+            &soname,
+        )?;
         let short = lib.join(format!("lib{name}.so"));
         let _ = fs::remove_file(&short);
         symlink(&soname, &short).map_err(|error| named(&short, error))

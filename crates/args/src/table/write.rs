@@ -182,7 +182,10 @@ impl Sorts {
         let entries = Ranked::new(passed, SHARED);
         let lists = || places.distinct.iter().chain(&entries.distinct).flatten();
         let all = Ranked::new(lists(), SHARED);
-        let of_several = all.distinct.iter().filter(|location| !matches!(location, Location::One(_)));
+        let of_several = all
+            .distinct
+            .iter()
+            .filter(|location| !matches!(location, Location::One(_)));
         let parts: Vec<Location> = of_several.flat_map(Location::values).map(Location::One).collect();
         Sorts {
             base,

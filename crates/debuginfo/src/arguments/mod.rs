@@ -526,8 +526,10 @@ impl Maker<'_> {
                 }
                 _ => None,
             };
-            if let (Some(place), location) = (number.and_then(|number| needed::place(number, self.abi)), kept(location))
-                && location != Location::LOST
+            if let (Some(place), location) = (
+                number.and_then(|number| needed::place(number, self.abi)),
+                kept(location),
+            ) && location != Location::LOST
             {
                 needed::put(&mut entries, place, location);
             }

@@ -9,6 +9,6 @@ pub fn cif(data: &[u8]) {
             let again = cif::decode(&cif::encode(&map)).expect("what was written can be read");
             assert_eq!(again.images, map.images);
         }
-        Err(error) => assert!(error.offset <= data.len(), "{error}"),
+        Err(error) => assert!(error.offset <= data.len() as u64, "{error}"),
     }
 }
