@@ -28,6 +28,7 @@
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 #[cfg(feature = "write")]
 extern crate alloc;
