@@ -45,9 +45,13 @@ pub mod content;
 pub mod description;
 mod dialect;
 mod error;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 pub mod json2;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod metadata;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod plan;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod read;
 #[doc(hidden)]
 pub mod regular;
@@ -55,6 +59,7 @@ pub mod regular;
 mod render;
 mod ring;
 mod slot;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 pub mod tsdl;
 mod validate;
 mod write;

@@ -79,6 +79,7 @@ struct Frame<'r> {
 }
 
 impl Linker<'_> {
+    #[expect(clippy::indexing_slicing, reason = "indexes of its own lists")]
     fn streams(&mut self, blocks: Vec<StreamBlock>, events: Vec<EventBlock>) -> Result<Vec<StreamClass>> {
         let mut streams: Vec<StreamClass> = Vec::new();
         let mut roots = Vec::new();
@@ -327,6 +328,7 @@ impl Linker<'_> {
     /// The field that a path refers to: in the structs around, then in the earlier scopes, unless
     /// it starts with a scope's name. A nearer field whose class makes it unusable does not hide
     /// one further out: a named type may be used where there is one.
+    #[expect(clippy::indexing_slicing, reason = "indexes of its own lists")]
     fn reference<'s>(
         &'s self,
         path: &Path,
