@@ -358,6 +358,8 @@ impl Profile {
                 stack: walked.stack,
                 thread,
                 cpu: sample.cpu,
+                stop,
+                live: walked.live,
             });
         }
     }

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use backtrail_recording::Stop;
+
 use crate::processes::Processes;
 use crate::stacks::StackId;
 
@@ -41,6 +43,10 @@ pub struct StackSample {
     pub thread: ThreadId,
     /// Its CPU.
     pub cpu: u32,
+    /// The reason why its stack ends; `None` if only the innermost frame is known.
+    pub stop: Option<Stop>,
+    /// Whether outer frames were read from the running process after the sample was taken.
+    pub live: bool,
 }
 
 /// All threads with their samples.
