@@ -9,7 +9,7 @@ mod probes;
 mod records;
 mod sampler;
 
-pub use deep::DeepStacks;
+pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
 #[doc(hidden)]
 pub use file::fuzz as fuzz_file;

@@ -3,6 +3,8 @@
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian, Result};
 
+use crate::stack::Piece;
+
 /// `PERF_RECORD_*`.
 mod record_type {
     pub(super) const LOST: u32 = 2;
@@ -113,6 +115,8 @@ pub enum UserState<'a> {
         registers: Registers,
         /// Stack bytes.
         stack: &'a [u8],
+        /// Parts of the stack further outside, from the same moment.
+        pieces: &'a [Piece],
     },
     /// A program of another word size.
     Foreign,
@@ -341,7 +345,11 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     }
     let user = match abi {
         0 => UserState::None,
-        REGS_ABI_64 => UserState::Native { registers, stack },
+        REGS_ABI_64 => UserState::Native {
+            registers,
+            stack,
+            pieces: &[],
+        },
         _ => UserState::Foreign,
     };
     Ok(Sample {
