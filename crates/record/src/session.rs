@@ -67,6 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     if let Trigger::Entries(_) = options.trigger {
         session.passing = Abi::of(Arch::native().cpu).map_or(&[], Abi::general_registers);
     }
+    session.walker.prepare(&mut sampler);
     let mut subject = match signals.unblocked(|| Subject::begin(&options.target)) {
         Ok(subject) => subject,
         Err(error) => {

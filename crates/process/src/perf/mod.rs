@@ -8,7 +8,7 @@ mod probes;
 mod records;
 mod sampler;
 
-pub use deep::DeepStacks;
+pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
 pub use file::{About, FileError, PerfFile, Timed};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};

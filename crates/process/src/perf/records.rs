@@ -4,6 +4,7 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian, Result};
 
 use super::constants::{REGS_ABI_64, record_type, sample_type};
+use crate::stack::Piece;
 
 /// The `sample_type` to ask for.
 pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
@@ -90,6 +91,8 @@ pub enum UserState<'a> {
         registers: Registers,
         /// Stack bytes.
         stack: &'a [u8],
+        /// Parts of the stack further outside, from the same moment.
+        pieces: &'a [Piece],
     },
     /// A program of another word size.
     Foreign,
@@ -318,7 +321,11 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     }
     let user = match abi {
         0 => UserState::None,
-        REGS_ABI_64 => UserState::Native { registers, stack },
+        REGS_ABI_64 => UserState::Native {
+            registers,
+            stack,
+            pieces: &[],
+        },
         _ => UserState::Foreign,
     };
     Ok(Sample {
