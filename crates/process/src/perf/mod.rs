@@ -8,6 +8,8 @@ pub mod fuzz;
 mod probes;
 mod records;
 mod sampler;
+mod walked;
+mod walker;
 
 pub use deep::DeepStacks;
 pub use error::{Entry, OpenError};
@@ -16,3 +18,4 @@ pub use file::fuzz as fuzz_file;
 pub use file::{About, FileError, PerfFile, Timed};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
+pub use walker::{KernelTables, WalkCode, WalkMap, WalkProgram};

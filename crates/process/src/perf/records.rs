@@ -114,6 +114,16 @@ pub enum UserState<'a> {
         /// Stack bytes.
         stack: &'a [u8],
     },
+    /// A 64-bit program whose stack was walked in the kernel: its registers, some bytes from the
+    /// stack pointer upwards, and the words that the walk has read, by ascending address.
+    Walked {
+        /// Registers.
+        registers: Registers,
+        /// Stack bytes.
+        stack: &'a [u8],
+        /// Addresses, and the words there.
+        words: &'a [(u64, u64)],
+    },
     /// A program of another word size.
     Foreign,
     /// A kernel thread, or a process that has already given up its memory.
