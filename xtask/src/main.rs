@@ -5,6 +5,7 @@ mod bpf;
 mod fuzz;
 mod library;
 mod sanitize;
+mod suite;
 mod test;
 mod tidy;
 
