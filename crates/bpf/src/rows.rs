@@ -308,7 +308,7 @@ mod tests {
     fn large_sections_become_several_tables() {
         let count = (ROWS * PAGES) as u64;
         let rows: Vec<(u64, Rule)> = (0..count)
-            .map(|at| (16 * at, Rule(1 | 8 + (at as u32 % 2) << 3)))
+            .map(|at| (16 * at, Rule(1 | (1 + at as u32 % 2) << 3)))
             .collect();
         let table = Table::new(&rows, 16 * count);
         assert_eq!(table.pages.len(), PAGE_BYTES * (1 + PAGES));

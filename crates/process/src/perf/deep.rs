@@ -9,15 +9,15 @@
 //! continues with another one is attached from the start. The other one is loaded for the first
 //! deep stack.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use backtrail_arch::{Arch, Cpu};
 
+use super::programs::{BEGIN, COPIER, LICENSE, PROGRAMS, is_initial_namespace};
 use super::records::DEEP_PART;
-use super::walker::{BEGIN, COPIER, KernelTables, PROGRAMS, WalkProgram, Walker};
+use super::walker::{KernelTables, WalkProgram, Walker};
 use crate::sys::{self, BpfMap, MapKind};
 
 /// Bytes of a page: also where pages are larger, parts of them are copied.
@@ -35,7 +35,6 @@ const PAD: i32 = 4;
 const BUFFER: i32 = PAD + HEAD + PAGES * PAGE;
 /// The most threads with deep stacks.
 const MOST_THREADS: u32 = 1024;
-pub(super) const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// The threads whose deep stacks are copied.
 #[derive(Clone, Debug)]
@@ -103,12 +102,6 @@ impl Outputs {
             _by_cpu: by_cpu,
         })
     }
-}
-
-/// Whether our numbers of processes are those that programs see.
-pub(super) fn is_initial_namespace() -> bool {
-    const INITIAL: &str = "pid:[4026531836]";
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace.to_str() == Some(INITIAL))
 }
 
 impl Dispatcher {

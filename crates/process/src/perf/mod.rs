@@ -6,6 +6,7 @@ mod file;
 #[doc(hidden)]
 pub mod fuzz;
 mod probes;
+mod programs;
 mod records;
 mod sampler;
 mod walked;

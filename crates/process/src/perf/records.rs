@@ -105,7 +105,6 @@ pub struct Task {
 
 /// The user state of a sampled thread.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum UserState<'a> {
     /// A 64-bit program: its registers and a copy of its stack from the stack pointer upwards.
     Native {

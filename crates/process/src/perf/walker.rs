@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use super::deep::{LICENSE, is_initial_namespace};
+use super::programs::{BEGIN, LICENSE, WALKER, is_initial_namespace};
 use crate::sys::{self, BpfMap, MapKind};
 
 /// The most tables.
@@ -116,7 +116,7 @@ pub(super) struct Walker {
 }
 
 impl Walker {
-    /// Loads the program, to be found in `programs`, for so many CPUs.
+    /// Loads the program into `programs`, for CPUs with numbers below `cpus`.
     pub(super) fn load(program: &WalkProgram, cpus: u32, programs: &BpfMap, events: &BpfMap) -> io::Result<Walker> {
         if !is_initial_namespace() {
             return Err(io::ErrorKind::Unsupported.into());
@@ -158,12 +158,6 @@ impl Walker {
         self.tables.clone()
     }
 }
-
-/// Numbers of the programs to continue with.
-pub(super) const BEGIN: u32 = 0;
-pub(super) const COPIER: u32 = 1;
-pub(super) const WALKER: u32 = 2;
-pub(super) const PROGRAMS: u32 = 3;
 
 fn linked<'m>(code: &WalkCode, fd: impl Fn(WalkMap) -> BorrowedFd<'m>) -> Vec<u64> {
     let mut instructions = code.instructions.clone();
