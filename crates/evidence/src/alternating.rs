@@ -15,7 +15,7 @@ use crate::judge::copies::Copies;
 use crate::judge::{Judge, program_frames};
 
 /// The shapes of stacks that the program supports.
-pub const SHAPES: [&str; 5] = ["six", "deep", "seam", "alloca", "threads"];
+pub const SHAPES: [&str; 6] = ["six", "deep", "seam", "alloca", "large", "threads"];
 const PHASES: [u32; 6] = [100, 1_000, 2_000, 5_000, 20_000, 100_000];
 const FREQUENCIES: [u32; 2] = [997, 4_999];
 /// Loops that keep all CPUs busy.
@@ -65,6 +65,8 @@ pub struct Counts {
     pub complete: u64,
     /// The others.
     pub cut: u64,
+    /// Stacks with frames that were read apart from the sample.
+    pub read_apart: u64,
     /// A stack that is impossible.
     pub example: Option<String>,
 }
@@ -136,7 +138,8 @@ no call that can lead to the frame above. *busy* is beside eight loops that want
 
 `six` has six frames, one with a buffer of 16 KiB that is never touched, so that its pages are not present; `deep` has a
 recursion of 3,000 frames on each side, longer than the 60 KiB that the kernel copies; in `seam` both sides call the same
-recursion; `alloca` reuses the memory above the buffer; `threads` does all four, each in a thread.
+recursion; `alloca` reuses the memory above the buffer; in `large` that buffer has 640 KiB; `threads` does all five, each in
+a thread.
 ";
 
 /// Stores a row until the page is written, replacing an earlier one of the same experiment.
@@ -288,7 +291,10 @@ fn read(trace: &Path) -> Result<Counts, String> {
                 stacks.judge.forget(pid);
                 stacks.names.clear();
             }
-            Item::Sample(sample) => stacks.add(sample.pid, sample.frames, sample.stop),
+            Item::Sample(sample) => {
+                stacks.counts.read_apart += u64::from(sample.live);
+                stacks.add(sample.pid, sample.frames, sample.stop);
+            }
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ mod sampler;
 mod walked;
 mod walker;
 
-pub use deep::DeepStacks;
+pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
 #[doc(hidden)]
 pub use file::fuzz as fuzz_file;

@@ -3,6 +3,8 @@
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian, Result};
 
+use crate::stack::Piece;
+
 /// `PERF_RECORD_*`.
 mod record_type {
     pub(super) const LOST: u32 = 2;
@@ -112,6 +114,8 @@ pub enum UserState<'a> {
         registers: Registers,
         /// Stack bytes.
         stack: &'a [u8],
+        /// Parts of the stack further outside, from the same moment.
+        pieces: &'a [Piece],
     },
     /// A 64-bit program whose stack was walked in the kernel: its registers, some bytes from the
     /// stack pointer upwards, and the words that the walk has read, by ascending address.
@@ -350,7 +354,11 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     }
     let user = match abi {
         0 => UserState::None,
-        REGS_ABI_64 => UserState::Native { registers, stack },
+        REGS_ABI_64 => UserState::Native {
+            registers,
+            stack,
+            pieces: &[],
+        },
         _ => UserState::Foreign,
     };
     Ok(Sample {
