@@ -11,6 +11,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail record -o server.trace -- ./server 200",
             "backtrail record -o live.trace -p $(pidof -s server) --duration 1",
             "backtrail record -o calls.trace --entry parse -- ./server 1",
+            "backtrail record -o machine.trace -a -F 97 --duration 1",
         ],
     ),
     (

@@ -18,6 +18,8 @@ mod record_complete;
 mod record_endings;
 mod record_entry;
 mod record_judged;
+mod record_kernel;
+mod record_machine;
 mod record_names;
 mod record_shares;
 mod record_surroundings;

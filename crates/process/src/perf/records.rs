@@ -83,7 +83,6 @@ pub struct Task {
 
 /// The user state of a sampled thread.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum UserState<'a> {
     /// A 64-bit program: its registers and a copy of its stack from the stack pointer upwards.
     Native {
@@ -93,6 +92,16 @@ pub enum UserState<'a> {
         stack: &'a [u8],
         /// Parts of the stack further outside, from the same moment.
         pieces: &'a [Piece],
+    },
+    /// A 64-bit program whose stack was walked in the kernel: its registers, some bytes from the
+    /// stack pointer upwards, and the words that the walk has read, by ascending address.
+    Walked {
+        /// Registers.
+        registers: Registers,
+        /// Stack bytes.
+        stack: &'a [u8],
+        /// Addresses, and the words there.
+        words: &'a [(u64, u64)],
     },
     /// A program of another word size.
     Foreign,
