@@ -37,6 +37,7 @@ mod fold;
 mod functions;
 #[doc(hidden)]
 pub mod fuzz;
+mod live;
 mod modules;
 mod pack;
 mod processes;
@@ -55,6 +56,7 @@ pub use demangle::{MAX_NAME_LENGTH, demangle};
 pub use entries::{EntryError, entries};
 pub use filter::{Filter, matches_function};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
+pub use live::{Live, LiveBy, Span};
 pub use modules::File;
 pub use pack::{PackError, Packed, pack};
 pub use processes::Processes;
