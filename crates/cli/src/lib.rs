@@ -21,6 +21,7 @@ mod replacement;
 mod report;
 mod sframe;
 mod stack;
+mod top;
 mod trace;
 mod types;
 
@@ -43,6 +44,7 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    Top(top::Top),
     Pack(pack::Pack),
     Export(export::Export),
     Import(import::Import),
@@ -84,6 +86,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Top(arguments) => top::run(arguments),
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),

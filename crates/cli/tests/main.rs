@@ -39,6 +39,7 @@ mod stack_core;
 mod stack_live;
 mod stack_odd;
 mod stack_programs;
+mod top;
 mod trace;
 mod trace_record;
 mod types;

@@ -1,5 +1,6 @@
 //! Turns a recording's items into counts.
 
+mod live;
 mod path;
 
 use std::path::PathBuf;

@@ -79,6 +79,11 @@ impl Threads {
         &self.list[number.index()].0
     }
 
+    /// All threads, by number.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Thread> {
+        self.list.iter().map(|(thread, _)| thread)
+    }
+
     /// Counts a sample.
     pub(crate) fn count(&mut self, number: ThreadId) {
         self.list[number.index()].1 += 1;
