@@ -1,7 +1,15 @@
 //! Entry points of the fuzz targets and the mutation tests: no input may cause a panic.
 
 use crate::plan::Plan;
+use crate::read::{Condition, index_entries};
 use crate::{json2, tsdl};
+
+/// Conditions on events, and LTTng's index files.
+pub fn conditions(data: &[u8]) {
+    index_entries(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = Condition::parse(text);
+}
 
 /// TSDL: parsed and compiled metadata can be written and parsed again with the same result.
 pub fn tsdl(data: &[u8]) {
