@@ -8,6 +8,7 @@ mod export;
 mod fuzz_seeds;
 mod guard_cache;
 mod guard_faults;
+mod guard_isolation;
 mod guard_recordings;
 mod hostile_files;
 mod import_perf;

@@ -34,6 +34,7 @@ mod error;
 pub mod fuzz;
 mod header;
 mod image;
+pub mod isolation;
 pub mod machines;
 pub mod map;
 mod notes;
