@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Arch, Cpu, REGISTERS, Register, Registers};
-use backtrail_elf::budget::Budget;
 use backtrail_elf::Image;
+use backtrail_elf::budget::Budget;
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};

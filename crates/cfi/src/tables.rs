@@ -118,7 +118,10 @@ pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
 }
 
 fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
-    let mut converted = eh_frame::convert_within(&EhFrame::of_image(image, &section.data, section.address), image.budget());
+    let mut converted = eh_frame::convert_within(
+        &EhFrame::of_image(image, &section.data, section.address),
+        image.budget(),
+    );
     let entry = image.entry();
     let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
     if entry != 0 && is_code && converted.find(entry).is_none() {
@@ -345,7 +348,8 @@ fn make(
 ) -> Result<Table, Error> {
     let mut converted = convert_section(image, section);
     if let Some(more) = more {
-        let mut with_more = eh_frame::convert_within(&EhFrame::of_image(image, &more.data, more.address), image.budget());
+        let mut with_more =
+            eh_frame::convert_within(&EhFrame::of_image(image, &more.data, more.address), image.budget());
         complete(&mut with_more, std::mem::take(&mut converted.functions));
         converted.functions = with_more.functions;
     }

@@ -35,18 +35,27 @@ fn workers() -> Workers {
 /// A program of a stranger, in a folder that all may enter, with functions that no table and no
 /// name is known of beforehand.
 fn strange_program(setup: &Setup) -> Option<PathBuf> {
-    let source = b"#include <unistd.h>\nstatic inline __attribute__((always_inline)) int inner(int x) { return pause() + x; }\n\
+    let source =
+        b"#include <unistd.h>\nstatic inline __attribute__((always_inline)) int inner(int x) { return pause() + x; }\n\
         __attribute__((noipa)) int wait_here(int x) { return inner(x) + 1; }\n\
         int main(void) { write(1, \"ready\\n\", 6); return wait_here(3) + 1; }\n";
     let source = setup.file("strange.c", source);
     let path = setup.path("strange");
     let mut compile = Command::new("gcc");
-    compile.args(["-O1", "-g", "-fno-omit-frame-pointer"]).arg(&source).arg("-o").arg(&path);
+    compile
+        .args(["-O1", "-g", "-fno-omit-frame-pointer"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&path);
     if !compile.status().is_ok_and(|status| status.success()) {
         skip("gcc");
         return None;
     }
-    for folder in path.ancestors().skip(1).take_while(|folder| folder.starts_with(std::env::temp_dir())) {
+    for folder in path
+        .ancestors()
+        .skip(1)
+        .take_while(|folder| folder.starts_with(std::env::temp_dir()))
+    {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     }
     chown(&path, Some(STRANGER), Some(STRANGER)).unwrap();
@@ -80,11 +89,16 @@ fn worker() -> Option<PathBuf> {
         let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
         line.map(|pid| pid.trim().to_owned()).unwrap_or_default()
     };
-    fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).find(|path| {
-        let is_worker = fs::read(path.join("cmdline")).is_ok_and(|line| line.windows(15).any(|part| part == b"isolated-worker"));
-        let pid = path.file_name().unwrap_or_default().to_string_lossy();
-        is_worker && (parent(&pid) == own || parent(&parent(&pid)) == own)
-    })
+    fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| {
+            let is_worker = fs::read(path.join("cmdline"))
+                .is_ok_and(|line| line.windows(15).any(|part| part == b"isolated-worker"));
+            let pid = path.file_name().unwrap_or_default().to_string_lossy();
+            is_worker && (parent(&pid) == own || parent(&parent(&pid)) == own)
+        })
 }
 
 fn kill(process: &Path) {
@@ -120,7 +134,10 @@ fn a_worker_has_no_rights_and_no_files() {
         assert_eq!(field(capabilities), ["0000000000000000"]);
     }
     let limits = fs::read_to_string(process.join("limits")).unwrap();
-    let limit = limits.lines().find(|line| line.starts_with("Max address space")).unwrap();
+    let limit = limits
+        .lines()
+        .find(|line| line.starts_with("Max address space"))
+        .unwrap();
     assert!(!limit.contains("unlimited"), "{limit}");
     if rustix::process::geteuid().is_root() {
         assert_eq!(field("Uid:"), ["65534"; 4]);
@@ -137,7 +154,11 @@ fn what_ends_a_worker_costs_one_request() {
     let module = File::open("/proc/self/exe").unwrap();
     assert!(workers.ask(STRANGER, Job::Table, &[&module], &[0]).is_ok());
     // A request without a file is one that only a broken parent sends; and one with half a number.
-    assert!(workers.ask(STRANGER, Job::Table, &[], &[0]).is_ok_and(|answer| answer[0] == 0));
+    assert!(
+        workers
+            .ask(STRANGER, Job::Table, &[], &[0])
+            .is_ok_and(|answer| answer[0] == 0)
+    );
     assert!(workers.ask(STRANGER, Job::Names, &[&module], &[1, 2, 3]).is_err());
     let killer = |ended: &AtomicBool| {
         while !ended.load(Ordering::Relaxed) {
@@ -163,7 +184,10 @@ fn what_ends_a_worker_costs_one_request() {
         }
     }
     assert!(was_lost);
-    assert!(workers.ask(STRANGER, Job::Table, &[&module], &[0]).is_ok(), "another one is started");
+    assert!(
+        workers.ask(STRANGER, Job::Table, &[&module], &[0]).is_ok(),
+        "another one is started"
+    );
 }
 
 #[test]
@@ -186,7 +210,12 @@ fn strange_files_have_the_same_stacks_and_names() {
     assert!(isolated.iter().any(|line| line.contains("inner")), "{isolated:?}");
     assert!(isolated.iter().any(|line| line.contains("strange.c:")), "{isolated:?}");
     let without_address = |frames: Vec<String>| {
-        let words = |line: &str| line.split_whitespace().filter(|word| !word.contains("0x")).map(str::to_owned).collect();
+        let words = |line: &str| {
+            line.split_whitespace()
+                .filter(|word| !word.contains("0x"))
+                .map(str::to_owned)
+                .collect()
+        };
         frames.iter().map(|line| words(line)).collect::<Vec<Vec<String>>>()
     };
     assert_eq!(without_address(isolated), without_address(frames(&here)));

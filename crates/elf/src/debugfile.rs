@@ -76,7 +76,9 @@ impl Search {
     /// budget are left out.
     pub fn by_debuglink(&self, module: &Path, name: &[u8], crc: u32, budget: &Budget) -> Option<PathBuf> {
         let candidates = self.linked(module, name);
-        candidates.into_iter().find(|path| self.crc(path, budget).is_ok_and(|found| found == crc))
+        candidates
+            .into_iter()
+            .find(|path| self.crc(path, budget).is_ok_and(|found| found == crc))
     }
 
     /// The candidates for a link to a file called `name`.
@@ -103,10 +105,16 @@ impl Search {
     /// read, or is not one.
     pub fn unreadable(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
         let by_build_id = file.build_id().and_then(build_id_path);
-        let by_build_id = by_build_id.map(|relative| self.dirs.iter().map(move |dir| self.rooted(&dir.join(&relative))));
+        let by_build_id =
+            by_build_id.map(|relative| self.dirs.iter().map(move |dir| self.rooted(&dir.join(&relative))));
         let mut by_build_id = by_build_id.into_iter().flatten();
-        let is_other = |path: &PathBuf| !self.is_missing(path) && !self.has_build_id(path, file.build_id().unwrap_or_default());
-        let linked = || self.linked(path, file.debuglink()?.name).into_iter().find(|path| !self.is_missing(path) && self.open(path).is_err());
+        let is_other =
+            |path: &PathBuf| !self.is_missing(path) && !self.has_build_id(path, file.build_id().unwrap_or_default());
+        let linked = || {
+            self.linked(path, file.debuglink()?.name)
+                .into_iter()
+                .find(|path| !self.is_missing(path) && self.open(path).is_err())
+        };
         by_build_id.find(is_other).or_else(linked)
     }
 

@@ -207,7 +207,11 @@ impl RegularFile {
             (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = if self.reading.may_hang { waiting::within(read) } else { read() }?;
+        let bytes = if self.reading.may_hang {
+            waiting::within(read)
+        } else {
+            read()
+        }?;
         match bytes.len() as u64 <= most {
             true => Ok(bytes),
             false => Err(io::ErrorKind::FileTooLarge.into()),

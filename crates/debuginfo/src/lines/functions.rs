@@ -140,11 +140,18 @@ impl Functions {
 
     /// The function that has the code at an address: its entry, and the calls inlined there, the
     /// outermost first.
-    pub(super) fn at(&self, unit: UnitRef<'_, Slice<'_>>, address: u64, budget: &Budget) -> Option<(UnitOffset, Vec<Call>)> {
+    pub(super) fn at(
+        &self,
+        unit: UnitRef<'_, Slice<'_>>,
+        address: u64,
+        budget: &Budget,
+    ) -> Option<(UnitOffset, Vec<Call>)> {
         let before = self.ranges.partition_point(|(range, _)| range.begin <= address);
         let (range, index) = self.ranges.get(before.checked_sub(1)?)?;
         let function = self.functions.get(*index).filter(|_| address < range.end)?;
-        let inlined = function.inlined.get_or_init(|| Inlined::read(unit, function.entry, budget));
+        let inlined = function
+            .inlined
+            .get_or_init(|| Inlined::read(unit, function.entry, budget));
         Some((function.entry, inlined.at(address)))
     }
 }
@@ -237,11 +244,7 @@ fn file_number(attribute: &Attribute<Slice<'_>>) -> Option<u64> {
     }
 }
 
-fn skip_children(
-    entries: &mut EntriesRaw<'_, Slice<'_>>,
-    depth: isize,
-    steps: &mut Steps<'_>,
-) -> gimli::Result<()> {
+fn skip_children(entries: &mut EntriesRaw<'_, Slice<'_>>, depth: isize, steps: &mut Steps<'_>) -> gimli::Result<()> {
     while !entries.is_empty() && entries.next_depth() > depth && steps.step(0).is_ok() {
         if let Some(abbreviation) = entries.read_abbreviation()? {
             entries.skip_attributes(abbreviation.attributes())?;

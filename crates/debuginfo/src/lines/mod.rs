@@ -101,7 +101,10 @@ impl<'d> Lines<'d> {
             Ok(frames) if !frames.is_empty() => frames,
             _ => {
                 let whole = self.whole();
-                let units = self.sections.ranges().untold_units_at(&whole.dwarf, svma, self.budget());
+                let units = self
+                    .sections
+                    .ranges()
+                    .untold_units_at(&whole.dwarf, svma, self.budget());
                 self.in_units(whole, units, svma).unwrap_or_default()
             }
         }
@@ -149,7 +152,10 @@ impl<'d> Lines<'d> {
             line: place.map(|(_, line)| line).filter(|line| *line != 0),
         };
         let mut place = rows.at(svma).map(|row| (Some(row.file), row.line));
-        let Some((function, calls)) = unit.functions(unit_ref, self.budget()).at(unit_ref, svma, self.budget()) else {
+        let Some((function, calls)) = unit
+            .functions(unit_ref, self.budget())
+            .at(unit_ref, svma, self.budget())
+        else {
             return Ok(place.map(|place| frame(None, Some(place))).into_iter().collect());
         };
         let mut frames = Vec::with_capacity(calls.len() + 1);

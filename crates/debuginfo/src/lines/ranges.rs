@@ -129,21 +129,18 @@ impl UnitRanges {
 
     /// The units that have this address but are not in `.debug_aranges`. The first call reads a
     /// little of each.
-    pub(super) fn untold_units_at(
-        &self,
-        dwarf: &gimli::Dwarf<Slice<'_>>,
-        address: u64,
-        budget: &Budget,
-    ) -> Vec<usize> {
+    pub(super) fn untold_units_at(&self, dwarf: &gimli::Dwarf<Slice<'_>>, address: u64, budget: &Budget) -> Vec<usize> {
         self.untold.get_or_init(|| self.untold(dwarf, budget)).at(address)
     }
 
     fn untold(&self, dwarf: &gimli::Dwarf<Slice<'_>>, budget: &Budget) -> Ranges {
         let mut untold = headers(dwarf);
         untold.retain(|(offset, header)| !self.told_units.contains(offset) && has_code(header));
-        let ranges = untold
-            .into_par_iter()
-            .flat_map_iter(|(offset, header)| code(dwarf, header, budget).into_iter().map(move |range| (range, offset)));
+        let ranges = untold.into_par_iter().flat_map_iter(|(offset, header)| {
+            code(dwarf, header, budget)
+                .into_iter()
+                .map(move |range| (range, offset))
+        });
         Ranges::new(threads::scoped(|| ranges.collect()))
     }
 }

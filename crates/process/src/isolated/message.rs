@@ -77,12 +77,7 @@ fn send(socket: &UnixStream, job: u8, files: &[&File], request: &[u8]) -> io::Re
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&files));
-    let sent = rustix::net::sendmsg(
-        socket,
-        &[IoSlice::new(&header)],
-        &mut control,
-        SendFlags::NOSIGNAL,
-    )?;
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&header)], &mut control, SendFlags::NOSIGNAL)?;
     // A few bytes are sent at once; if not, the rest follows without the files.
     let mut socket = socket;
     socket.write_all(&header[sent..])?;
@@ -94,7 +89,11 @@ fn receive(mut socket: &UnixStream, buffer: &mut [u8], deadline: &Deadline) -> R
     let mut done = 0;
     while done < buffer.len() {
         let left = deadline.left().map_err(|late| (done, late))?;
-        let broken = if done == 0 { Broken::BeforeAnswer } else { Broken::Answer };
+        let broken = if done == 0 {
+            Broken::BeforeAnswer
+        } else {
+            Broken::Answer
+        };
         socket.set_read_timeout(Some(left)).map_err(|_| (done, broken))?;
         match socket.read(&mut buffer[done..]) {
             Ok(0) => return Err((done, broken)),

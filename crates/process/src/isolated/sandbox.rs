@@ -100,7 +100,10 @@ fn filters() -> Result<[BpfProgram; 2], Box<dyn Error>> {
     let not_executable = || flags(2, libc::PROT_EXEC, 0);
     let anonymous = flags(3, libc::MAP_ANONYMOUS, libc::MAP_ANONYMOUS)?;
     let thread = flags(0, libc::CLONE_THREAD, libc::CLONE_THREAD)?;
-    allowed.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![not_executable()?, anonymous])?]);
+    allowed.insert(
+        libc::SYS_mmap,
+        vec![SeccompRule::new(vec![not_executable()?, anonymous])?],
+    );
     allowed.insert(libc::SYS_mprotect, vec![SeccompRule::new(vec![not_executable()?])?]);
     allowed.insert(libc::SYS_clone, vec![SeccompRule::new(vec![thread])?]);
     let naming = SeccompCmpOp::Eq;

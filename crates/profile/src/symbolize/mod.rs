@@ -25,8 +25,8 @@ use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
 pub(crate) use jitdump::{JitCode, JitDump};
-pub use object::IsolatedNames;
 pub use kallsyms::{Kallsyms, KernelFunction};
+pub use object::IsolatedNames;
 pub use perf_map::PerfMap;
 pub use source::{Call, FetchDebugFile};
 

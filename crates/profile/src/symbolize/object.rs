@@ -19,8 +19,8 @@ use backtrail_elf::debugfile::Search;
 use backtrail_elf::door::RegularFile;
 use backtrail_elf::{ErrorKind, FileBytes, Image, Symbols, door};
 
-use isolated::IsolatedSymbols;
 pub use isolated::IsolatedNames;
+use isolated::IsolatedSymbols;
 
 use super::remembered::Remembered;
 use super::source::{Call, FetchDebugFile, ModuleSymbols, SymbolSource, Unavailable};
@@ -191,7 +191,9 @@ impl Files {
         let debug_file = debug.as_ref().and_then(|path| open(path).ok());
         let unreadable = match (&debug, &debug_file) {
             (Some(path), None) => Some(path.clone()),
-            (None, _) => Image::of(&module.file).ok().and_then(|image| search.unreadable(path, &image)),
+            (None, _) => Image::of(&module.file)
+                .ok()
+                .and_then(|image| search.unreadable(path, &image)),
             _ => None,
         };
         let supplementary = Image::of(&debug_file.as_ref().unwrap_or(&module).file)
@@ -200,7 +202,11 @@ impl Files {
             .and_then(|path| open(&path).ok());
         let name = name(&[Some(&module), debug_file.as_ref(), supplementary.as_ref()]);
         let all = [Some(&module), debug_file.as_ref(), supplementary.as_ref()];
-        let open = all.into_iter().flatten().map(|opened| Arc::clone(&opened.open)).collect();
+        let open = all
+            .into_iter()
+            .flatten()
+            .map(|opened| Arc::clone(&opened.open))
+            .collect();
         let file = |opened: Opened| opened.file;
         Files {
             name,
