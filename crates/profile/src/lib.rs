@@ -64,8 +64,8 @@ pub use report::{
 };
 pub use stacks::{StackFrame, StackId, Stacks, Step};
 pub use symbolize::{
-    Call, CodeAddress, FetchDebugFile, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer,
-    SystemFiles,
+    Call, CodeAddress, FetchDebugFile, IsolatedNames, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap,
+    Symbolizer, SystemFiles,
 };
 pub use threads::{StackSample, Thread, ThreadId};
 
