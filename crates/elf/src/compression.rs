@@ -362,7 +362,7 @@ mod tests {
             }
         }
         assert!(
-            Packed::plain(Source::Memory(b"abc"), 0, 0, 3)
+            Packed::plain(Source::memory(b"abc"), 0, 0, 3)
                 .unwrap()
                 .unpack_parts(&[0..1, 1..2])
                 .unwrap()

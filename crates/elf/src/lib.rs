@@ -32,6 +32,7 @@ mod eh_frame_search;
 mod error;
 mod header;
 mod image;
+pub mod isolation;
 pub mod machines;
 pub mod map;
 mod notes;

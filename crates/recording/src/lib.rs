@@ -37,4 +37,4 @@ pub use symbols::{
     encode as encode_symbols,
 };
 pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
-pub use writer::{WriteError, Writer, is_occupied};
+pub use writer::{Observer, WriteError, Writer, is_occupied};

@@ -8,10 +8,17 @@ use backtrail_process::proc;
 /// Decodes records one after another, each with its length in its header, as in a ring.
 pub fn records(data: &[u8]) {
     let mut rest = data;
+    let mut walked = internals::Walked::default();
     while let Some(header) = rest.first_chunk::<8>() {
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]])).clamp(8, rest.len());
         let (record, after) = rest.split_at(size);
         let _ = internals::time(record);
+        if let Some(part) = internals::walked_part(record)
+            && let Some(Record::Sample(sample)) = walked.add(part)
+            && let UserState::Walked { words, .. } = sample.user
+        {
+            assert!(words.is_sorted_by_key(|word| word.0) && 16 * words.len() <= data.len());
+        }
         match internals::decode(record, Arch::native()) {
             Ok(Record::Sample(sample)) => {
                 let frames = sample.kernel_frames().count() + sample.frame_pointer_chain().count();

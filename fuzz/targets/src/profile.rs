@@ -1,6 +1,6 @@
 //! Fuzz targets as plain functions, run briefly by the tests and for long by cargo-fuzz.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use backtrail_profile::internals::{JitCode, JitDump};
 use backtrail_profile::{Kallsyms, PerfMap};
@@ -28,7 +28,7 @@ pub fn jit_dump(data: &[u8]) {
     let words: Vec<u64> = words
         .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
         .collect();
-    let mut code = JitCode::new(Rc::new(dump));
+    let mut code = JitCode::new(Arc::new(dump));
     let mut times: Vec<u64> = words.iter().copied().chain([u64::MAX]).collect();
     times.sort_unstable();
     for time in times.into_iter().step_by(1 + words.len() / 8) {

@@ -1,6 +1,14 @@
 //! Entry points of the fuzz targets and the mutation tests: no input may cause a panic.
 
-use backtrail_trace::{Plan, json2, tsdl};
+use backtrail_trace::internals::index_entries;
+use backtrail_trace::{Condition, Plan, json2, tsdl};
+
+/// Conditions on events, and LTTng's index files.
+pub fn conditions(data: &[u8]) {
+    index_entries(data);
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let _ = Condition::parse(text);
+}
 
 /// TSDL: parsed and compiled metadata can be written and parsed again with the same result.
 pub fn tsdl(data: &[u8]) {

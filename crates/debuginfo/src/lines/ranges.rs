@@ -5,6 +5,7 @@ use std::ops;
 use std::sync::OnceLock;
 
 use backtrail_ctype::threads;
+use backtrail_elf::budget::Budget;
 use gimli::{Range, UnitHeader, UnitRef, UnitType};
 use rayon::prelude::*;
 
@@ -128,16 +129,23 @@ impl UnitRanges {
 
     /// The units that have this address but are not in `.debug_aranges`. The first call reads a
     /// little of each.
-    pub(super) fn unlisted_units_at(&self, dwarf: &gimli::Dwarf<Slice<'_>>, address: u64) -> Vec<usize> {
-        self.unlisted.get_or_init(|| self.unlisted(dwarf)).at(address)
+    pub(super) fn unlisted_units_at(
+        &self,
+        dwarf: &gimli::Dwarf<Slice<'_>>,
+        address: u64,
+        budget: &Budget,
+    ) -> Vec<usize> {
+        self.unlisted.get_or_init(|| self.unlisted(dwarf, budget)).at(address)
     }
 
-    fn unlisted(&self, dwarf: &gimli::Dwarf<Slice<'_>>) -> Ranges {
+    fn unlisted(&self, dwarf: &gimli::Dwarf<Slice<'_>>, budget: &Budget) -> Ranges {
         let mut unlisted = headers(dwarf);
         unlisted.retain(|(offset, header)| !self.listed_units.contains(offset) && has_code(header));
-        let ranges = unlisted
-            .into_par_iter()
-            .flat_map_iter(|(offset, header)| code(dwarf, header).into_iter().map(move |range| (range, offset)));
+        let ranges = unlisted.into_par_iter().flat_map_iter(|(offset, header)| {
+            code(dwarf, header, budget)
+                .into_iter()
+                .map(move |range| (range, offset))
+        });
         Ranges::new(threads::scoped(|| ranges.collect()))
     }
 }
@@ -151,19 +159,19 @@ fn has_code(header: &UnitHeader<Slice<'_>>) -> bool {
 }
 
 /// The ranges in the unit itself, or else in its line numbers; empty if it is damaged.
-fn code(dwarf: &gimli::Dwarf<Slice<'_>>, header: UnitHeader<Slice<'_>>) -> Vec<Range> {
+fn code(dwarf: &gimli::Dwarf<Slice<'_>>, header: UnitHeader<Slice<'_>>, budget: &Budget) -> Vec<Range> {
     let Ok(unit) = dwarf.unit(header) else {
         return Vec::new();
     };
     let unit = UnitRef::new(dwarf, &unit);
-    match stated(unit) {
-        Ok(stated) if stated.is_empty() => Rows::read(unit).ranges(),
+    match stated(unit, budget) {
+        Ok(stated) if stated.is_empty() => Rows::read(unit, budget).ranges(),
         Ok(stated) => stated,
         Err(_) => Vec::new(),
     }
 }
 
-fn stated(unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<Vec<Range>> {
+fn stated(unit: UnitRef<'_, Slice<'_>>, budget: &Budget) -> gimli::Result<Vec<Range>> {
     let mut entries = unit.entries_raw(None)?;
     let mut extent = Extent::default();
     if let Some(abbreviation) = entries.read_abbreviation()? {
@@ -171,7 +179,7 @@ fn stated(unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<Vec<Range>> {
             extent.note(unit, &entries.read_attribute(*specification)?)?;
         }
     }
-    extent.ranges(unit)
+    extent.ranges(unit, budget)
 }
 
 #[cfg(test)]

@@ -437,7 +437,11 @@ fn sample<'a>(mut cursor: Cursor<'a>, layout: &Attribute) -> backtrail_wire::Res
         }
         user = match abi {
             0 => UserState::None,
-            REGS_ABI_64 => UserState::Native { registers, stack },
+            REGS_ABI_64 => UserState::Native {
+                registers,
+                stack,
+                pieces: &[],
+            },
             _ => UserState::Foreign,
         };
     }

@@ -4,6 +4,7 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian, Result};
 
 use super::constants::{REGS_ABI_64, record_type, sample_type};
+use crate::stack::Piece;
 
 /// The `sample_type` to ask for.
 pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
@@ -82,7 +83,6 @@ pub struct Task {
 
 /// The user state of a sampled thread.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum UserState<'a> {
     /// A 64-bit program: its registers and a copy of its stack from the stack pointer upwards.
     Native {
@@ -90,6 +90,18 @@ pub enum UserState<'a> {
         registers: Registers,
         /// Stack bytes.
         stack: &'a [u8],
+        /// Parts of the stack further outside, from the same moment.
+        pieces: &'a [Piece],
+    },
+    /// A 64-bit program whose stack was walked in the kernel: its registers, some bytes from the
+    /// stack pointer upwards, and the words that the walk has read, by ascending address.
+    Walked {
+        /// Registers.
+        registers: Registers,
+        /// Stack bytes.
+        stack: &'a [u8],
+        /// Addresses, and the words there.
+        words: &'a [(u64, u64)],
     },
     /// A program of another word size.
     Foreign,
@@ -318,7 +330,11 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     }
     let user = match abi {
         0 => UserState::None,
-        REGS_ABI_64 => UserState::Native { registers, stack },
+        REGS_ABI_64 => UserState::Native {
+            registers,
+            stack,
+            pieces: &[],
+        },
         _ => UserState::Foreign,
     };
     Ok(Sample {

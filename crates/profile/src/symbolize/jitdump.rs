@@ -23,7 +23,7 @@
 //! function. A file `\xff` is that of the previous entry. V8 counts its lines' addresses from an
 //! ELF header of 64 bytes that perf puts before the code when it makes files of it.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use backtrail_wire::{Bytes, Cursor, Endian};
 use rustc_hash::FxHashMap;
@@ -290,7 +290,7 @@ impl Reading {
 /// The code at one moment of a dump.
 #[derive(Clone, Debug)]
 pub struct JitCode {
-    dump: Rc<JitDump>,
+    dump: Arc<JitDump>,
     /// The number of changes so far.
     happened: usize,
     now: RangeMap<u32>,
@@ -298,7 +298,7 @@ pub struct JitCode {
 
 impl JitCode {
     /// The state before the first change.
-    pub fn new(dump: Rc<JitDump>) -> JitCode {
+    pub fn new(dump: Arc<JitDump>) -> JitCode {
         JitCode {
             dump,
             happened: 0,
@@ -384,7 +384,7 @@ pub(crate) mod tests {
         }
 
         fn code(&self) -> JitCode {
-            JitCode::new(Rc::new(JitDump::parse(&self.0).expect("a dump")))
+            JitCode::new(Arc::new(JitDump::parse(&self.0).expect("a dump")))
         }
     }
 

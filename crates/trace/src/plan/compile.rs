@@ -381,7 +381,7 @@ impl Compiler {
             (Shape::Integer(integer), None) if integer.storage == Storage::Bits => {
                 Some(u64::from(integer.size).next_multiple_of(field.align))
             }
-            (Shape::Float(float), None) => Some(u64::from(float.size).next_multiple_of(field.align)),
+            (Shape::Float(float), None) if !float.reversed => Some(u64::from(float.size).next_multiple_of(field.align)),
             _ => None,
         };
         let text = matches!(&field.shape, Shape::Integer(integer) if stride.is_some() && integer.is_character());

@@ -90,7 +90,13 @@ impl Decoder<'_> {
             | Shape::Enumeration(integer, _)
             | Shape::BitMap(integer, _)
             | Shape::Boolean(integer) => Raw::Bits(self.integer(field, integer)?),
-            Shape::Float(float) => Raw::Bits(self.bits(float.size, float.byte_order)?),
+            Shape::Float(float) => {
+                let bits = self.bits(float.size, float.byte_order)?;
+                Raw::Bits(match float.reversed {
+                    true => reversed(bits, float.size),
+                    false => bits,
+                })
+            }
             Shape::String(encoding) => self.string(encoding.unit_bytes())?,
             Shape::Struct(members) => {
                 for &member in members {
@@ -207,7 +213,7 @@ impl Decoder<'_> {
             }
             Storage::Reversed => {
                 let bits = self.bits(integer.size, integer.byte_order)?;
-                bits.reverse_bits() >> (64 - integer.size)
+                reversed(bits, integer.size)
             }
             Storage::Leb128 => self.leb128(integer.signed)?,
         };
@@ -370,6 +376,11 @@ impl Decoder<'_> {
             bit: self.position,
         }
     }
+}
+
+/// The low `size` bits, the last one first.
+fn reversed(bits: u64, size: u32) -> u64 {
+    bits.reverse_bits() >> (64 - size)
 }
 
 /// The clock's next value whose low `size` bits are `low`: at most one wrap since `clock` (CTF

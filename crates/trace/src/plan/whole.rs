@@ -32,7 +32,7 @@ impl Whole {
                 (Storage::Bits, None) => (integer.size, integer.byte_order, integer.signed),
                 _ => return None,
             },
-            Shape::Float(float) => (float.size, float.byte_order, false),
+            Shape::Float(float) if !float.reversed => (float.size, float.byte_order, false),
             _ => return None,
         };
         (size.is_multiple_of(8) && (8..=64).contains(&size) && align >= 8).then(|| Whole {

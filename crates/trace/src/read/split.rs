@@ -28,10 +28,15 @@ impl StreamReader {
         if self.options.recover != Recover::Never || self.finished {
             return None;
         }
+        self.skip_to_begin().ok()?;
         let start = self.next_packet;
         let before = (self.state.packet, self.state.has_packet);
-        while self.next_packet < self.length && self.next_packet - start < bytes {
+        while self.next_packet < self.end && self.next_packet - start < bytes {
             let Some(packet) = self.look_ahead() else { break };
+            if self.is_past_end(&packet) {
+                self.end = self.next_packet;
+                break;
+            }
             self.next_packet += packet.packet_bits / 8;
             self.state.packet = packet;
             self.state.has_packet = true;
@@ -42,7 +47,7 @@ impl StreamReader {
         let source = (Source::File(file), self.length);
         let part = StreamReader::new(self.plan.clone(), &self.path, source, self.state.class, self.options);
         let mut part = part.with_content(self.content.clone());
-        (part.next_packet, part.end) = (start, self.next_packet);
+        (part.next_packet, part.end, part.sought) = (start, self.next_packet, true);
         (part.state.packet, part.state.has_packet) = before;
         if let Some(StreamReader { state, .. }) = old {
             let State { data, tape, .. } = state;

@@ -75,6 +75,8 @@ pub struct StreamReader {
     /// Cycles at the start and the end of the part read so far.
     pub(super) span: (Option<u64>, Option<u64>),
     pub(super) finished: bool,
+    /// Whether packets before [`Options::begin`] were skipped.
+    pub(super) sought: bool,
 }
 
 /// The source of a stream's bytes.
@@ -139,6 +141,13 @@ impl StreamReader {
         StreamReader { content, ..self }
     }
 
+    /// Begins with the packet at this offset, as if there were none before.
+    #[must_use]
+    pub fn start_at(mut self, offset: u64) -> StreamReader {
+        self.next_packet = offset.min(self.length);
+        self
+    }
+
     /// Every read after this many fails, as on a broken disk; for tests.
     #[doc(hidden)]
     #[must_use]
@@ -175,6 +184,7 @@ impl StreamReader {
             damaged: None,
             span: (None, None),
             finished: false,
+            sought: false,
         }
     }
 
@@ -233,6 +243,7 @@ impl StreamReader {
         loop {
             let result = self.try_advance();
             match &result {
+                Ok(true) if self.is_unwanted() => continue,
                 Ok(true) => self.count_event(),
                 Ok(false) => self.finished = true,
                 Err(error) => {
@@ -331,11 +342,11 @@ impl StreamReader {
     ///
     /// The packet cannot be read. [`Options::recover`] does not matter here.
     pub fn next_packet(&mut self) -> Result<bool, TraceError> {
+        self.skip_to_begin()?;
         if self.next_packet >= self.end {
             return Ok(false);
         }
-        self.read_packet()?;
-        Ok(true)
+        self.read_packet()
     }
 
     /// The next event of the packet that [`StreamReader::next_packet`] read.
@@ -393,15 +404,19 @@ impl StreamReader {
         Ok((packet, beginning))
     }
 
-    /// Reads the next packet.
+    /// Reads the next packet, unless it is after the wanted times.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "the next packet begins in the file, whose bits fit into 64 bits"
     )]
-    fn read_packet(&mut self) -> Result<(), TraceError> {
+    fn read_packet(&mut self) -> Result<bool, TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
         let (packet, beginning) = self.read_header()?;
+        if self.is_past_end(&packet) {
+            self.end = offset;
+            return Ok(false);
+        }
         self.next_packet = offset.saturating_add(packet.packet_bits / 8);
         let content = packet.content_bits.min(rest * 8).div_ceil(8);
         self.fill(offset, beginning.min(content), content)?;
@@ -421,7 +436,7 @@ impl StreamReader {
             let error = DecodeError { kind, bit };
             self.note(Problem { offset, error });
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Fills `data` with the `end` bytes of the file from `offset`, the first `start` of which are

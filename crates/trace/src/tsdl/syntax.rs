@@ -347,7 +347,10 @@ impl Parser<'_> {
 
     /// Scopes begin with keywords.
     fn path_word(&mut self) -> Result<String> {
-        match ["trace", "stream", "event"].iter().any(|scope| self.at.is_word(scope)) {
+        match ["trace", "stream", "event", "env"]
+            .iter()
+            .any(|scope| self.at.is_word(scope))
+        {
             true => self.at.word("a field's name"),
             false => self.name("a field's name"),
         }

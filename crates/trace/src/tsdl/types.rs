@@ -124,8 +124,9 @@ impl Types {
             ..
         } = &class.class
         {
-            self.lengths
-                .extend(path.words.last().map(|name| (name.clone(), path.position)));
+            let is_constant = path.words.first().is_some_and(|scope| scope == "env");
+            let name = path.words.last().filter(|_| !is_constant);
+            self.lengths.extend(name.map(|name| (name.clone(), path.position)));
         }
         self.insert(|scope| &mut scope.aliases, &alias.name, class, alias.position)
     }

@@ -20,6 +20,8 @@ pub enum WriteErrorKind {
     Name,
     /// A role that belongs to a field with another name.
     Role(Role),
+    /// A field with the name of a role that it does not have.
+    NoRole,
     /// A reference to a field that has no path in 1.8.
     Reference,
     /// A variant whose options are not the labels of its tag.
@@ -40,6 +42,7 @@ impl std::fmt::Display for WriteErrorKind {
         match self {
             WriteErrorKind::Name => write!(f, "a name that is no identifier"),
             WriteErrorKind::Role(role) => write!(f, "the role {role:?} under this name"),
+            WriteErrorKind::NoRole => write!(f, "a field of this name that does not have its role"),
             WriteErrorKind::Reference => write!(f, "a reference to this field"),
             WriteErrorKind::Option => write!(f, "a variant whose options are not its tag's labels"),
             WriteErrorKind::ArrayAlignment => write!(f, "an array's own alignment"),
@@ -270,25 +273,17 @@ impl<'d> Writer<'d> {
             FieldClass::Array(array) if array.trace_uuid && name != "uuid" => return self.fail(WriteErrorKind::Name),
             _ => return Ok(()),
         };
-        let Some(role) = integer.role else { return Ok(()) };
-        let expected = match (role, self.scope) {
-            (Role::Magic, _) => "magic",
-            (Role::StreamClassId, _) => "stream_id",
-            (Role::StreamInstanceId, _) => "stream_instance_id",
-            (Role::Timestamp, Some(Scope::PacketContext)) => "timestamp_begin",
-            (Role::Timestamp, _) => name,
-            (Role::TimestampEnd, _) => "timestamp_end",
-            (Role::ContentSize, _) => "content_size",
-            (Role::PacketSize, _) => "packet_size",
-            (Role::SequenceNumber, _) => "packet_seq_num",
-            (Role::EventsDiscarded, _) => "events_discarded",
-            (Role::EventClassId, _) => "id",
-            // Only the RFC has them.
-            (_, _) => return self.fail(WriteErrorKind::Role(role)),
+        let Some(scope) = self.scope else { return Ok(()) };
+        let Some(role) = integer.role else {
+            return match self.path.is_empty() && Role::is_reserved(scope, name) {
+                true => self.fail(WriteErrorKind::NoRole),
+                false => Ok(()),
+            };
         };
-        match name == expected {
-            true => Ok(()),
-            false => self.fail(WriteErrorKind::Role(role)),
+        match (role.reserved_name(scope), scope, role) {
+            (Some(expected), ..) if name == expected => Ok(()),
+            (None, Scope::EventHeader, Role::Timestamp) => Ok(()),
+            _ => self.fail(WriteErrorKind::Role(role)),
         }
     }
 
@@ -297,6 +292,7 @@ impl<'d> Writer<'d> {
         match class {
             FieldClass::Integer(integer) => self.integer(integer)?,
             FieldClass::Enumeration(class) => self.enumeration(class, depth)?,
+            FieldClass::Float(float) if float.reversed => return self.fail(WriteErrorKind::Class),
             FieldClass::Float(float) => self.float(float),
             FieldClass::String(Encoding::Ascii) => self.put(format_args!("string {{ encoding = ASCII; }}")),
             FieldClass::String(encoding) if encoding.unit_bytes() > 1 => return self.fail(WriteErrorKind::Class),

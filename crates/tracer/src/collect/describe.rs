@@ -424,6 +424,7 @@ fn plain(word: &str) -> Option<FieldClass> {
             size,
             align: 8,
             byte_order: ORDER,
+            reversed: false,
         }
         .into(),
         _ => return None,
