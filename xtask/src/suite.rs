@@ -14,7 +14,7 @@ use std::time::Instant;
 use backtrail_testkit::place;
 use serde_json::Value;
 
-use crate::test::{cargo_in, pass_on, pass_on_both};
+use crate::cargo::{cargo_in, pass_on, pass_on_both};
 
 /// The targets that the command's tests are among. They are not part of `cargo test`.
 pub(crate) const COMMAND: [&str; 2] = ["--test", "all"];
