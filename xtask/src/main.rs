@@ -4,6 +4,7 @@
 mod fuzz;
 mod library;
 mod sanitize;
+mod suite;
 mod test;
 mod tidy;
 
