@@ -147,7 +147,7 @@ impl StackWalker {
                     sp,
                     copy: stack,
                     pieces,
-                    wanted: self.deep.most_bytes(sample.tid, sp, stack_bytes),
+                    wanted: stack_bytes,
                 };
                 return self.walk_program(sample, &program, view);
             }
