@@ -38,8 +38,8 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Install the C library: header, pkg-config file, static library, shared library with
-    /// versioned symbols.
+    /// Install the C libraries, of backtraces and of the tracer: headers, pkg-config files, static
+    /// libraries, shared libraries with versioned symbols.
     InstallLibrary {
         /// The folder to install below; created if needed.
         prefix: PathBuf,

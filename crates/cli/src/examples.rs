@@ -24,6 +24,13 @@ const EXAMPLES: &[Examples] = &[
         ],
     ),
     (
+        &["top"],
+        &[
+            "backtrail top --once -p $(pidof -s server)",
+            "backtrail top --by thread --interval 0.5 -- sleep 1",
+        ],
+    ),
+    (
         &["export"],
         &[
             "backtrail export server.trace --to pprof -o server.pb.gz",

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open};
@@ -32,8 +32,9 @@ pub(crate) enum Subject {
 
 impl Subject {
     /// Starts the command, or finds the processes. Events that this thread has opened for its next
-    /// child start to count when the command is executed.
-    pub(crate) fn begin(target: &Target) -> Result<Subject, Error> {
+    /// child start to count when the command is executed. A silent command has no input, and its
+    /// output is discarded.
+    pub(crate) fn begin(target: &Target, silent: bool) -> Result<Subject, Error> {
         match target {
             Target::Machine(Machine { command, .. }) if command.is_empty() => Ok(Subject::Machine),
             Target::Command(words) | Target::Machine(Machine { command: words, .. }) => {
@@ -41,13 +42,15 @@ impl Subject {
                     name: String::new(),
                     error: io::Error::from(io::ErrorKind::InvalidInput),
                 })?;
-                let child = Command::new(program)
-                    .args(arguments)
-                    .spawn()
-                    .map_err(|error| Error::Command {
-                        name: program.to_string_lossy().into_owned(),
-                        error,
-                    })?;
+                let mut command = Command::new(program);
+                command.args(arguments);
+                if silent {
+                    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                }
+                let child = command.spawn().map_err(|error| Error::Command {
+                    name: program.to_string_lossy().into_owned(),
+                    error,
+                })?;
                 Ok(Subject::Command {
                     child,
                     status: None,

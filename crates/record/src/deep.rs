@@ -37,7 +37,7 @@ const MOST_SEEN: u32 = 4;
 /// Bytes that a stack may become deeper before its mapping must be looked up, and those from the
 /// last frame's stack pointer to the end of its words.
 const ROOM: u64 = 1 << 20;
-const LAST_FRAME: u64 = 4 << 10;
+const LAST_FRAME: u64 = 256;
 
 /// A thread's stack.
 #[derive(Debug, Default)]
@@ -47,6 +47,8 @@ struct Stack {
     is_known: bool,
     /// Samples until then.
     seen: u32,
+    /// Whether what lies below the stack pointer is copied.
+    below: bool,
     attempts: u32,
     /// The time from which it may be searched again.
     next: u64,
@@ -104,6 +106,18 @@ impl DeepThreads {
             return false;
         };
         stack.add_edge(stacks, sample, address)
+    }
+
+    /// A walk has needed a word below the stack pointer. Returns whether that is new.
+    pub(crate) fn look_below(&mut self, sample: DeepSample) -> bool {
+        self.begin(sample);
+        match (&self.copying, self.by_thread.get_mut(&sample.tid)) {
+            (Copying::Possible(stacks), Some(stack)) if !stack.below => {
+                stack.below = true;
+                stack.mapping.contains(&sample.sp) && stack.tell(stacks, sample.tid)
+            }
+            _ => false,
+        }
     }
 
     /// Whether the kernel knows what to copy of a thread's stack.
@@ -197,7 +211,7 @@ impl Stack {
         let Some(mapping) = room_of_stack(sample.pid, sample.sp) else {
             return;
         };
-        if stacks.add(sample.tid, &mapping, Edges::default()).is_err() {
+        if stacks.add(sample.tid, &mapping, self.below, Edges::default()).is_err() {
             return;
         }
         self.edges.clear();
@@ -218,7 +232,7 @@ impl Stack {
             _ if self.seen >= MOST_SEEN => 0..0,
             _ => return,
         };
-        self.is_known = stacks.add(sample.tid, &range, Edges::default()).is_ok();
+        self.is_known = stacks.add(sample.tid, &range, self.below, Edges::default()).is_ok();
         self.mapping = range;
     }
 
@@ -246,8 +260,12 @@ impl Stack {
         }
         self.edges.push((edge, sample.time));
         self.edges.sort_unstable();
+        self.tell(stacks, sample.tid)
+    }
+
+    fn tell(&self, stacks: &DeepStacks, tid: u32) -> bool {
         let mut edges = Edges::default();
         edges.iter_mut().zip(&self.edges).for_each(|(to, known)| *to = known.0);
-        stacks.add(sample.tid, &self.mapping, edges).is_ok()
+        stacks.add(tid, &self.mapping, self.below, edges).is_ok()
     }
 }

@@ -43,7 +43,8 @@ mod walks;
 mod watch;
 
 pub use backtrail_process::perf::{Entry, Trigger};
-pub use backtrail_recording::{Dialect, Stop};
+use backtrail_recording::Observer;
+pub use backtrail_recording::{Dialect, Item, Stop};
 pub use error::{Error, Incomplete};
 pub use import::{ImportError, ImportOptions, Imported, import};
 pub use options::{
@@ -58,5 +59,15 @@ pub use outcome::{ModuleProblem, Outcome, Warning};
 /// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
 /// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
-    session::run(options)
+    session::run(options, None)
+}
+
+/// Samples in the same way, but writes no trace: each item goes to `observer`, as soon as it is
+/// known. [`Options::output`] and [`Options::dialect`] have no meaning. A command's output is
+/// discarded, and the call returns when the time is over, even if the command runs on.
+///
+/// # Errors
+/// As [`record`].
+pub fn observe(options: &Options, observer: impl FnMut(&Item<'_>) + 'static) -> Result<Outcome, Error> {
+    session::run(options, Some(Observer::new(observer)))
 }

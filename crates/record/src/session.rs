@@ -10,7 +10,7 @@ use backtrail_cfi::tables::Tables;
 use backtrail_process::perf::{self, Build, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
 use backtrail_process::sys::SignalSource;
-use backtrail_recording::{Module, Sample, Stop, WriteError, Writer, WriterOptions, is_kernel_address};
+use backtrail_recording::{Module, Observer, Sample, Stop, WriteError, Writer, WriterOptions, is_kernel_address};
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};
@@ -49,7 +49,8 @@ enum Ending {
     Interrupted,
 }
 
-pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
+/// Records to a trace, or only passes the items to an observer.
+pub(crate) fn run(options: &Options, observer: Option<Observer>) -> Result<Outcome, Error> {
     let signals = SignalSource::new().map_err(Error::Signals)?;
     // If this fails and there are more threads than descriptors, opening an event reports it.
     let _ = perf::raise_open_files();
@@ -64,7 +65,11 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
         Target::Machine(Machine { groups, .. }) => Sampler::for_groups(&sampling, &directories(groups)?),
     }
     .map_err(Error::Sampling)?;
-    let writer = create_writer(options, &sampler)?;
+    let is_observed = observer.is_some();
+    let writer = match observer {
+        Some(observer) => Writer::observed(observer),
+        None => create_writer(options, &sampler)?,
+    };
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
     let mut session = Session::new(Modules::new(&tables, &arena), sampler.stack_bytes(), writer);
@@ -80,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
         // A command's first moments count too.
         session.enable(&sampler);
     }
-    let mut subject = match signals.unblocked(|| Subject::begin(&options.target)) {
+    let mut subject = match signals.unblocked(|| Subject::begin(&options.target, is_observed)) {
         Ok(subject) => subject,
         Err(error) => {
             session.writer.discard();
@@ -99,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<Outcome, Error> {
     outcome.kernel = kernel;
     outcome.cpu_time = process_cpu_time();
     outcome.set_id = subject.has_set_id();
-    if ending != Ending::Interrupted {
+    if ending != Ending::Interrupted && !is_observed {
         wait(&mut subject, &signals);
     }
     outcome.exit_status = subject.exit_status();

@@ -269,6 +269,10 @@ impl StackWalker {
         let Program { pid, tid, time, .. } = *program;
         let end = program.sp.saturating_add(program.copy.len() as u64);
         let sp = program.sp;
+        let is_below = address < sp && sp - address <= self.arch.red_zone;
+        if is_below && self.deep.look_below(DeepSample { pid, tid, time, sp }) {
+            return true;
+        }
         let is_deep = is_near && address - sp >= NEARLY_DEEP;
         let is_new_edge = is_deep && self.deep.cut(DeepSample { pid, tid, time, sp }, address);
         if is_near && program.copy.len() < program.wanted as usize {

@@ -4,7 +4,7 @@
 const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
     &["sframe", "cbf", "trace", "ctype", "callframe"],
-    &["unwind", "elf", "recording", "args", "trace-rfc"],
+    &["unwind", "elf", "recording", "args", "trace-rfc", "trace-net"],
     &["cfi", "debuginfo", "process", "bpf"],
     &["record", "profile", "local"],
     &["capi", "stacks", "tracer", "export"],

@@ -5,13 +5,16 @@
 //! ring: its records come right before the sample's. Requires the right to load programs
 //! (`CAP_BPF` and `CAP_PERFMON`).
 //!
-//! The sample's copy also ends at the first page that is not present. The program copies what lies
-//! beyond such a hole for threads about which nothing is known yet; the recorder then makes the
-//! pages present, and says where a thread's stack ends, so that no more than that is copied.
+//! The sample's copy also ends at the first page that is not present; the program copies what lies
+//! beyond such a hole, too. The recorder says where a thread's stack ends, so that no more than that
+//! is copied; until it does, a little more is copied than what the sample has.
 //!
 //! A frame may be larger than all that may be copied, as those of functions that work in a buffer
 //! on the stack. The word in which a walk was interrupted (an edge) mostly serves the next samples,
 //! too: what follows it is copied in addition.
+//!
+//! Some code keeps the address of its frame below the stack pointer, where samples' copies do not
+//! reach (OpenSSL's SHA-512): that is copied, too, for threads that have met such code.
 //!
 //! Events that threads inherit have the program that the event had then, so a program that only
 //! continues with another one is attached from the start.
@@ -54,8 +57,9 @@ const MOST_THREADS: u32 = 8192;
 const PARTS_OF_NEW: i32 = 2;
 /// Pages that are skipped at most to find the other end of a hole in its stack.
 const PAGES_OF_HOLE: usize = 16;
-/// Words that are known of a thread: where its stack begins and ends, and its edges.
-const VALUE_WORDS: usize = 2 + MOST_EDGES;
+/// Words that are known of a thread: where its stack begins and ends, the bytes to be copied below
+/// the stack pointer, and its edges.
+const VALUE_WORDS: usize = 3 + MOST_EDGES;
 const VALUE: u32 = 8 * VALUE_WORDS as u32;
 /// Records for each edge.
 const PARTS_OF_EDGE: usize = 1;
@@ -77,10 +81,12 @@ impl DeepStacks {
     /// Copies more of a thread's stack from now on, up to the end of the mapping that contains it:
     /// what lies from each edge on, and then what follows the sample's own copy. Thus frames
     /// outside of a large one are known without a copy of that one.
-    pub fn add(&self, tid: u32, stack: &std::ops::Range<u64>, edges: Edges) -> io::Result<()> {
+    /// With `below`, also what the code has put below the stack pointer.
+    pub fn add(&self, tid: u32, stack: &std::ops::Range<u64>, below: bool, edges: Edges) -> io::Result<()> {
         let mut value = [0; VALUE_WORDS];
-        value[..2].copy_from_slice(&[stack.start, stack.end]);
-        value[2..].copy_from_slice(&edges);
+        let below = if below { Arch::native().red_zone } else { 0 };
+        value[..3].copy_from_slice(&[stack.start, stack.end, below]);
+        value[3..].copy_from_slice(&edges);
         self.threads
             .set(&tid.to_ne_bytes(), value.map(u64::to_ne_bytes).as_flattened())
     }
@@ -349,9 +355,10 @@ mod slot {
     pub(super) const START: i16 = -24;
     pub(super) const END: i16 = -32;
     pub(super) const COPIED: i16 = -40;
+    pub(super) const PROBE: i16 = -48;
+    pub(super) const BELOW: i16 = -56;
     /// That of the first edge; the others follow.
-    pub(super) const EDGES: i16 = -48;
-    pub(super) const PROBE: i16 = -72;
+    pub(super) const EDGES: i16 = -64;
     /// In the frame of the part's copier.
     pub(super) const LEN: i16 = -24;
     pub(super) const PIECE: i16 = -32;
@@ -388,27 +395,45 @@ fn copier(
     code.push(op::LOAD, SP, 0, sp_offset, 0);
     code.call(helper::PID_TGID);
     look_up(&mut code, &mut new, threads);
-    for (word, slot) in (0..).zip([slot::START, slot::END].into_iter().chain(edge_slots())) {
+    for (word, slot) in (0..).zip([slot::START, slot::END, slot::BELOW].into_iter().chain(edge_slots())) {
         code.push(op::LOAD, 1, 0, 8 * word, 0);
         code.push(op::STORE, FRAME, 1, slot, 0);
     }
     code.push(op::LOAD, 1, FRAME, slot::START, 0);
     code.jump(&mut out, op::JUMP_IF_BELOW, SP, 1, 0);
     code.push(op::LOAD, 1, FRAME, slot::END, 0);
-    code.push(op::COPY, NEXT, SP, 0, 0);
-    code.push(op::ADD, NEXT, 0, 0, stack_bytes);
-    code.jump(&mut out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
+    code.jump(&mut out, op::JUMP_IF_NOT_BELOW, SP, 1, 0);
     code.push(op::MOV, LEFT, 0, 0, MOST_PARTS);
     code.jump(&mut ready, op::JUMP, 0, 0, 0);
     code.land(new);
     code.push(op::MOV, LEFT, 0, 0, PARTS_OF_NEW);
-    find_rest_of_new(&mut code, &mut out, stack_bytes);
+    for slot in edge_slots() {
+        code.push(op::STORE_NUMBER, FRAME, 0, slot, 0);
+    }
+    code.push(op::COPY, NEXT, SP, 0, 0);
+    code.push(op::ADD, NEXT, 0, 0, stack_bytes + PARTS_OF_NEW * PAGES * PAGE);
+    code.push(op::STORE, FRAME, NEXT, slot::END, 0);
+    code.push(op::STORE_NUMBER, FRAME, 0, slot::BELOW, Arch::native().red_zone as i32);
     code.land(ready);
-    code.push(op::STORE, FRAME, NEXT, slot::COPIED, 0);
     code.call(helper::CPU);
     look_up(&mut code, &mut out, buffers);
     code.push(op::STORE, FRAME, 0, slot::BUFFER, 0);
     save(&mut code, LEFT);
+    let mut above = Jumps::default();
+    code.push(op::LOAD, 4, FRAME, slot::BELOW, 0);
+    code.jump(&mut above, op::JUMP_IF_NUMBER, 4, 0, 0);
+    code.push(op::COPY, 3, SP, 0, 0);
+    code.push(op::SUBTRACT_REGISTER, 3, 4, 0, 0);
+    code.push(op::COPY, 4, 3, 0, 0);
+    code.push(op::COPY, 1, CONTEXT, 0, 0);
+    code.push(op::LOAD, 2, FRAME, slot::BUFFER, 0);
+    code.push(op::ADD, 2, 0, 0, STATE);
+    code.push(op::COPY, 3, SP, 0, 0);
+    code.push(op::COPY, 5, SP, 0, 0);
+    code.call_own(&mut calls);
+    code.land(above);
+    find_rest(&mut code, &mut out, stack_bytes);
+    code.push(op::STORE, FRAME, NEXT, slot::COPIED, 0);
     // One part from NEXT on; goes to `end` if it is not a whole one.
     let part = |code: &mut Code, out: &mut Jumps, calls: &mut Jumps, end: &mut Jumps| {
         code.jump(out, op::JUMP_IF_NUMBER, LEFT, 0, 0);
@@ -473,48 +498,42 @@ fn save(code: &mut Code, left: u8) {
     code.push(op::COPY, left, 0, 0, 0);
 }
 
-/// Leads NEXT to what the sample's copy lacks of a stack that is not known yet: what follows it, or
-/// lies beyond the first page that is not present. Goes `out` if there is nothing.
-fn find_rest_of_new(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
+/// Leads NEXT to what the sample's copy lacks of the stack: what follows it, or lies beyond the first
+/// page that is not present. Goes `out` if there is nothing.
+fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     use register::{FRAME, NEXT, SP};
-    let probe = |code: &mut Code, jumps: &mut Jumps, unless: bool| {
+    let probe = |code: &mut Code| {
         code.push(op::COPY, 1, FRAME, 0, 0);
         code.push(op::ADD, 1, 0, 0, slot::PROBE.into());
         code.push(op::MOV, 2, 0, 0, 1);
         code.push(op::COPY, 3, NEXT, 0, 0);
         code.call(helper::READ_USER);
-        let how = if unless {
-            op::JUMP_UNLESS_NUMBER
-        } else {
-            op::JUMP_IF_NUMBER
-        };
-        code.jump(jumps, how, 0, 0, 0);
     };
-    let next_page = |code: &mut Code| {
+    let next_page = |code: &mut Code, out: &mut Jumps| {
         code.push(op::AND, NEXT, 0, 0, -PAGE);
         code.push(op::ADD, NEXT, 0, 0, PAGE);
+        code.push(op::LOAD, 1, FRAME, slot::END, 0);
+        code.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
     };
     let (mut hole, mut found) = (Jumps::default(), Jumps::default());
-    for slot in edge_slots() {
-        code.push(op::STORE_NUMBER, FRAME, 0, slot, 0);
-    }
-    code.push(op::COPY, NEXT, SP, 0, 0);
-    code.push(op::ADD, NEXT, 0, 0, stack_bytes + PARTS_OF_NEW * PAGES * PAGE);
-    code.push(op::STORE, FRAME, NEXT, slot::END, 0);
     code.push(op::COPY, NEXT, SP, 0, 0);
     for _ in 0..stack_bytes / PAGE {
-        probe(code, &mut hole, true);
-        next_page(code);
+        probe(code);
+        code.jump(&mut hole, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
+        next_page(code, out);
     }
     code.push(op::COPY, NEXT, SP, 0, 0);
     code.push(op::ADD, NEXT, 0, 0, stack_bytes);
+    code.push(op::LOAD, 1, FRAME, slot::END, 0);
+    code.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
     code.jump(&mut found, op::JUMP, 0, 0, 0);
     code.land(hole);
     for _ in 0..PAGES_OF_HOLE {
-        next_page(code);
-        probe(code, &mut found, false);
+        next_page(code, out);
+        probe(code);
+        code.jump(&mut found, op::JUMP_IF_NUMBER, 0, 0, 0);
     }
-    code.jump(out, op::JUMP, 0, 0, 0);
+    // Nothing follows it soon, but there may be edges further outside.
     code.land(found);
 }
 

@@ -29,7 +29,7 @@ const PC: u8 = 0xfe;
 
 /// Part of a walked stack.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WalkedPart<'a> {
+pub struct WalkedPart<'a> {
     kind: u16,
     flags: u16,
     /// A number of the walk, among those of its CPU.
@@ -45,7 +45,7 @@ pub(super) struct WalkedPart<'a> {
 }
 
 /// Decodes a record with its header, if it is one of these.
-pub(super) fn walked_part(record: &[u8]) -> Option<WalkedPart<'_>> {
+pub fn walked_part(record: &[u8]) -> Option<WalkedPart<'_>> {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let mut cursor = bytes.cursor(SIZE);
     let size = cursor.u32().ok()? as usize;
@@ -73,7 +73,7 @@ pub(super) type Word = (u64, u64);
 
 /// The parts of a walked stack, as they come.
 #[derive(Debug)]
-pub(super) struct Walked {
+pub struct Walked {
     /// The number of the walk; 0 without one.
     walk: u64,
     has_words: bool,
@@ -98,7 +98,7 @@ impl Default for Walked {
 
 impl Walked {
     /// Adds a part. Returns the sample once it is whole.
-    pub(super) fn add(&mut self, part: WalkedPart<'_>) -> Option<Record<'_>> {
+    pub fn add(&mut self, part: WalkedPart<'_>) -> Option<Record<'_>> {
         if part.kind == CHAIN {
             self.clear();
             self.walk = part.walk;
