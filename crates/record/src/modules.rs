@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use backtrail_arch::Cpu;
 use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
@@ -102,6 +103,8 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
+    /// Whether Go's compiler made the code.
+    is_go: bool,
     /// Those of the table's section.
     table_bytes: &'a [u8],
     on_demand: Box<OnDemand>,
@@ -257,6 +260,11 @@ impl<'a> Modules<'a> {
         let read = || self.with_image(module, call_frames).flatten();
         let frames = elf.on_demand.frames.get_or_init(read);
         Some((frames.as_ref()?, bias))
+    }
+
+    /// Whether Go's compiler made a mapping's code, for x86-64.
+    pub(crate) fn is_go(&self, mapping: &Mapping) -> bool {
+        matches!(self.contents(mapping.module), Contents::Elf(elf) if elf.is_go)
     }
 
     /// The targets of direct calls in the file, in order, and the offset from its addresses to the
@@ -485,6 +493,7 @@ impl<'a> Modules<'a> {
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
             table,
+            is_go: image.arch().cpu == Cpu::X86_64 && tables::exceeds_call_frames(image),
             table_bytes,
             on_demand: Box::default(),
         }
