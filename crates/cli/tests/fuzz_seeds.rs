@@ -10,7 +10,7 @@ mod cbf_encode;
 /// A target that has seeds, and what it runs.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 14] = [
+const TARGETS: [Target; 16] = [
     ("add_sframe", |data| {
         backtrail_cfi::fuzz::add(data);
     }),
@@ -27,6 +27,8 @@ const TARGETS: [Target; 14] = [
     ("stack_args", |data| {
         let _ = backtrail_stacks::fuzz::arguments(data);
     }),
+    ("trace_conditions", backtrail_trace::fuzz::conditions),
+    ("trace_live", backtrail_trace_net::fuzz::messages),
     ("trace_tsdl", backtrail_trace::fuzz::tsdl),
     ("tracer_class", |data| {
         backtrail_tracer::fuzz::class(data);
