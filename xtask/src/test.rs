@@ -1,16 +1,17 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use backtrail_testkit::{SKIPPED, packages, place};
 
+use crate::cargo::{cargo_in, pass_on_both};
+use crate::suite;
+
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 49] = [
+const TOOLS: [(&str, &str); 52] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -60,75 +61,50 @@ const TOOLS: [(&str, &str); 49] = [
     ("powerpc-linux-gnu-gcc", "gcc-powerpc-linux-gnu"),
     ("/usr/powerpc-linux-gnu/include/stdio.h", "libc6-dev-powerpc-cross"),
     ("qemu-aarch64-static", "qemu-user-static"),
+    ("/usr/lib/x86_64-linux-gnu/libswscale.so.6", "libswscale6"),
+    ("/usr/lib/x86_64-linux-gnu/libopenblas.so.0", "libopenblas0-pthread"),
+    (
+        "/usr/lib/x86_64-linux-gnu/libboost_context.so.1.74.0",
+        "libboost-context1.74.0",
+    ),
 ];
 
 /// Runs all steps, even after a failed one.
 pub(crate) fn run() -> Result<(), String> {
     let skipped = AtomicUsize::new(0);
-    for package in packages::install(&TOOLS) {
-        println!("{SKIPPED} {package} is missing and can't be installed (as root: apt-get install {package})");
-        skipped.fetch_add(1, Ordering::Relaxed);
-    }
     let mut failed = Vec::new();
-    let mut step = |name: &'static str, done: Result<(), String>| {
-        if let Err(error) = done {
-            eprintln!("xtask: {name}: {error}");
-            failed.push(name);
-        }
-    };
-    step("formatting", cargo(&["fmt", "--all", "--check"], &skipped));
-    step(
-        "lints",
-        cargo(
-            &[
-                "clippy",
-                "--quiet",
-                "--workspace",
-                "--all-targets",
-                "--",
-                "-D",
-                "warnings",
-            ],
-            &skipped,
-        ),
-    );
-    // The output of passing tests is shown because some report there what they skipped. Many tests
-    // wait: for programs that they record, and for each other's recordings.
-    let threads = thread::available_parallelism()
-        .map_or(2, |cpus| 2 * cpus.get())
-        .to_string();
-    step(
-        "tests",
-        cargo(
-            &[
-                "test",
-                "--workspace",
-                "--no-fail-fast",
-                "--",
-                "--show-output",
-                "--test-threads",
-                &threads,
-            ],
-            &skipped,
-        ),
-    );
-    // With these features for all, everything above the tracer would be built twice.
-    step(
-        "tests of features",
-        cargo(
-            &[
-                "test",
-                "--package",
-                "backtrail-tracer",
-                "--features",
-                "log,tracing",
-                // Before it, cargo would build no examples.
-                "--",
-                "layers",
-            ],
-            &skipped,
-        ),
-    );
+    let mut programs = Vec::new();
+    thread::scope(|scope| {
+        // The network's work, beside the compiler's.
+        let installing = scope.spawn(|| packages::install(&TOOLS));
+        step(&mut failed, "formatting", || {
+            cargo(&["fmt", "--all", "--check"], &skipped)
+        });
+        step(&mut failed, "lints", || {
+            [&["--all-targets"][..], &suite::COMMAND]
+                .iter()
+                .try_for_each(|targets| {
+                    let clippy = ["clippy", "--quiet", "--workspace"];
+                    cargo(&[&clippy, *targets, &["--", "-D", "warnings"]].concat(), &skipped)
+                })
+        });
+        step(&mut failed, "building the tests", || {
+            programs = suite::build()?;
+            Ok(())
+        });
+        step(&mut failed, "installing what they need", || {
+            let missing = installing.join().map_err(|_| "it panicked")?;
+            for package in missing {
+                println!("{SKIPPED} {package} is missing and can't be installed (as root: apt-get install {package})");
+                skipped.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+    });
+    step(&mut failed, "tests", || match &suite::run(&programs, &skipped)[..] {
+        [] => Ok(()),
+        failed => Err(failed.join(", ")),
+    });
     match skipped.into_inner() {
         0 => println!("nothing was skipped"),
         count => println!("{count} times {SKIPPED} see the lines above"),
@@ -140,42 +116,17 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
+/// Does it, says how long it took, and notes its name if it fails.
+fn step(failed: &mut Vec<String>, name: &str, act: impl FnOnce() -> Result<(), String>) {
+    let started = Instant::now();
+    if let Err(error) = act() {
+        eprintln!("xtask: {name}: {error}");
+        failed.push(name.to_owned());
+    }
+    println!("{name}: {} s", started.elapsed().as_secs());
+}
+
 /// Runs cargo in the workspace.
 fn cargo(arguments: &[&str], skipped: &AtomicUsize) -> Result<(), String> {
     pass_on_both(&mut cargo_in(&place::workspace(), arguments), skipped)
-}
-
-pub(crate) fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
-    println!("cargo {}", arguments.join(" "));
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(arguments).current_dir(folder);
-    cargo
-}
-
-/// Runs a command, shows its output, and counts what was skipped.
-pub(crate) fn pass_on_both(command: &mut Command, skipped: &AtomicUsize) -> Result<(), String> {
-    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|error| format!("it can't be started: {error}"))?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    thread::scope(|scope| {
-        scope.spawn(|| pass_on(stderr, io::stderr(), skipped));
-        pass_on(stdout, io::stdout(), skipped);
-    });
-    let status = child.wait().map_err(|error| error.to_string())?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(status.to_string())
-    }
-}
-
-fn pass_on(from: Option<impl Read>, mut to: impl Write, skipped: &AtomicUsize) {
-    let Some(from) = from else { return };
-    for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
-        if line.windows(SKIPPED.len()).any(|part| part == SKIPPED.as_bytes()) {
-            skipped.fetch_add(1, Ordering::Relaxed);
-        }
-        // If nobody reads the output any more, the tests still run to their end.
-        let _ = to.write_all(&[&line[..], b"\n"].concat()).and_then(|()| to.flush());
-    }
 }

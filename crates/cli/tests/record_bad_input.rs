@@ -286,7 +286,7 @@ fn a_full_disk() {
     let Some(workload) = available(workload::python(2)) else {
         return;
     };
-    let Some(disk) = Mounted::tmpfs(&setup.path("disk"), "256k") else {
+    let Some(disk) = Mounted::tmpfs(&setup.path("disk"), "96k") else {
         return;
     };
     let trace = disk.0.join("trace");
@@ -314,8 +314,11 @@ fn a_limit_on_the_size_of_files() {
     };
     let trace = setup.path("trace");
     let mut limited = Command::new("sh");
-    // 128 blocks of 512 bytes; the signal that would kill is ignored, as many daemons have it.
-    let script = r#"trap '' XFSZ; ulimit -f 128; out=$1; shift; exec "$0" record -o "$out" -F 8000 -- "$@""#;
+    // 128 blocks of 512 bytes, on the first CPU that is allowed: a file has one CPU's samples. The
+    // signal that would kill is ignored, as many daemons have it.
+    let script = r#"trap '' XFSZ; ulimit -f 128; out=$1; shift
+        cpu=$(taskset -pc $$ | sed 's/.* //; s/[-,].*//')
+        exec "$0" record -o "$out" -F 8000 -- taskset -c "$cpu" "$@""#;
     limited
         .args(["-c", script, env!("CARGO_BIN_EXE_backtrail"), text(&trace)])
         .args(&workload.arguments);

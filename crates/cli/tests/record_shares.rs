@@ -4,7 +4,7 @@ use crate::common;
 
 use backtrail_testkit::workload::{self, Workload};
 use backtrail_testkit::{available, program};
-use common::{PROMISED, Recording, setup};
+use common::{PROMISED, Recording, undisturbed};
 
 /// Two percentage points, five standard errors of a half of 16,000 samples.
 const TOLERANCE: f64 = 0.02;
@@ -25,7 +25,7 @@ fn truth(recording: &Recording<'_>, chain: &str) -> f64 {
 
 #[test]
 fn known_shares() {
-    let Some(setup) = setup() else { return };
+    let Some(setup) = undisturbed() else { return };
     let Some(workload) = shares() else { return };
     let recording = setup.record(&["-F", "4000"], &workload);
     recording.ended_with(0).complete(4000, PROMISED);

@@ -56,10 +56,25 @@ pub const SKIPPED: &str = "SKIPPED:";
 /// # Panics
 /// If the target directory cannot be written.
 pub fn alone(name: &str) -> File {
-    let folder = place::target();
-    let file = File::create(folder.join(format!("{name}.lock"))).expect("the target directory can be written");
+    let file = lock_file(name);
     file.lock().expect("a local file can be locked");
     file
+}
+
+/// Waits until no other test, of any process, has the lock of this name for itself, and shares it
+/// until the file is dropped.
+///
+/// # Panics
+/// If the target directory cannot be written.
+pub fn beside_others(name: &str) -> File {
+    let file = lock_file(name);
+    file.lock_shared().expect("a local file can be locked");
+    file
+}
+
+fn lock_file(name: &str) -> File {
+    let path = place::target().join(format!("{name}.lock"));
+    File::create(path).expect("the target directory can be written")
 }
 
 /// The CPU time that the calling thread has used, which a busy machine does not change.

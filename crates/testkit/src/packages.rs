@@ -16,20 +16,28 @@ pub fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
         return packages;
     }
     println!("installing {}", packages.join(" "));
-    for arguments in [
-        &["update", "-qq"][..],
-        &[&["install", "-y", "-qq", "--no-install-recommends"], &packages[..]].concat(),
-    ] {
-        let mut apt = Command::new("apt-get");
-        apt.args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .stdout(Stdio::null());
-        // Any failure (no root, no network, no Debian) shows in the tools that are still missing.
-        if !apt.status().is_ok_and(|status| status.success()) {
-            break;
+    // Any failure (no root, no network, no Debian) shows in the tools that are still missing.
+    if apt(&["update"]) && !install_packages(&packages) {
+        // One unknown name is enough for apt to install nothing.
+        for package in &packages {
+            install_packages(&[package]);
         }
     }
     missing()
+}
+
+fn install_packages(packages: &[&str]) -> bool {
+    apt(&[&["install", "-y", "--no-install-recommends"], packages].concat())
+}
+
+fn apt(arguments: &[&str]) -> bool {
+    let mut apt = Command::new("apt-get");
+    // Somebody else may be installing.
+    apt.args(["-qq", "-o", "DPkg::Lock::Timeout=300"])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdout(Stdio::null());
+    apt.status().is_ok_and(|status| status.success())
 }
 
 fn on_path(tool: &str) -> bool {

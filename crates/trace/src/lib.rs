@@ -45,9 +45,13 @@ pub mod content;
 pub mod description;
 mod dialect;
 mod error;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 pub mod json2;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod metadata;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod plan;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod read;
 #[doc(hidden)]
 pub mod regular;
@@ -55,12 +59,19 @@ pub mod regular;
 mod render;
 mod ring;
 mod slot;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 pub mod tsdl;
 mod validate;
 mod write;
 
+/// Not part of the interface: for the fuzz targets.
 #[doc(hidden)]
-pub mod fuzz;
+pub mod internals {
+    /// The number of entries of one of LTTng's index files.
+    pub fn index_entries(bytes: &[u8]) -> Option<usize> {
+        crate::read::index_entries(bytes).map(|entries| entries.len())
+    }
+}
 
 pub use backtrail_wire::Endian;
 pub use description::{Description, DescriptionError, DescriptionErrorKind, Inexpressible};

@@ -5,7 +5,7 @@ const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
     &["sframe", "cbf", "trace", "ctype", "callframe"],
     &["unwind", "elf", "recording", "args", "trace-rfc", "trace-net"],
-    &["cfi", "debuginfo", "process"],
+    &["cfi", "debuginfo", "process", "bpf"],
     &["record", "profile", "local"],
     &["capi", "stacks", "tracer", "export"],
     &["cli", "crash-names", "preload", "api", "tracer-capi"],

@@ -7,7 +7,7 @@ use std::time::Duration;
 use backtrail_testkit::command::{self, Finished, Running};
 use backtrail_testkit::recorder::{Backtrail, Summary, babeltrace2};
 use backtrail_testkit::workload::Workload;
-use backtrail_testkit::{TempDir, alone, available, perf, scratch};
+use backtrail_testkit::{self as testkit, TempDir, available, perf, scratch};
 
 /// No recording of a test takes longer.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -18,12 +18,11 @@ pub(crate) const PROMISED: f64 = 0.995;
 /// So many incomplete stacks are no share yet: each start of a program has one or two.
 const FEW: u64 = 5;
 
-/// The command under test, and a directory to work in. Recordings that run at the same time would
-/// disturb each other.
+/// The command under test, and a directory to work in.
 pub(crate) struct Setup {
     pub(crate) backtrail: Backtrail,
     pub(crate) folder: TempDir,
-    _alone: File,
+    _recording: Option<File>,
 }
 
 /// A recording, and how the recorder ended.
@@ -35,8 +34,20 @@ pub(crate) struct Recording<'a> {
 
 /// Everything for a test that records, or nothing where this machine does not let anybody sample.
 pub(crate) fn setup() -> Option<Setup> {
+    sampling(testkit::beside_others)
+}
+
+/// The same for a test that no other recording may disturb.
+pub(crate) fn undisturbed() -> Option<Setup> {
+    sampling(testkit::alone)
+}
+
+fn sampling(lock: fn(&str) -> File) -> Option<Setup> {
     available(perf::sampling_permitted())?;
-    Some(without_sampling())
+    Some(Setup {
+        _recording: Some(lock("recording")),
+        ..without_sampling()
+    })
 }
 
 /// The same for tests in which no sampling takes place.
@@ -44,7 +55,7 @@ pub(crate) fn without_sampling() -> Setup {
     Setup {
         backtrail: Backtrail::new(env!("CARGO_BIN_EXE_backtrail")),
         folder: scratch(),
-        _alone: alone("recording"),
+        _recording: None,
     }
 }
 

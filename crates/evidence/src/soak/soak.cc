@@ -72,6 +72,11 @@ static Range resuming[4];
 static __thread volatile int level __attribute__((tls_model("initial-exec")));
 static __thread Base base __attribute__((tls_model("initial-exec")));
 static __thread volatile int armed __attribute__((tls_model("initial-exec")));
+/* In dlopen, which runs the library's constructors before anybody knows where it lies. */
+static __thread volatile int opening __attribute__((tls_model("initial-exec")));
+/* Code that was mapped at the start. */
+static Range first[256];
+static int first_count;
 
 static void say(const char *text) {
     if (write(2, text, strlen(text)) < 0) _exit(3);
@@ -90,6 +95,23 @@ static void say(const char *text) {
 static bool is_in_plugin(void *frame, bool is_call) {
     uintptr_t at = (uintptr_t)frame - is_call, start = plugin;
     return start && at >= start && at < start + PLUGIN_SIZE;
+}
+
+static int note_code(struct dl_phdr_info *info, size_t, void *) {
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) &part = info->dlpi_phdr[i];
+        if (part.p_type != PT_LOAD || !(part.p_flags & PF_X)) continue;
+        if (first_count == sizeof first / sizeof *first) return 1;
+        uintptr_t start = info->dlpi_addr + part.p_vaddr;
+        first[first_count++] = {start, start + part.p_memsz};
+    }
+    return 0;
+}
+
+static bool was_there_first(void *frame, bool is_call) {
+    for (int i = 0; i < first_count; i++)
+        if ((uintptr_t)frame - is_call - first[i].start < first[i].end - first[i].start) return true;
+    return false;
 }
 
 static bool resumes(void **frames, int count) {
@@ -127,6 +149,10 @@ static void on_timer(int, siginfo_t *, void *context) {
     bool is_complete = from_count >= base.count && memcmp(from + from_count - base.count, base.frames, sizeof *from * (size_t)base.count) == 0;
     if (!is_complete) {
         void *last = from[from_count - 1];
+        if (opening && !was_there_first(last, from_count > 1)) {
+            unmade++;
+            return;
+        }
         if (is_in_plugin(last, from_count > 1)) {
             if (plugin_made) wrong("ends in a library whose table is made", from, from_count, base.frames, base.count);
             unmade++;
@@ -251,7 +277,9 @@ static uint64_t called_back(uint64_t rounds) { return rounds + (uint64_t)descend
 
 MARKED static void loading(void) {
     Level counted;
+    opening = 1;
     void *library = dlopen(plugin_path, RTLD_NOW);
+    opening = 0;
     if (!library) _exit(5);
     struct link_map *map;
     if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) _exit(5);
@@ -350,6 +378,7 @@ int main(int argc, char **argv) {
     rate = atol(argv[2]);
     long seconds = atol(argv[3]);
     plugin_path = argv[4];
+    if (dl_iterate_phdr(note_code, NULL) != 0) return 9;
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = on_timer;

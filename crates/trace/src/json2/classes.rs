@@ -12,6 +12,10 @@ use backtrail_wire::Endian;
 use serde_json::Value;
 
 impl Reader {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     pub(super) fn class(&mut self, value: &Value, depth: usize) -> Result<FieldClass> {
         if depth >= MAX_NESTING {
             return Err(ErrorKind::TooDeep);
@@ -120,6 +124,10 @@ impl Reader {
     }
 
     /// Section 5.3.19.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn optional(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Optional> {
         let (tag, class) = self.location(object.required("selector-field-location")?)?;
         let list = object.take("selector-field-ranges");
@@ -166,6 +174,10 @@ impl Reader {
         found.copied().ok_or(ErrorKind::Value("roles"))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn structure(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Struct> {
         self.way.frames.push(Frame {
             members: Vec::new(),
@@ -237,6 +249,10 @@ impl Reader {
         Ok(class)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn variant(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Variant> {
         let (tag, class) = self.location(object.required("selector-field-location")?)?;
         let signed = match class {
@@ -315,6 +331,11 @@ impl Reader {
     }
 
     /// Names along the path to the current field stay on it, through the arrays and options there.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, Found<'_>)> {
         let mut names = names;
         let mut index = first;
@@ -356,6 +377,7 @@ enum Selector {
 
 /// How many structures up a path begins, and the names from there on. A null behind a name leads
 /// back to the structure that the name was in.
+#[expect(clippy::arithmetic_side_effects, reason = "fewer than the path has steps")]
 fn steps(path: &[Value]) -> Result<(usize, Vec<&str>)> {
     let (mut parents, mut names) = (0, Vec::new());
     for step in path {

@@ -151,6 +151,7 @@ fn trace_class(description: &Description) -> Map<String, Value> {
     class
 }
 
+#[expect(clippy::arithmetic_side_effects, reason = "the frequency is at least 1")]
 fn clock_class(clock: &Clock) -> Map<String, Value> {
     let mut class = object("clock-class");
     class.insert("id".into(), clock.name.as_str().into());

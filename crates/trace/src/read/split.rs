@@ -18,6 +18,10 @@ impl StreamReader {
     /// continues; `None` if this one has to read the rest: at its end, or if a packet's header is
     /// incomplete or invalid. Both together read what this one would have read alone. It must not
     /// have read any packet itself. Buffers are taken from a reader that is no longer needed.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "both positions are in the file, or one packet behind it"
+    )]
     pub(crate) fn split(&mut self, bytes: u64, old: Option<StreamReader>) -> Option<StreamReader> {
         let Source::File(file) = &self.source else { return None };
         let file = file.clone();
@@ -83,6 +87,7 @@ impl StreamReader {
     }
 
     /// Adds the counts of the readers of the previous parts.
+    #[expect(clippy::arithmetic_side_effects, reason = "the sums saturate")]
     pub(crate) fn absorb(&mut self, totals: Totals) {
         self.statistics = totals.statistics + self.statistics;
         self.span = (totals.span.0.or(self.span.0), self.span.1.or(totals.span.1));
@@ -91,6 +96,7 @@ impl StreamReader {
 
 impl Totals {
     /// Adds the counts of a part.
+    #[expect(clippy::arithmetic_side_effects, reason = "the sums saturate")]
     pub(crate) fn add(&mut self, part: &StreamReader) {
         self.statistics = self.statistics + part.statistics;
         self.span = (self.span.0.or(part.span.0), part.span.1.or(self.span.1));

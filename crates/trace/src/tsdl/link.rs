@@ -81,6 +81,7 @@ struct Frame<'r> {
 }
 
 impl Linker<'_> {
+    #[expect(clippy::indexing_slicing, reason = "indexes of its own lists")]
     fn streams(&mut self, blocks: Vec<StreamBlock>, events: Vec<EventBlock>) -> Result<Vec<StreamClass>> {
         let mut streams: Vec<StreamClass> = Vec::new();
         let mut roots = Vec::new();
@@ -351,6 +352,7 @@ impl Linker<'_> {
     /// The field that a path refers to: in the structs around, then in the earlier scopes, unless
     /// it starts with a scope's name. A nearer field whose class makes it unusable does not hide
     /// one further out: a named type may be used where there is one.
+    #[expect(clippy::indexing_slicing, reason = "indexes of its own lists")]
     fn reference<'s>(
         &'s self,
         path: &Path,
@@ -423,6 +425,11 @@ impl Linker<'_> {
 impl<'r> Way<'r> {
     /// Follows names from the root. Those of structs that are still open lead to their members
     /// before the field.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "lists are not empty where their first part is taken, and open ones have the field"
+    )]
     fn descend(&self, words: &[&str]) -> Option<(Vec<String>, &'r Raw)> {
         let mut words = words;
         let mut frames = self.frames.as_slice();

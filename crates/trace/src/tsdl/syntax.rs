@@ -544,6 +544,7 @@ impl Parser<'_> {
         Ok(labels)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "64-bit numbers in 128 bits")]
     fn signed(&mut self) -> Result<i128> {
         let (magnitude, negative) = self.number()?;
         let value = i128::from(magnitude);
@@ -562,6 +563,7 @@ impl Value {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "64-bit numbers in 128 bits")]
     pub(super) fn as_i128(&self, what: &'static str, position: Position) -> Result<i128> {
         match *self {
             Value::Number { magnitude, negative } => {

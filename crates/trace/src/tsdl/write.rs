@@ -176,6 +176,7 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the index of a stream of this description")]
     fn stream(&mut self, index: usize) -> Result<()> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
@@ -227,6 +228,7 @@ impl<'d> Writer<'d> {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
     fn structure(&mut self, class: &'d Struct, depth: usize) -> Result<()> {
         self.line(format_args!("struct {{"));
         self.frames.push((self.path.len(), Vec::new()));
@@ -350,6 +352,7 @@ impl<'d> Writer<'d> {
         self.text.push_str(" }");
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
     fn enumeration(&mut self, class: &Enumeration, depth: usize) -> Result<()> {
         self.text.push_str("enum : ");
         self.integer(&class.integer)?;
@@ -386,6 +389,7 @@ impl<'d> Writer<'d> {
         Ok(format!("[{length}]{inner}"))
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
     fn variant(&mut self, class: &'d Variant, depth: usize) -> Result<()> {
         let labels = match self.target(&class.tag) {
             Some(FieldClass::Enumeration(tag)) => &tag.mappings,

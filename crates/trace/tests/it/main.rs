@@ -5,6 +5,8 @@ mod corpus;
 mod crash;
 mod differential;
 mod format;
+#[path = "../../../../fuzz/targets/src/trace.rs"]
+pub mod fuzz;
 mod fuzz_trace;
 mod json;
 mod json2_fields;
