@@ -22,6 +22,7 @@ mod replacement;
 mod report;
 mod sframe;
 mod stack;
+mod top;
 mod trace;
 mod types;
 
@@ -44,6 +45,7 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    Top(top::Top),
     Pack(pack::Pack),
     Export(export::Export),
     Import(import::Import),
@@ -89,6 +91,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Top(arguments) => top::run(arguments),
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),

@@ -30,8 +30,6 @@ mod dynamic;
 pub mod edit;
 mod eh_frame_search;
 mod error;
-#[doc(hidden)]
-pub mod fuzz;
 mod header;
 mod image;
 pub mod isolation;

@@ -90,7 +90,7 @@ fn error(missing: Missing, offset: usize, len: usize) -> Error {
         },
         Missing::Limit(limit) => ErrorKind::Limit(limit),
     };
-    Error::new(kind, offset as u64)
+    Error::at(kind, offset as u64)
 }
 
 /// A part of a file, read when it is asked for.

@@ -8,7 +8,7 @@ use gimli::{Attribute, AttributeValue, EntriesRaw, Range, RangeListsOffset, Unit
 use crate::reader::Slice;
 
 /// More inlined calls than this at one address mean damage.
-pub(crate) const MAX_INLINED: usize = 256;
+pub const MAX_INLINED: usize = 256;
 
 /// Copying this much of a name is one step.
 const BYTES_OF_A_STEP: u64 = 64;

@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use backtrail_elf::budget::Budget;
 use gimli::AttributeValue;
 
-pub(crate) use functions::MAX_INLINED;
+pub use functions::MAX_INLINED;
 use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};
@@ -92,9 +92,9 @@ impl<'d> Lines<'d> {
     /// The functions at `svma`: the innermost inlined one first, the function that contains the
     /// code last. Empty if nothing is known. Damage in a unit only hides the entries after it.
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
-        let told = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
-        let found = match told(&self.main) {
-            Err(Elsewhere) => told(self.whole()),
+        let listed = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
+        let found = match listed(&self.main) {
+            Err(Elsewhere) => listed(self.whole()),
             found => found,
         };
         match found {
@@ -104,7 +104,7 @@ impl<'d> Lines<'d> {
                 let units = self
                     .sections
                     .ranges()
-                    .untold_units_at(&whole.dwarf, svma, self.budget());
+                    .unlisted_units_at(&whole.dwarf, svma, self.budget());
                 self.in_units(whole, units, svma).unwrap_or_default()
             }
         }

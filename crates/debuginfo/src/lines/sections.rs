@@ -69,7 +69,7 @@ impl<'a> DebugSections<'a> {
         let endian = sections::endian(image);
         let info = || {
             let aranges = Loaded::load(image, &[SectionId::DebugAranges])?;
-            let ranges = UnitRanges::told(&EndianSlice::new(aranges.get(SectionId::DebugAranges), endian).into())?;
+            let ranges = UnitRanges::listed(&EndianSlice::new(aranges.get(SectionId::DebugAranges), endian).into())?;
             Ok::<_, Error>((Info::unpack(packed, &ranges, asked)?, ranges))
         };
         let others = || {

@@ -11,7 +11,7 @@ pub use backtrail_recording::Call;
 use crate::modules::File;
 
 /// The symbols of one module's files.
-pub(crate) trait ModuleSymbols: Sync {
+pub(crate) trait ModuleSymbols: Send + Sync {
     /// The lowest address of its segments, rounded down to a page, which is loaded at the module's
     /// base.
     fn base_vaddr(&self) -> u64;
@@ -71,7 +71,7 @@ impl fmt::Debug for FetchDebugFile {
 }
 
 /// A source of modules' symbols.
-pub(crate) trait SymbolSource {
+pub(crate) trait SymbolSource: Send {
     /// The symbols of the file, if it is the one that was recorded.
     fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable>;
 

@@ -9,6 +9,7 @@ use crate::description::Description;
 /// # Errors
 ///
 /// The first error in the text, and its place.
+#[expect(clippy::arithmetic_side_effects, reason = "64 times the length of a text in memory")]
 pub fn parse(text: &str) -> Result<Description> {
     let most_fields = MAX_FIELDS_PER_BYTE * text.len() as u64;
     // One statement at a time: there may be a description of many megabytes.
