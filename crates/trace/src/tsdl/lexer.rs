@@ -317,7 +317,7 @@ mod tests {
                 .map(|tokens| tokens.map(|tokens| tokens.len()))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(lens("a { b; c; }; d; /* e */"), [Ok(10), Ok(3)]);
+        assert_eq!(lens("a { b; c; }; d; /* e */"), [Ok(9), Ok(3)]);
         assert_eq!(lens("a; }; b"), [Ok(3), Ok(3), Ok(2)]);
         assert_eq!(lens(""), []);
         assert_eq!(lens("a { b;"), [Ok(5)]);
