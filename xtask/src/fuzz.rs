@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 
 use backtrail_testkit::place;
 
-use crate::test::{cargo_in, pass_on_both};
+use crate::cargo::{cargo_in, pass_on_both};
 
 /// What `cargo fuzz` gives the compiler, without the sanitizers, for which stable Rust has no
 /// flags: libFuzzer sees which branches an input takes, so that even a short search is guided.

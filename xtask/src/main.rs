@@ -2,6 +2,7 @@
 //! evidence`.
 
 mod bpf;
+mod cargo;
 mod fuzz;
 mod library;
 mod sanitize;

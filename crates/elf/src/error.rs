@@ -84,7 +84,8 @@ pub enum ErrorKind {
     NoRoom,
 }
 
-/// An error in an ELF file, and the offset in bytes from the start of the data to the byte at fault.
+/// An error in an ELF file, and the offset in bytes from the start of the data to the byte that is
+/// wrong.
 pub type Error = backtrail_wire::Located<ErrorKind>;
 
 impl From<backtrail_wire::ErrorKind> for ErrorKind {

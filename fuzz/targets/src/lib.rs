@@ -1,7 +1,7 @@
 //! The fuzz targets of every parser: functions that take any bytes, and panic if a promise does not
 //! hold. `cargo xtask fuzz` and `cargo fuzz` search for inputs that break one; the tests of this
-//! crate replay the seeds in `fuzz/seeds/TARGET`, whole and damaged. The tests of the crates include
-//! these files, and add seeds that are too large to keep.
+//! crate replay the seeds in `fuzz/seeds/TARGET`, whole and damaged. The tests of other crates
+//! include these files, and add seeds that are too large to keep.
 
 pub mod args;
 pub mod callframe;

@@ -60,6 +60,7 @@ pub fn trace(data: &[u8]) {
     let Ok(plan) = Plan::new(description) else { return };
     let options = Options {
         recover: Recover::NextPacket,
+        ..Options::default()
     };
     let stream = StreamReader::in_memory(Arc::new(plan), Path::new(""), stream.to_vec(), options);
     let mut events = Events::new(vec![stream.with_content(Some(decoder(None)))]);
@@ -80,6 +81,7 @@ pub fn failing_reads(metadata: &[u8], stream: &[u8]) -> u64 {
     let read = |reads: Option<u64>| {
         let options = Options {
             recover: Recover::NextPacket,
+            ..Options::default()
         };
         let reader = StreamReader::in_memory(plan.clone(), Path::new(""), stream.to_vec(), options);
         let reader = reader.with_content(Some(decoder(None)));

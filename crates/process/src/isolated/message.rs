@@ -108,8 +108,11 @@ fn receive(mut socket: &UnixStream, buffer: &mut [u8], deadline: &Deadline) -> R
     Ok(())
 }
 
-/// The next request: its job, files and bytes. `None` if there is no more.
-pub(super) fn next(socket: &UnixStream) -> io::Result<Option<(u8, Vec<File>, Vec<u8>)>> {
+/// A request: its job, files and bytes.
+pub(super) type Request = (u8, Vec<File>, Vec<u8>);
+
+/// The next request. `None` if there is no more.
+pub(super) fn next(socket: &UnixStream) -> io::Result<Option<Request>> {
     let mut header = [0; HEADER];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -293,10 +293,6 @@ impl Reader {
     }
 
     /// Follows a field location (section 5.3.2) to an earlier field.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "the depth was compared with its limit; parts of paths by their own lengths"
-    )]
     fn location(&self, value: &Value) -> Result<(Reference, Found<'_>)> {
         let mut object = Object::of(value)?;
         let path = object.list("path")?;
@@ -381,6 +377,7 @@ enum Selector {
 
 /// How many structures up a path begins, and the names from there on. A null behind a name leads
 /// back to the structure that the name was in.
+#[expect(clippy::arithmetic_side_effects, reason = "fewer than the path has steps")]
 fn steps(path: &[Value]) -> Result<(usize, Vec<&str>)> {
     let (mut parents, mut names) = (0, Vec::new());
     for step in path {

@@ -379,6 +379,7 @@ impl Decoder<'_> {
 }
 
 /// The low `size` bits, the last one first.
+#[expect(clippy::arithmetic_side_effects, reason = "a field has 1 to 64 bits")]
 fn reversed(bits: u64, size: u32) -> u64 {
     bits.reverse_bits() >> (64 - size)
 }

@@ -1,5 +1,10 @@
 //! Reads whole traces, packets and events.
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "what the user has typed is short, and all places are in it"
+)]
 mod condition;
 mod event;
 mod find;

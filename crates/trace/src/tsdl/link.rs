@@ -425,6 +425,11 @@ impl Linker<'_> {
 impl<'r> Way<'r> {
     /// Follows names from the root. Those of structs that are still open lead to their members
     /// before the field.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "lists are not empty where their first part is taken, and open ones have the field"
+    )]
     fn descend(&self, words: &[&str]) -> Option<(Vec<String>, &'r Raw)> {
         let mut words = words;
         let mut frames = self.frames.as_slice();
