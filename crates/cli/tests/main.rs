@@ -7,6 +7,7 @@ mod examples;
 mod export;
 mod guard_cache;
 mod guard_faults;
+mod guard_files;
 mod guard_isolation;
 mod guard_recordings;
 mod hostile_files;
