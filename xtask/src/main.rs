@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask`. They build without the product; measurements are `cargo
 //! evidence`.
 
+mod book;
 mod fuzz;
 mod library;
 mod sanitize;
@@ -27,6 +28,8 @@ enum Chore {
     Test,
     /// Check the rules that no compiler checks.
     Tidy,
+    /// Build the book of `docs/` into target/book. Needs mdBook.
+    Book,
     /// Let fuzz targets search for inputs that break them.
     Fuzz {
         /// Run only these targets.
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
     let done = match Chores::parse().chore {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
+        Chore::Book => book::build(),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, &target),
         Chore::InstallLibrary { prefix } => library::install(&prefix),
         Chore::Sanitize => sanitize::run(),
