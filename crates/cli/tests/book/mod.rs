@@ -115,7 +115,7 @@ const MARK: &str = "@@ended";
 
 /// One script for all of a page, so that its variables, folders and jobs stay.
 fn script(blocks: &[&Block]) -> String {
-    let mut script = "trap 'kill $(jobs -p) 2> /dev/null' EXIT\nexec 2>&1\n".to_owned();
+    let mut script = "exec 2>&1\n".to_owned();
     for block in blocks {
         match block {
             Block::File { name, text } => {
@@ -139,7 +139,8 @@ fn script(blocks: &[&Block]) -> String {
             }
         }
     }
-    script + "exit 0\n"
+    // What the page has started in the background is in the shell's process group.
+    script + "trap '' TERM\nkill 0\n"
 }
 
 /// The status and the output of each command.
