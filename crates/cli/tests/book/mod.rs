@@ -61,8 +61,11 @@ fn run(name: &str, text: &str) -> Vec<String> {
     let mut blocks = Vec::new();
     for block in &page.blocks {
         if let Block::Console(console) = block {
-            if let Some(reason) = console.left_out() {
-                skip(format!("{name}:{}: {reason}", console.line));
+            if console.is_not_run {
+                continue;
+            }
+            if let Some(missing) = console.missing() {
+                skip(format!("{name}:{}: there is no {missing}", console.line));
                 continue;
             }
         }

@@ -19,8 +19,9 @@ pub(super) struct Console {
     pub(super) commands: Vec<CommandLine>,
     /// One of its commands must fail.
     pub(super) fails: bool,
+    /// The page says so, and why.
+    pub(super) is_not_run: bool,
     needs: Vec<String>,
-    not_run: Option<String>,
 }
 
 pub(super) struct CommandLine {
@@ -88,12 +89,12 @@ impl Console {
             line,
             commands: Vec::new(),
             fails: false,
+            is_not_run: false,
             needs: Vec::new(),
-            not_run: None,
         };
         for comment in comments {
             match comment.split_once(':').map(|(word, rest)| (word, rest.trim())) {
-                Some(("not run", reason)) => console.not_run = Some(reason.to_owned()),
+                Some(("not run", reason)) if !reason.is_empty() => console.is_not_run = true,
                 Some(("needs", list)) => console.needs = list.split_whitespace().map(str::to_owned).collect(),
                 Some(("fails", _)) => console.fails = true,
                 _ => return Err(format!("line {line}: unknown comment: {comment}")),
@@ -120,13 +121,9 @@ impl Console {
         Ok(console)
     }
 
-    /// Why this block cannot be run here.
-    pub(super) fn left_out(&self) -> Option<String> {
-        if let Some(reason) = &self.not_run {
-            return Some(reason.clone());
-        }
-        let missing = self.needs.iter().find(|need| !is_there(need))?;
-        Some(format!("there is no {missing}"))
+    /// What this machine lacks for it.
+    pub(super) fn missing(&self) -> Option<&str> {
+        self.needs.iter().map(String::as_str).find(|need| !is_there(need))
     }
 }
 
