@@ -2,6 +2,8 @@
 //! evidence`.
 
 mod book;
+mod bpf;
+mod cargo;
 mod fuzz;
 mod library;
 mod sanitize;
@@ -30,6 +32,8 @@ enum Chore {
     Tidy,
     /// Build the book of `docs/` into target/book. Needs mdBook.
     Book,
+    /// Compile the program that walks stacks in the kernel, with clang 14.
+    Bpf,
     /// Let fuzz targets search for inputs that break them.
     Fuzz {
         /// Run only these targets.
@@ -38,8 +42,8 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Install the C library: header, pkg-config file, static library, shared library with
-    /// versioned symbols.
+    /// Install the C libraries, of backtraces and of the tracer: headers, pkg-config files, static
+    /// libraries, shared libraries with versioned symbols.
     InstallLibrary {
         /// The folder to install below; created if needed.
         prefix: PathBuf,
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
         Chore::Book => book::build(),
+        Chore::Bpf => bpf::run(),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, &target),
         Chore::InstallLibrary { prefix } => library::install(&prefix),
         Chore::Sanitize => sanitize::run(),

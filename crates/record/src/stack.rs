@@ -3,7 +3,7 @@
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_process::SampledStack;
 use backtrail_process::perf::{Sample, Sampler, UserState};
-use backtrail_process::stack::Beyond;
+use backtrail_process::stack::{Beyond, Piece};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_unwind::{
     AddressKind, CacheEntry, Memory, Modules, Position, RuleCache, check_end, keep_register, step, step_restoring,
@@ -26,6 +26,9 @@ const CACHED_RULES: usize = 1 << 15;
 
 /// Bytes of a stack that may soon be deeper than its copies.
 const NEARLY_DEEP: u64 = 32 << 10;
+
+/// The index of no watch.
+const NO_WATCH: usize = usize::MAX;
 
 /// Distance above the stack pointer within which unreadable memory is taken for a part of the stack
 /// that was not copied.
@@ -57,6 +60,10 @@ struct Program<'s> {
     registers: Registers,
     sp: u64,
     copy: &'s [u8],
+    /// The words that the kernel's walk has read, if it has walked the stack.
+    words: &'s [(u64, u64)],
+    /// Parts of the stack beyond it.
+    pieces: &'s [Piece],
     /// The size that the copy would have had, if it had not reached the end of the stack or a page
     /// that is not present.
     wanted: u32,
@@ -67,7 +74,10 @@ impl<'s> Program<'s> {
     fn stack(&self, watches: &'s Watches, watch: usize) -> SampledStack<'s> {
         let beyond = watches.beyond(self.tid, self.time, watch);
         let outer = beyond.and_then(|_| watches.outermost(self.tid, self.time, watch));
-        SampledStack::new(self.sp, self.copy, beyond).with_outer(outer)
+        SampledStack::new(self.sp, self.copy, beyond)
+            .with_outer(outer)
+            .with_pieces(self.pieces)
+            .with_words(self.words)
     }
 }
 
@@ -129,7 +139,11 @@ impl StackWalker {
             self.frames.push(Frame { kind, address });
         }
         let stop = match sample.user {
-            UserState::Native { registers, stack } => {
+            UserState::Native {
+                registers,
+                stack,
+                pieces,
+            } => {
                 let sp = registers.get(self.arch.sp).unwrap_or(0);
                 let program = Program {
                     pid: sample.pid,
@@ -138,9 +152,32 @@ impl StackWalker {
                     registers,
                     sp,
                     copy: stack,
+                    pieces,
+                    words: &[],
                     wanted: self.deep.most_bytes(sample.tid, sp, stack_bytes),
                 };
                 return self.walk_program(sample, &program, view);
+            }
+            UserState::Walked {
+                registers,
+                stack,
+                words,
+            } => {
+                let sp = registers.get(self.arch.sp).unwrap_or(0);
+                let program = Program {
+                    pid: sample.pid,
+                    tid: sample.tid,
+                    time,
+                    registers,
+                    sp,
+                    copy: stack,
+                    pieces: &[],
+                    words,
+                    wanted: 0,
+                };
+                // There is no more to be had: where the kernel has taken another way than this
+                // walk, the stack ends.
+                return reason(self.walk_with(NO_WATCH, &program, view));
             }
             UserState::Foreign => Stop::NotExpressible,
             UserState::None => self.keep_chain(sample),
@@ -186,6 +223,12 @@ impl StackWalker {
         if program.copy.len() as u64 >= NEARLY_DEEP {
             self.expect_deep(program);
         }
+        if !self.deep.is_known(program.tid) {
+            let Program { pid, tid, time, sp, .. } = *program;
+            let is_whole = stop == backtrail_unwind::Stop::EndOfStack;
+            let end = self.walks.outermost(tid).filter(|_| is_whole);
+            self.deep.know(DeepSample { pid, tid, time, sp }, end);
+        }
         let backtrail_unwind::Stop::Unreadable(address) = stop else {
             return reason(stop);
         };
@@ -225,6 +268,13 @@ impl StackWalker {
     ) -> bool {
         let Program { pid, tid, time, .. } = *program;
         let end = program.sp.saturating_add(program.copy.len() as u64);
+        let sp = program.sp;
+        let is_below = address < sp && sp - address <= self.arch.red_zone;
+        if is_below && self.deep.look_below(DeepSample { pid, tid, time, sp }) {
+            return true;
+        }
+        let is_deep = is_near && address - sp >= NEARLY_DEEP;
+        let is_new_edge = is_deep && self.deep.cut(DeepSample { pid, tid, time, sp }, address);
         if is_near && program.copy.len() < program.wanted as usize {
             self.holes.mend(ShortCopy {
                 time,
@@ -233,6 +283,9 @@ impl StackWalker {
                 end,
                 wanted: program.sp.saturating_add(program.wanted.into()),
             });
+            return true;
+        }
+        if is_new_edge {
             return true;
         }
         let mut cache = RuleCache::new(&mut self.cache);
@@ -245,6 +298,12 @@ impl StackWalker {
         self.watches.begin(edge, |beyond| {
             return_addresses_beyond(self.arch, program, beyond, view, &mut cache)
         })
+    }
+
+    /// Samples are going to be taken.
+    pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
+        self.deep.want();
+        self.deep.prepare(sampler);
     }
 
     /// There are no newer samples than those already walked.
@@ -348,7 +407,7 @@ impl StackWalker {
             |frame| kept.push(recorded(frame.address, frame.kind)),
         );
         kept.finish();
-        self.read_apart = memory.was_read_apart();
+        self.read_apart = note_reads(&mut self.deep, program, &memory);
         stop
     }
 
@@ -384,9 +443,18 @@ impl StackWalker {
             }
         };
         kept.finish();
-        self.read_apart = memory.was_read_apart();
+        self.read_apart = note_reads(&mut self.deep, program, &memory);
         stop
     }
+}
+
+/// Notes which edges of the stack were useful. Returns whether the walk has read words apart from
+/// the sample.
+fn note_reads(deep: &mut DeepThreads, program: &Program<'_>, memory: &SampledStack<'_>) -> bool {
+    for start in memory.used_pieces() {
+        deep.was_useful(program.tid, program.time, start);
+    }
+    memory.was_read_apart()
 }
 
 /// The slots of the return addresses that a walk finds beyond the copy, if `beyond` was there at
@@ -400,7 +468,7 @@ fn return_addresses_beyond(
 ) -> Vec<u64> {
     let edge = beyond.anchor;
     let mut memory = Noted {
-        stack: SampledStack::new(program.sp, program.copy, Some(beyond)),
+        stack: SampledStack::new(program.sp, program.copy, Some(beyond)).with_pieces(program.pieces),
         read: Vec::new(),
     };
     let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
