@@ -121,6 +121,10 @@ impl Link {
         let Some(file) = self.file(page) else {
             return Some("it leads out of the repository");
         };
+        let is_in_book = |name: &str| name.starts_with("docs/") && name != SUMMARY;
+        if is_in_book(page.name) && !is_in_book(&file) {
+            return Some("the book does not have it");
+        }
         if !exists(&file) {
             return Some("there is no such file");
         }
@@ -181,7 +185,9 @@ mod tests {
             ("b.md", None),
             ("./b.md#a-heading-or-two", None),
             ("../docs/b.md#again-1", None),
-            ("../docs", Some("no such file")),
+            ("../docs", Some("the book does not have it")),
+            ("../a.md", Some("the book does not have it")),
+            ("SUMMARY.md", Some("the book does not have it")),
             ("b.md#again-2", Some("no such heading")),
             ("c.md", Some("no such file")),
             ("../../b.md", Some("out of the repository")),
