@@ -1,6 +1,7 @@
 //! All integration tests of this crate, in one binary: linking takes longer than most of them.
 
 mod adding;
+mod book;
 mod cbf;
 mod common;
 mod examples;
