@@ -22,6 +22,7 @@ mod record_judged;
 mod record_kernel;
 mod record_machine;
 mod record_names;
+mod record_runtimes;
 mod record_shares;
 mod record_surroundings;
 mod report_away;
