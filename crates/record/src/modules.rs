@@ -221,8 +221,8 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// The table of a mapping's module, if some stack has reached into it, its bytes, and the offset
-    /// from its addresses to the process's.
+    /// The table of a mapping's module, if some stack has reached into it, its bytes, and the
+    /// offset from its addresses to the process's.
     pub(crate) fn used_table(&self, mapping: &Mapping) -> Option<(Section<'a>, &'a [u8], u64)> {
         let Some(Contents::Elf(elf)) = self.modules.get(&mapping.module)?.contents.get() else {
             return None;
