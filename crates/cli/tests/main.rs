@@ -24,6 +24,7 @@ mod record_machine;
 mod record_names;
 mod record_shares;
 mod record_surroundings;
+mod record_switches;
 mod report_away;
 mod report_debuginfod;
 mod report_views;
