@@ -57,8 +57,8 @@ fn first_stacks_are_whole_for_root() {
         return;
     }
     let (mut samples, mut cut) = (0, 0);
-    for _ in 0..20 {
-        let counts = alternating::record(Path::new(BACKTRAIL), "six", 2_000, 997, 0.03).expect("it can be recorded");
+    for _ in 0..4 {
+        let counts = alternating::record(Path::new(BACKTRAIL), "six", 2_000, 997, 0.1).expect("it can be recorded");
         assert_eq!((counts.impossible, counts.wrong), (0, 0));
         (samples, cut) = (samples + counts.samples, cut + counts.cut);
     }

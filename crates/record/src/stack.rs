@@ -163,7 +163,7 @@ impl StackWalker {
                     copy: stack,
                     pieces,
                     words: &[],
-                    wanted: self.deep.most_bytes(sample.tid, sp, stack_bytes),
+                    wanted: stack_bytes,
                 };
                 return self.walk_program(sample, &program, view);
             }
