@@ -433,8 +433,12 @@ mod tests {
         }
 
         fn function_at(&self, (): (), address: u64) -> Option<Range<u64>> {
-            let only = [START..DESCRIBED];
-            let all = if self.2.is_empty() { &only[..] } else { &self.2 };
+            let only = START..DESCRIBED;
+            let all = if self.2.is_empty() {
+                std::slice::from_ref(&only)
+            } else {
+                &self.2
+            };
             all.iter().find(|function| function.contains(&address)).cloned()
         }
 

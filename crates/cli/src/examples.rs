@@ -11,6 +11,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail record -o server.trace -- ./server 200",
             "backtrail record -o live.trace -p $(pidof -s server) --duration 1",
             "backtrail record -o calls.trace --entry parse -- ./server 1",
+            "backtrail record -o machine.trace -a -F 97 --duration 1",
         ],
     ),
     (
@@ -20,6 +21,13 @@ const EXAMPLES: &[Examples] = &[
             "backtrail report server.trace --html server.html",
             "backtrail report server.trace --by line --time 0..0.1",
             "backtrail report server.trace --callers parse",
+        ],
+    ),
+    (
+        &["top"],
+        &[
+            "backtrail top --once -p $(pidof -s server)",
+            "backtrail top --by thread --interval 0.5 -- sleep 1",
         ],
     ),
     (

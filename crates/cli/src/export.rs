@@ -7,6 +7,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status, shown};
+use crate::report::FilterArguments;
 use crate::{output, recorded};
 
 /// Write a recording in another tool's format.
@@ -23,6 +24,8 @@ pub(crate) struct Export {
     /// Write this file; '-' is standard output.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: PathBuf,
+    #[command(flatten)]
+    filter: FilterArguments,
 }
 
 /// A format, by its name.
@@ -57,7 +60,7 @@ impl ValueEnum for Target {
 }
 
 pub(crate) fn run(arguments: &Export) -> Result<Status, Failure> {
-    let samples = recorded::samples(&arguments.trace)?;
+    let samples = recorded::samples(&arguments.trace, &arguments.filter)?;
     let title = arguments.trace.display().to_string();
     let format = arguments.to.0;
     output::to(&arguments.output, |out| {

@@ -9,6 +9,7 @@ mod examples;
 mod export;
 mod hex;
 mod import;
+mod isolated;
 mod limits;
 mod link;
 mod manual;
@@ -21,6 +22,7 @@ mod replacement;
 mod report;
 mod sframe;
 mod stack;
+mod top;
 mod trace;
 mod types;
 
@@ -43,6 +45,7 @@ struct Cli {
 enum Command {
     Record(record::Record),
     Report(report::Report),
+    Top(top::Top),
     Pack(pack::Pack),
     Export(export::Export),
     Import(import::Import),
@@ -64,6 +67,10 @@ enum Command {
 
 /// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
+    if let Some(status) = isolated::run_as_worker() {
+        return status;
+    }
+    isolated::use_workers();
     let matches = command().try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -84,6 +91,7 @@ fn run(command: Command) -> Result<Status, Failure> {
     match command {
         Command::Record(arguments) => record::run(arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Top(arguments) => top::run(arguments),
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),

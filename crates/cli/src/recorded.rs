@@ -3,25 +3,17 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use backtrail_export::{Collector, Samples};
-use backtrail_profile::{Symbolizer, SystemFiles};
-use backtrail_recording::{Item, ReadError, Reader};
+use backtrail_export::Samples;
+use backtrail_profile::Options;
+use backtrail_recording::{ReadError, Reader};
 use backtrail_trace::TraceErrorKind;
 
 use crate::error::{Failure, shown};
+use crate::report::FilterArguments;
 
 /// Opens the recording.
 pub(crate) fn open(trace: &Path) -> Result<Reader, Failure> {
     Reader::open(trace).map_err(|error| failed(trace, error))
-}
-
-/// Passes every item to `take`, then prints what could not be read.
-pub(crate) fn each(trace: &Path, reader: &mut Reader, mut take: impl FnMut(&Item<'_>)) -> Result<(), Failure> {
-    while let Some(item) = reader.next().map_err(|error| failed(trace, error))? {
-        take(&item);
-    }
-    say_problems(trace, reader);
-    Ok(())
 }
 
 /// Prints what could not be read.
@@ -31,13 +23,17 @@ pub(crate) fn say_problems(trace: &Path, reader: &Reader) {
     }
 }
 
-/// All samples with their names.
-pub(crate) fn samples(trace: &Path) -> Result<Samples, Failure> {
+/// The samples that count, with their names.
+pub(crate) fn samples(trace: &Path, filter: &FilterArguments) -> Result<Samples, Failure> {
     let mut reader = open(trace)?;
-    let symbolizer = Symbolizer::of_recording(&mut reader, SystemFiles::default());
-    let mut collector = Collector::new(reader.origin().clone(), reader.clock_offset(), symbolizer);
-    each(trace, &mut reader, |item| collector.add(item))?;
-    Ok(collector.finish(reader.stream_bytes()))
+    let options = Options {
+        filter: filter.filter(),
+        ..Options::default()
+    };
+    let mut samples = Samples::read(&mut reader, options).map_err(|error| failed(trace, error))?;
+    say_problems(trace, &reader);
+    samples.notes.extend(filter.description());
+    Ok(samples)
 }
 
 /// Why a recording cannot be read.

@@ -31,7 +31,6 @@ pub(crate) struct Report {
     json: Option<PathBuf>,
     /// Write a page for a browser: one file with all views, which needs no network.
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
-    #[arg(conflicts_with_all = ["time", "process", "thread", "cpu", "function"])]
     html: Option<PathBuf>,
     #[command(flatten)]
     filter: FilterArguments,
@@ -139,6 +138,24 @@ impl FilterArguments {
         filter.function.clone_from(&self.function);
         filter
     }
+
+    /// What the filter leaves, for a reader of the result; `None` if that is everything.
+    pub(crate) fn description(&self) -> Option<String> {
+        let seconds = |time: u64| time as f64 / 1e9;
+        let time = self.time.as_ref().map(|time| match time.end {
+            u64::MAX => format!("from {} s on", seconds(time.start)),
+            end => format!("from {} s to {} s", seconds(time.start), seconds(end)),
+        });
+        let parts = [
+            time,
+            self.process.as_ref().map(|process| format!("of process {process}")),
+            self.thread.as_ref().map(|thread| format!("of thread {thread}")),
+            self.cpu.map(|cpu| format!("on CPU {cpu}")),
+            self.function.as_ref().map(|function| format!("through {function}")),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| format!("only samples {}", parts.join(", ")))
+    }
 }
 
 pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
@@ -237,10 +254,13 @@ pub(crate) fn read(trace: &Path, options: Options) -> Result<Profiled, Failure> 
 }
 
 fn write_page(arguments: &Report, path: &Path) -> Result<(), Failure> {
-    let samples = recorded::samples(&arguments.trace)?;
+    let samples = recorded::samples(&arguments.trace, &arguments.filter)?;
     let title = arguments.trace.display().to_string();
     let other = match &arguments.view.diff {
-        Some(trace) => Some((recorded::samples(trace)?, trace.display().to_string())),
+        Some(trace) => Some((
+            recorded::samples(trace, &arguments.filter)?,
+            trace.display().to_string(),
+        )),
         None => None,
     };
     let recording = |samples, title| Recording { samples, title };

@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Record only without other load.
     #[arg(long)]
     quiet: bool,
+    /// Have Backtrail walk stacks there, and keep no results for the page.
+    #[arg(long, value_parser = ["kernel", "copy"])]
+    walk: Option<String>,
     /// Record for this many seconds each.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -90,11 +93,14 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
                         continue;
                     }
                     let load = Load::start(busy);
-                    let counts = record(&backtrail, shape, phase, frequency, options.seconds)?;
+                    let walk = options.walk.as_deref();
+                    let counts = record_by(&backtrail, walk, shape, phase, frequency, options.seconds)?;
                     drop(load);
                     let row = row(shape, phase, frequency, busy, &counts);
                     println!("{row}");
-                    keep(&row)?;
+                    if walk.is_none() {
+                        keep(&row)?;
+                    }
                     if let Some(example) = &counts.example {
                         println!("{example}");
                     }
@@ -232,6 +238,21 @@ impl Drop for Load {
 /// # Errors
 /// The failure of the compiler, the recorder, or its recording, as text.
 pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds: f64) -> Result<Counts, String> {
+    record_by(backtrail, None, shape, phase, frequency, seconds)
+}
+
+/// Does the same with stacks that are walked where `walk` says (`record --walk`).
+///
+/// # Errors
+/// Those of [`record`].
+pub fn record_by(
+    backtrail: &Path,
+    walk: Option<&str>,
+    shape: &str,
+    phase: u32,
+    frequency: u32,
+    seconds: f64,
+) -> Result<Counts, String> {
     let binary = program::ALTERNATING.build().map_err(|missing| missing.to_string())?;
     let folder = scratch();
     let trace = folder.path().join("trace");
@@ -239,6 +260,7 @@ pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds
     record
         .args(["record", "-q", "-F", &frequency.to_string(), "-o"])
         .arg(&trace)
+        .args(walk.into_iter().flat_map(|place| ["--walk", place]))
         .arg("--");
     record
         .arg(binary)

@@ -1,6 +1,6 @@
 //! The samples of a recording with their names: the one model that every format is written from.
 
-use backtrail_profile::{Location, READ_LATE, STACK_LOST};
+use backtrail_profile::Location;
 use backtrail_recording::{Origin, Stop};
 
 /// A process under one name. A process that starts another program is listed again.
@@ -75,20 +75,6 @@ impl Ending {
     /// The reason's name in JSON.
     pub fn name(self) -> &'static str {
         self.stop.map_or("stack_lost", Stop::name)
-    }
-
-    /// The remarks at the root of such stacks, outermost first.
-    pub fn markers(self) -> Vec<String> {
-        let mut markers = Vec::new();
-        if self.live {
-            markers.push(READ_LATE.to_owned());
-        }
-        match self.stop {
-            None => markers.push(STACK_LOST.to_owned()),
-            Some(Stop::EndOfStack | Stop::NoUserStack) => {}
-            Some(stop) => markers.push(format!("[incomplete: {}]", stop.name())),
-        }
-        markers
     }
 }
 

@@ -18,6 +18,10 @@ pub struct SampledStack<'a> {
     /// Address of the copy's first byte: the stack pointer.
     start: u64,
     copy: &'a [u8],
+    /// Words outside the copy, by ascending address.
+    words: &'a [(u64, u64)],
+    /// Where the last one was found: walks mostly read the next one.
+    next_word: usize,
     beyond: Option<Beyond<'a>>,
     /// Memory of frames further outside.
     outer: Option<Beyond<'a>>,
@@ -59,6 +63,8 @@ impl<'a> SampledStack<'a> {
         SampledStack {
             start,
             copy,
+            words: &[],
+            next_word: 0,
             beyond,
             outer: None,
             pieces: &[],
@@ -68,6 +74,22 @@ impl<'a> SampledStack<'a> {
             is_outer_anchored: false,
             was_used: false,
         }
+    }
+
+    /// Adds words of the same moment, by ascending address.
+    pub fn with_words(self, words: &'a [(u64, u64)]) -> Self {
+        SampledStack { words, ..self }
+    }
+
+    #[inline]
+    fn word_apart(&mut self, address: u64) -> Option<u64> {
+        let next = self.words.get(self.next_word).filter(|word| word.0 == address);
+        let index = match next {
+            Some(_) => self.next_word,
+            None => self.words.binary_search_by_key(&address, |word| word.0).ok()?,
+        };
+        self.next_word = index + 1;
+        Some(self.words[index].1)
     }
 
     /// Adds memory beyond the memory already known: a frame that has kept the outer anchor's word
@@ -127,7 +149,8 @@ impl Memory for SampledStack<'_> {
                 self.is_anchored |= address == self.anchor;
                 Some(word)
             }
-            None => self.word_beyond(address),
+            None if self.words.is_empty() => self.word_beyond(address),
+            None => self.word_apart(address),
         }
     }
 }

@@ -52,6 +52,12 @@ impl Functions {
         &self.calls[start as usize..end as usize]
     }
 
+    /// All functions: module, name and number.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&str, &str, u32)> {
+        let numbers = self.numbers.iter();
+        numbers.map(|((module, name), &number)| (module.as_str(), name.as_str(), number))
+    }
+
     /// The functions with their samples.
     pub(crate) fn into_counts(
         mut self,

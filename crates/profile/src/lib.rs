@@ -35,8 +35,7 @@ mod entries;
 mod filter;
 mod fold;
 mod functions;
-#[doc(hidden)]
-pub mod fuzz;
+mod live;
 mod modules;
 mod pack;
 mod processes;
@@ -55,6 +54,7 @@ pub use demangle::{MAX_NAME_LENGTH, demangle};
 pub use entries::{EntryError, entries};
 pub use filter::{Filter, matches_function};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
+pub use live::{Live, LiveBy, Span};
 pub use modules::File;
 pub use pack::{PackError, Packed, pack};
 pub use processes::Processes;
@@ -64,7 +64,13 @@ pub use report::{
 };
 pub use stacks::{StackFrame, StackId, Stacks, Step};
 pub use symbolize::{
-    Call, CodeAddress, FetchDebugFile, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer,
-    SystemFiles,
+    Call, CodeAddress, FetchDebugFile, IsolatedNames, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap,
+    Symbolizer, SystemFiles,
 };
 pub use threads::{StackSample, Thread, ThreadId};
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::symbolize::{JitCode, JitDump};
+}

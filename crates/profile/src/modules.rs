@@ -1,6 +1,7 @@
 //! The file at an address of a process, over the time of the recording.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use backtrail_recording::{Module, is_kernel_address};
 use rustc_hash::FxHashMap;
@@ -61,7 +62,8 @@ pub(crate) struct Mapping {
 /// All files of a recording, and their current mappings in each process.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    files: Vec<File>,
+    /// With the addresses that the mapped file has: from 0, or those that it is linked for.
+    files: Vec<(File, Range<u64>)>,
     ids: HashMap<File, FileId>,
     processes: FxHashMap<u32, RangeMap<Mapping>>,
     kernel: RangeMap<Mapping>,
@@ -75,6 +77,12 @@ impl Modules {
             relative: module.position_independent,
             file: self.intern(File::of(module)),
         };
+        let is_relative = module.position_independent && !is_kernel_address(module.base);
+        let start = if is_relative { 0 } else { module.base };
+        let extent = &mut self.files[mapping.file.0 as usize].1;
+        let is_first = extent.is_empty();
+        extent.start = if is_first { start } else { extent.start.min(start) };
+        extent.end = extent.end.max(start.saturating_add(module.size));
         let addresses = module.addresses();
         let space = if is_kernel_address(module.base) {
             &mut self.kernel
@@ -106,14 +114,14 @@ impl Modules {
         self.files.len()
     }
 
-    /// All files, by number.
-    pub(crate) fn into_files(self) -> Vec<File> {
+    /// All files, by number, each with its addresses.
+    pub(crate) fn into_files(self) -> Vec<(File, Range<u64>)> {
         self.files
     }
 
     /// The file with this number.
     pub(crate) fn file(&self, id: FileId) -> &File {
-        &self.files[id.0 as usize]
+        &self.files[id.0 as usize].0
     }
 
     fn intern(&mut self, file: File) -> FileId {
@@ -121,7 +129,7 @@ impl Modules {
             return id;
         }
         let id = FileId(self.files.len() as u32);
-        self.files.push(file.clone());
+        self.files.push((file.clone(), 0..0));
         self.ids.insert(file, id);
         id
     }

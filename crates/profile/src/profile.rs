@@ -1,5 +1,6 @@
 //! Turns a recording's items into counts.
 
+mod live;
 mod path;
 
 use std::path::PathBuf;
@@ -358,6 +359,8 @@ impl Profile {
                 stack: walked.stack,
                 thread,
                 cpu: sample.cpu,
+                stop,
+                live: walked.live,
             });
         }
     }

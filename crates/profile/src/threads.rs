@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use backtrail_recording::Stop;
+
 use crate::processes::Processes;
 use crate::stacks::StackId;
 
@@ -41,6 +43,10 @@ pub struct StackSample {
     pub thread: ThreadId,
     /// Its CPU.
     pub cpu: u32,
+    /// The reason why its stack ends; `None` if only the innermost frame is known.
+    pub stop: Option<Stop>,
+    /// Whether outer frames were read from the running process after the sample was taken.
+    pub live: bool,
 }
 
 /// All threads with their samples.
@@ -71,6 +77,11 @@ impl Threads {
     /// The thread with this number.
     pub(crate) fn get(&self, number: ThreadId) -> &Thread {
         &self.list[number.index()].0
+    }
+
+    /// All threads, by number.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Thread> {
+        self.list.iter().map(|(thread, _)| thread)
     }
 
     /// Counts a sample.

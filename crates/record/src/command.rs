@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open};
 
-use crate::{Error, Target};
+use crate::{Error, Machine, Target};
 
 /// The recorded programs, from the recorder's side.
 pub(crate) enum Subject {
@@ -26,25 +26,31 @@ pub(crate) enum Subject {
     },
     /// Processes that are only watched: their descriptors become readable when they end.
     Processes(Vec<OwnedFd>),
+    /// Whatever runs, until somebody ends the recording.
+    Machine,
 }
 
 impl Subject {
     /// Starts the command, or finds the processes. Events that this thread has opened for its next
-    /// child start to count when the command is executed.
-    pub(crate) fn begin(target: &Target) -> Result<Subject, Error> {
+    /// child start to count when the command is executed. A silent command has no input, and its
+    /// output is discarded.
+    pub(crate) fn begin(target: &Target, silent: bool) -> Result<Subject, Error> {
         match target {
-            Target::Command(words) => {
+            Target::Machine(Machine { command, .. }) if command.is_empty() => Ok(Subject::Machine),
+            Target::Command(words) | Target::Machine(Machine { command: words, .. }) => {
                 let (program, arguments) = words.split_first().ok_or_else(|| Error::Command {
                     name: String::new(),
                     error: io::Error::from(io::ErrorKind::InvalidInput),
                 })?;
-                let child = Command::new(program)
-                    .args(arguments)
-                    .spawn()
-                    .map_err(|error| Error::Command {
-                        name: program.to_string_lossy().into_owned(),
-                        error,
-                    })?;
+                let mut command = Command::new(program);
+                command.args(arguments);
+                if silent {
+                    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+                }
+                let child = command.spawn().map_err(|error| Error::Command {
+                    name: program.to_string_lossy().into_owned(),
+                    error,
+                })?;
                 Ok(Subject::Command {
                     child,
                     status: None,
@@ -71,7 +77,7 @@ impl Subject {
     /// SIGCHLD.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         match self {
-            Subject::Command { .. } => [].iter(),
+            Subject::Command { .. } | Subject::Machine => [].iter(),
             Subject::Processes(descriptors) => descriptors.iter(),
         }
         .map(|descriptor| descriptor.as_fd())
@@ -90,6 +96,7 @@ impl Subject {
                 descriptors.retain(|descriptor| !is_readable(descriptor));
                 descriptors.is_empty()
             }
+            Subject::Machine => false,
         }
     }
 

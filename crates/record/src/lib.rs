@@ -5,7 +5,7 @@
 //! copy of stack memory. Names are not looked up here.
 //!
 //! ```no_run
-//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, record};
+//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, Walk, record};
 //!
 //! let outcome = record(&Options {
 //!     target: Target::Command(vec!["sha256sum".into(), "/usr/bin/python3".into()]),
@@ -13,6 +13,7 @@
 //!     trigger: Trigger::Clock(DEFAULT_FREQUENCY),
 //!     stack_bytes: DEFAULT_STACK_BYTES,
 //!     dialect: Dialect::V1_8,
+//!     walk: Walk::Copy,
 //!     duration: None,
 //!     cache: None,
 //! })?;
@@ -26,8 +27,10 @@ mod command;
 mod deep;
 mod environment;
 mod error;
+mod groups;
 mod holes;
 mod import;
+mod kernel;
 mod modules;
 mod options;
 mod outcome;
@@ -40,11 +43,12 @@ mod walks;
 mod watch;
 
 pub use backtrail_process::perf::{Entry, Trigger};
-pub use backtrail_recording::{Dialect, Stop};
+use backtrail_recording::Observer;
+pub use backtrail_recording::{Dialect, Item, Stop};
 pub use error::{Error, Incomplete};
 pub use import::{ImportError, ImportOptions, Imported, import};
 pub use options::{
-    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Options, Target,
+    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Machine, Options, Target, Walk,
 };
 pub use outcome::{ModuleProblem, Outcome, Warning};
 
@@ -55,5 +59,15 @@ pub use outcome::{ModuleProblem, Outcome, Warning};
 /// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
 /// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
-    session::run(options)
+    session::run(options, None)
+}
+
+/// Samples in the same way, but writes no trace: each item goes to `observer`, as soon as it is
+/// known. [`Options::output`] and [`Options::dialect`] have no meaning. A command's output is
+/// discarded, and the call returns when the time is over, even if the command runs on.
+///
+/// # Errors
+/// As [`record`].
+pub fn observe(options: &Options, observer: impl FnMut(&Item<'_>) + 'static) -> Result<Outcome, Error> {
+    session::run(options, Some(Observer::new(observer)))
 }

@@ -1,6 +1,6 @@
 //! The mapped files, each stored once, with its unwind table.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::Metadata;
 use std::io;
 use std::ops::Range;
@@ -102,6 +102,8 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
+    /// Those of the table's section.
+    table_bytes: &'a [u8],
     on_demand: Box<OnDemand>,
 }
 
@@ -127,6 +129,7 @@ pub(crate) struct Modules<'a> {
     /// Where the files of another machine are.
     pub(crate) sysroot: Option<PathBuf>,
     problems: RefCell<Vec<ModuleProblem>>,
+    used: Cell<u64>,
 }
 
 impl<'a> Modules<'a> {
@@ -140,6 +143,7 @@ impl<'a> Modules<'a> {
             arena,
             sysroot: None,
             problems: RefCell::default(),
+            used: Cell::new(0),
         }
     }
 
@@ -215,6 +219,21 @@ impl<'a> Modules<'a> {
             }),
             _ => Coverage::FramePointer,
         }
+    }
+
+    /// The table of a mapping's module, if some stack has reached into it, its bytes, and the offset
+    /// from its addresses to the process's.
+    pub(crate) fn used_table(&self, mapping: &Mapping) -> Option<(Section<'a>, &'a [u8], u64)> {
+        let Some(Contents::Elf(elf)) = self.modules.get(&mapping.module)?.contents.get() else {
+            return None;
+        };
+        let address = elf.code.address_of(mapping.file_offset)?;
+        Some((elf.table?, elf.table_bytes, mapping.start.wrapping_sub(address)))
+    }
+
+    /// How many modules stacks have reached into.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.get()
     }
 
     /// The function of a table that starts at an address of a mapping, in addresses of the process.
@@ -352,9 +371,10 @@ impl<'a> Modules<'a> {
 
     fn contents(&self, index: ModuleIndex) -> &Contents<'a> {
         let module = &self.modules[&index];
-        module
-            .contents
-            .get_or_init(|| self.load(module).map_or(Contents::Opaque, Contents::Elf))
+        module.contents.get_or_init(|| {
+            self.used.set(self.used.get() + 1);
+            self.load(module).map_or(Contents::Opaque, Contents::Elf)
+        })
     }
 
     /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
@@ -444,20 +464,20 @@ impl<'a> Modules<'a> {
                 if let Some(damage) = table.damage {
                     self.tell(path, damage);
                 }
-                let address = table.address;
-                Section::parse(self.arena.keep(table.bytes), address)
-                    .inspect_err(|error| self.tell(path, error))
-                    .ok()
+                Some((self.arena.keep(table.bytes), table.address))
             }
             Err(tables::Error::NoUnwindInformation) => {
                 let table = tables::without_call_frames(image);
-                table.and_then(|table| Section::parse(self.arena.keep(table.bytes), table.address).ok())
+                table.map(|table| (self.arena.keep(table.bytes), table.address))
             }
             Err(error) => {
                 self.tell(path, error);
                 None
             }
         };
+        let (table_bytes, address) = table.unwrap_or_default();
+        let parsed = table.map(|_| Section::parse(table_bytes, address));
+        let table = parsed.and_then(|parsed| parsed.inspect_err(|error| self.tell(path, error)).ok());
         ElfModule {
             build_id: image.build_id().unwrap_or_default().to_vec(),
             base_vaddr: image.base_vaddr(),
@@ -465,6 +485,7 @@ impl<'a> Modules<'a> {
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
             table,
+            table_bytes,
             on_demand: Box::default(),
         }
     }

@@ -27,6 +27,9 @@ const CACHED_RULES: usize = 1 << 15;
 /// Bytes of a stack that may soon be deeper than its copies.
 const NEARLY_DEEP: u64 = 32 << 10;
 
+/// The index of no watch.
+const NO_WATCH: usize = usize::MAX;
+
 /// Distance above the stack pointer within which unreadable memory is taken for a part of the stack
 /// that was not copied.
 const LARGEST_STACK: u64 = 1 << 30;
@@ -57,6 +60,8 @@ struct Program<'s> {
     registers: Registers,
     sp: u64,
     copy: &'s [u8],
+    /// The words that the kernel's walk has read, if it has walked the stack.
+    words: &'s [(u64, u64)],
     /// Parts of the stack beyond it.
     pieces: &'s [Piece],
     /// The size that the copy would have had, if it had not reached the end of the stack or a page
@@ -72,6 +77,7 @@ impl<'s> Program<'s> {
         SampledStack::new(self.sp, self.copy, beyond)
             .with_outer(outer)
             .with_pieces(self.pieces)
+            .with_words(self.words)
     }
 }
 
@@ -147,9 +153,31 @@ impl StackWalker {
                     sp,
                     copy: stack,
                     pieces,
+                    words: &[],
                     wanted: stack_bytes,
                 };
                 return self.walk_program(sample, &program, view);
+            }
+            UserState::Walked {
+                registers,
+                stack,
+                words,
+            } => {
+                let sp = registers.get(self.arch.sp).unwrap_or(0);
+                let program = Program {
+                    pid: sample.pid,
+                    tid: sample.tid,
+                    time,
+                    registers,
+                    sp,
+                    copy: stack,
+                    pieces: &[],
+                    words,
+                    wanted: 0,
+                };
+                // There is no more to be had: where the kernel has taken another way than this
+                // walk, the stack ends.
+                return reason(self.walk_with(NO_WATCH, &program, view));
             }
             UserState::Foreign => Stop::NotExpressible,
             UserState::None => self.keep_chain(sample),

@@ -32,11 +32,9 @@ pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_jit_
 pub use options::{Environment, WriterOptions};
 pub use origin::Origin;
 pub use reader::{Entry, NumberedSample, NumberedStacks, ReadError, Reader};
-#[doc(hidden)]
-pub use symbols::fuzz_symbols;
 pub use symbols::{
     AddError, Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols, SymbolsError, add_symbols, decode as decode_symbols,
     encode as encode_symbols,
 };
 pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
-pub use writer::{WriteError, Writer, is_occupied};
+pub use writer::{Observer, WriteError, Writer, is_occupied};

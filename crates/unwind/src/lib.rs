@@ -52,8 +52,6 @@
 mod cache;
 mod chain;
 mod frame;
-#[doc(hidden)]
-pub mod fuzz;
 #[cfg(all(
     feature = "local",
     target_os = "linux",

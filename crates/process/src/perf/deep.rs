@@ -19,14 +19,15 @@
 //! Events that threads inherit have the program that the event had then, so a program that only
 //! continues with another one is attached from the start.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use backtrail_arch::{Arch, Cpu};
 
+use super::programs::{BEGIN, COPIER, LICENSE, PROGRAMS, is_initial_namespace};
 use super::records::DEEP_PART;
+use super::walker::{KernelTables, WalkProgram, Walker};
 use crate::sys::{self, BpfMap, MapKind};
 
 /// Bytes of a page: also where pages are larger, parts of them are copied.
@@ -62,7 +63,6 @@ const VALUE_WORDS: usize = 3 + MOST_EDGES;
 const VALUE: u32 = 8 * VALUE_WORDS as u32;
 /// Records for each edge.
 const PARTS_OF_EDGE: usize = 1;
-const LICENSE: &std::ffi::CStr = c"Dual MIT/GPL";
 
 /// The threads whose deep stacks are copied.
 #[derive(Clone, Debug)]
@@ -108,37 +108,81 @@ impl DeepStacks {
 pub(super) struct Dispatcher {
     next: BpfMap,
     program: OwnedFd,
-    begun: Option<Copier>,
+    outputs: Option<Outputs>,
+    walker: Option<Walker>,
+    begun: Option<DeepStacks>,
 }
 
-/// What copies.
+/// Each CPU's event that is written to, and the map of them, which forgets them when closed.
 #[derive(Debug)]
-struct Copier {
-    stacks: DeepStacks,
-    /// Each CPU's event that is written to, and the map of them, which forgets them when closed.
-    _outputs: (BpfMap, Vec<OwnedFd>),
+struct Outputs {
+    events: BpfMap,
+    /// One more than the highest number of a CPU.
+    cpus: u32,
+    _by_cpu: Vec<OwnedFd>,
+}
+
+impl Outputs {
+    /// Into these rings, each of a CPU.
+    fn open<'r>(rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>) -> Option<Outputs> {
+        let rings: Vec<_> = rings.collect();
+        let cpus = rings.iter().map(|&(cpu, _)| cpu + 1).max()?;
+        let events = BpfMap::new(MapKind::Events, 4, 4, cpus).ok()?;
+        let mut by_cpu = Vec::with_capacity(rings.len());
+        for (cpu, ring) in rings {
+            let output = sys::open_program_output(cpu as i32, super::records::DEEP_SAMPLE_TYPE).ok()?;
+            sys::redirect_output(&output, ring).ok()?;
+            events.set(&cpu.to_ne_bytes(), &output.as_raw_fd().to_ne_bytes()).ok()?;
+            by_cpu.push(output);
+        }
+        Some(Outputs {
+            events,
+            cpus,
+            _by_cpu: by_cpu,
+        })
+    }
 }
 
 impl Dispatcher {
     /// `None` if programs may not be loaded.
     pub(super) fn new() -> Option<Dispatcher> {
         sp_offset()?;
-        let next = BpfMap::new(MapKind::Programs, 4, 4, 1).ok()?;
+        let next = BpfMap::new(MapKind::Programs, 4, 4, PROGRAMS).ok()?;
         let mut code = Code::default();
-        code.map(2, next.as_fd());
-        code.push(op::MOV, 3, 0, 0, 0);
-        code.call(helper::TAIL_CALL);
+        code.push(op::COPY, 6, 1, 0, 0);
+        for program in [BEGIN, COPIER] {
+            code.push(op::COPY, 1, 6, 0, 0);
+            code.map(2, next.as_fd());
+            code.push(op::MOV, 3, 0, 0, program as i32);
+            code.call(helper::TAIL_CALL);
+        }
         code.exit();
         let program = sys::load_program(&code.instructions, LICENSE).ok()?;
         Some(Dispatcher {
             next,
             program,
+            outputs: None,
+            walker: None,
             begun: None,
         })
     }
 
     pub(super) fn attach(&self, event: impl AsFd) -> io::Result<()> {
         sys::set_program(event, &self.program)
+    }
+
+    /// Starts to walk stacks in the kernel, with records into these rings, each of a CPU.
+    pub(super) fn walk<'r>(
+        &mut self,
+        program: &WalkProgram,
+        rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
+    ) -> Option<KernelTables> {
+        if self.outputs.is_none() {
+            self.outputs = Outputs::open(rings);
+        }
+        let outputs = self.outputs.as_ref()?;
+        let walker = Walker::load(program, outputs.cpus, &self.next, &outputs.events).ok()?;
+        Some(self.walker.insert(walker).tables())
     }
 
     /// Starts to copy into these rings, each of a CPU, beyond copies of `stack_bytes`.
@@ -148,44 +192,33 @@ impl Dispatcher {
         rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
     ) -> Option<DeepStacks> {
         if let Some(begun) = &self.begun {
-            return Some(begun.stacks.clone());
+            return Some(begun.clone());
         }
-        /// The initial namespace of process numbers, which programs see.
-        const INITIAL: &str = "pid:[4026531836]";
-        if fs::read_link("/proc/self/ns/pid").ok()?.to_str() != Some(INITIAL) {
+        if !is_initial_namespace() {
             return None;
         }
-        let rings: Vec<_> = rings.collect();
-        let cpus = rings.iter().map(|&(cpu, _)| cpu + 1).max()?;
-        let threads = BpfMap::new(MapKind::Hash, 4, VALUE, MOST_THREADS).ok()?;
-        let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, cpus).ok()?;
-        let events = BpfMap::new(MapKind::Events, 4, 4, cpus).ok()?;
-        let mut outputs = Vec::with_capacity(rings.len());
-        for (cpu, ring) in rings {
-            let output = sys::open_program_output(cpu as i32, super::records::DEEP_SAMPLE_TYPE).ok()?;
-            sys::redirect_output(&output, ring).ok()?;
-            events.set(&cpu.to_ne_bytes(), &output.as_raw_fd().to_ne_bytes()).ok()?;
-            outputs.push(output);
+        if self.outputs.is_none() {
+            self.outputs = Outputs::open(rings);
         }
+        let outputs = self.outputs.as_ref()?;
+        let threads = BpfMap::new(MapKind::Hash, 4, VALUE, MOST_THREADS).ok()?;
+        let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
         let code = copier(
             sp_offset()?,
             stack_bytes as i32,
             threads.as_fd(),
             buffers.as_fd(),
-            events.as_fd(),
+            outputs.events.as_fd(),
         );
         let program = sys::load_program(&code.instructions, LICENSE).ok()?;
         self.next
-            .set(&0_u32.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
+            .set(&COPIER.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
             .ok()?;
         let stacks = DeepStacks {
             threads: Rc::new(threads),
             most_bytes: (MOST_PARTS * PAGES * PAGE) as u32,
         };
-        self.begun = Some(Copier {
-            stacks: stacks.clone(),
-            _outputs: (events, outputs),
-        });
+        self.begun = Some(stacks.clone());
         Some(stacks)
     }
 }
@@ -360,6 +393,8 @@ fn copier(
     code.push(op::COPY, 1, 0, 0, 0);
     code.call(helper::TASK_REGISTERS);
     code.push(op::LOAD, SP, 0, sp_offset, 0);
+    // A thread of the kernel has no other stack.
+    code.jump(&mut out, op::JUMP_IF_NUMBER, SP, 0, 0);
     code.call(helper::PID_TGID);
     look_up(&mut code, &mut new, threads);
     for (word, slot) in (0..).zip([slot::START, slot::END, slot::BELOW].into_iter().chain(edge_slots())) {

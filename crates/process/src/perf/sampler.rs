@@ -12,9 +12,11 @@ use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
 use super::probes::Probes;
 use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState};
+use super::walked::{self, Walked};
+use super::walker::{KernelTables, WalkProgram};
 use crate::proc;
 use crate::stack::Piece;
-use crate::sys::{self, Attributes, Clock, Event, Ring};
+use crate::sys::{self, Attributes, Clock, Counted, Event, Ring};
 
 /// The largest ring per CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples,
 /// enough time to convert all but the largest tables while sampling.
@@ -61,6 +63,7 @@ struct CpuRing {
     /// How many of the ring's events, in that order, count for threads that have ended.
     ended: usize,
     deep: Deep,
+    walked: Walked,
 }
 
 /// Parts of a stack that its sample's copy lacks.
@@ -136,6 +139,7 @@ impl CpuRing {
             others: Vec::new(),
             ended: 0,
             deep: Deep::default(),
+            walked: Walked::default(),
         }
     }
 
@@ -169,7 +173,19 @@ pub struct Sampler {
 impl Sampler {
     /// Prepares to sample what the calling thread starts next: sampling starts with its first exec.
     pub fn for_next_child(options: &Options) -> Result<Sampler, OpenError> {
-        Sampler::open(options, &[0], true)
+        Sampler::open(options, &[Counted::Thread(0)], true)
+    }
+
+    /// Prepares to sample all processes.
+    pub fn for_machine(options: &Options) -> Result<Sampler, OpenError> {
+        Sampler::open(options, &[Counted::All], false)
+    }
+
+    /// Prepares to sample the processes in these control groups, given by their directories, and in
+    /// the groups below them.
+    pub fn for_groups(options: &Options, directories: &[OwnedFd]) -> Result<Sampler, OpenError> {
+        let groups: Vec<_> = directories.iter().map(|fd| Counted::Group(fd.as_fd())).collect();
+        Sampler::open(options, &groups, false)
     }
 
     /// Prepares to sample running processes, with all their threads, and everything they start from
@@ -178,12 +194,16 @@ impl Sampler {
         let mut threads = Vec::new();
         for &pid in pids {
             let tids = proc::threads(pid).map_err(|_| OpenError::NoProcess(pid))?;
-            threads.extend(tids);
+            threads.extend(tids.into_iter().map(Counted::Thread));
         }
-        Sampler::open(options, &threads, false)
+        let no_process = || OpenError::NoProcess(pids.first().copied().unwrap_or(0));
+        match Sampler::open(options, &threads, false) {
+            Err(OpenError::NoProcess(_)) => Err(no_process()),
+            opened => opened,
+        }
     }
 
-    fn open(options: &Options, threads: &[i32], enable_on_exec: bool) -> Result<Sampler, OpenError> {
+    fn open(options: &Options, counted: &[Counted<'_>], enable_on_exec: bool) -> Result<Sampler, OpenError> {
         let arch = Arch::native();
         let (probes, events) = events_of(&options.trigger)?;
         let (&first, others) = events.split_first().ok_or(OpenError::NoEntries)?;
@@ -199,34 +219,40 @@ impl Sampler {
             reports: true,
         };
         let cpus = proc::online_cpus().map_err(OpenError::Io)?;
-        let (first_thread, first_cpu) = (
-            threads.first().copied().unwrap_or(0),
-            cpus.first().copied().unwrap_or(0),
-        );
+        let first_cpu = cpus.first().copied().unwrap_or(0);
+        let &first_counted = counted.first().ok_or(OpenError::NoProcess(0))?;
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
+        let event = negotiate(&mut attributes, first_counted, first_cpu)?;
         let wanted = ring_bytes;
+        let is_grouped = matches!(first_counted, Counted::Group(_));
         // Clearing the pages of a ring takes milliseconds: this one is used if it has the size that
-        // its event was opened for.
-        let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted);
+        // its event was opened for. That of groups belongs to another event.
+        let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted && !is_grouped);
         fit(&mut attributes, ring_bytes, options.stack_bytes);
+        let wanted = wanted_events(counted, &attributes, others);
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in &cpus {
             let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
-            rings.extend(open_on(cpu, threads, &attributes, others, &mut ring_bytes, opened)?);
+            rings.extend(open_on(cpu, &wanted, &mut ring_bytes, opened)?);
         }
         if rings.is_empty() {
-            return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
+            return Err(OpenError::NoProcess(0));
         }
         let dispatcher = match options.trigger {
             Trigger::Clock(_) => Dispatcher::new(),
             Trigger::Entries(_) => None,
         };
+        // The first event for groups takes no samples.
+        let leader = |ring| {
+            Some(ring)
+                .filter(|_| !is_grouped)
+                .map(|ring: &CpuRing| ring.ring.as_fd())
+        };
         let events = rings
             .iter()
-            .flat_map(|ring| ring.others.iter().map(OwnedFd::as_fd).chain([ring.ring.as_fd()]));
+            .flat_map(|ring| ring.others.iter().map(OwnedFd::as_fd).chain(leader(ring)));
         let dispatcher =
             dispatcher.filter(|dispatcher| events.fold(true, |all, event| all & dispatcher.attach(event).is_ok()));
         Ok(Sampler {
@@ -253,6 +279,13 @@ impl Sampler {
     pub fn deep_stacks(&mut self) -> Option<DeepStacks> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
         self.dispatcher.as_mut()?.begin(self.stack_bytes, rings)
+    }
+
+    /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is
+    /// not possible.
+    pub fn walk_in_kernel(&mut self, program: &WalkProgram) -> Option<KernelTables> {
+        let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
+        self.dispatcher.as_mut()?.walk(program, rings)
     }
 
     /// The CPUs, in the order of [`Sampler::drain`]'s index.
@@ -323,7 +356,11 @@ impl Sampler {
                 break;
             };
             let CpuRing {
-                ring, scratch, deep, ..
+                ring,
+                scratch,
+                deep,
+                walked,
+                ..
             } = &mut self.rings[index];
             let Some(record) = ring.record(scratch) else {
                 break;
@@ -331,6 +368,10 @@ impl Sampler {
             let size = record.len();
             if let Some(part) = records::deep_part(record) {
                 deep.add(part);
+            } else if let Some(part) = walked::walked_part(record) {
+                if let Some(whole) = walked.add(part) {
+                    visit(index, time, whole);
+                }
             } else {
                 // A record that cannot be decoded is of a kind that newer kernels send.
                 let decoded = records::decode(record, self.arch).unwrap_or(Record::Other);
@@ -378,29 +419,51 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
     }
 }
 
-/// The events of these threads on a CPU, and the ring of all of them: for each thread the first
-/// event, which also reports what the thread does, and the others. `opened` has the first one of
-/// all, if that is open already. `None` if no thread exists any more, or the CPU does not.
-fn open_on(
-    cpu: u32,
-    threads: &[i32],
-    first: &Attributes,
-    others: &[Event],
-    ring_bytes: &mut usize,
-    mut opened: Option<CpuRing>,
-) -> Result<Option<CpuRing>, OpenError> {
-    let others = others.iter().map(|&event| Attributes {
+/// The events to open on each CPU: for all that is counted the first event, which also reports what
+/// threads do, and the others. What the processes of a group do is reported for all processes:
+/// they may have started, and may have mapped files, in another group.
+fn wanted_events<'c>(counted: &[Counted<'c>], first: &Attributes, others: &[Event]) -> Vec<(Counted<'c>, Attributes)> {
+    let silent = |event: Event| Attributes {
         event,
         reports: false,
         ..*first
-    });
-    let each: Vec<Attributes> = [*first].into_iter().chain(others).collect();
-    let all = threads.iter().flat_map(|&tid| each.iter().map(move |each| (tid, each)));
-    for (tid, attributes) in all.skip(usize::from(opened.is_some())) {
-        let event = match sys::open_event(attributes, tid, cpu as i32) {
+    };
+    let is_grouped = matches!(counted, [Counted::Group(_), ..]);
+    let reporter = Attributes {
+        event: Event::Nothing,
+        ..*first
+    };
+    let first_of_each = match is_grouped {
+        true => silent(first.event),
+        false => *first,
+    };
+    let each: Vec<Attributes> = [first_of_each]
+        .into_iter()
+        .chain(others.iter().map(|&event| silent(event)))
+        .collect();
+    let all = counted
+        .iter()
+        .flat_map(|&who| each.iter().map(move |&each| (who, each)));
+    is_grouped
+        .then_some((Counted::All, reporter))
+        .into_iter()
+        .chain(all)
+        .collect()
+}
+
+/// These events on a CPU, and the ring of all of them. `opened` has the first one, if that is open
+/// already. `None` if no thread exists any more, or the CPU does not.
+fn open_on(
+    cpu: u32,
+    wanted: &[(Counted<'_>, Attributes)],
+    ring_bytes: &mut usize,
+    mut opened: Option<CpuRing>,
+) -> Result<Option<CpuRing>, OpenError> {
+    for (counted, attributes) in wanted.iter().skip(usize::from(opened.is_some())) {
+        let event = match sys::open_event(attributes, *counted, cpu as i32) {
             Ok(event) => event,
             Err(error) if gone(&error) => continue,
-            Err(error) => return Err(explain(error, attributes)),
+            Err(error) => return Err(explain(error, attributes, *counted)),
         };
         match &mut opened {
             Some(leader) => {
@@ -414,9 +477,9 @@ fn open_on(
 }
 
 /// Finds out what the kernel permits by opening an event, from the most to the least.
-fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd, OpenError> {
+fn negotiate(attributes: &mut Attributes, counted: Counted<'_>, cpu: u32) -> Result<OwnedFd, OpenError> {
     loop {
-        let error = match sys::open_event(attributes, tid, cpu as i32) {
+        let error = match sys::open_event(attributes, counted, cpu as i32) {
             Ok(event) => return Ok(event),
             Err(error) => error,
         };
@@ -435,22 +498,26 @@ fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd,
             {
                 *clock = Clock::Task;
             }
-            _ => return Err(explain(error, attributes)),
+            _ => return Err(explain(error, attributes, counted)),
         }
     }
 }
 
-fn explain(error: io::Error, attributes: &Attributes) -> OpenError {
+fn explain(error: io::Error, attributes: &Attributes, counted: Counted<'_>) -> OpenError {
     if let (Event::Tracepoint(_), Some(libc::EACCES | libc::EPERM)) = (attributes.event, error.raw_os_error()) {
         return OpenError::EntriesNotPermitted;
     }
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => OpenError::NotPermitted {
+    match (counted, error.raw_os_error()) {
+        (Counted::Thread(_), Some(libc::EACCES | libc::EPERM)) => OpenError::NotPermitted {
             paranoid: proc::setting("/proc/sys/kernel/perf_event_paranoid"),
         },
-        Some(libc::ENOSYS) => OpenError::NoPerfEvents,
-        Some(libc::ESRCH) => OpenError::NoProcess(0),
-        Some(libc::EINVAL) => match proc::setting("/proc/sys/kernel/perf_event_max_sample_rate") {
+        (_, Some(libc::EACCES | libc::EPERM)) => OpenError::MachineNotPermitted {
+            paranoid: proc::setting("/proc/sys/kernel/perf_event_paranoid"),
+        },
+        (Counted::Group(_), Some(libc::EBADF | libc::EINVAL)) => OpenError::NoGroup,
+        (_, Some(libc::ENOSYS)) => OpenError::NoPerfEvents,
+        (_, Some(libc::ESRCH)) => OpenError::NoProcess(0),
+        (_, Some(libc::EINVAL)) => match proc::setting("/proc/sys/kernel/perf_event_max_sample_rate") {
             Some(limit) if matches!(attributes.event, Event::Clock { frequency, .. } if frequency > limit) => {
                 OpenError::FrequencyTooHigh { limit }
             }

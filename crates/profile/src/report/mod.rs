@@ -15,6 +15,7 @@ use std::sync::OnceLock;
 use backtrail_recording::Stop;
 
 pub use table::TableOptions;
+pub(crate) use views::sort;
 pub use views::{Annotation, AnnotationRow, Change, GroupBy, Row, Rows};
 
 use crate::calls::{self, CallArgument, CallCount, Recorded};

@@ -76,7 +76,7 @@ impl Keys {
     }
 }
 
-fn sort(rows: &mut [Row]) {
+pub(crate) fn sort(rows: &mut [Row]) {
     rows.sort_by(|a, b| {
         let key = |row: &Row| (Reverse(row.samples), Reverse(row.total));
         let names = || (&a.name, &a.module).cmp(&(&b.name, &b.module));

@@ -16,6 +16,7 @@ mod source;
 mod trusted;
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use backtrail_ctype::threads;
@@ -24,8 +25,9 @@ use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-pub(crate) use jitdump::{JitCode, JitDump};
+pub use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
+pub use object::IsolatedNames;
 pub use perf_map::PerfMap;
 pub use source::{Call, FetchDebugFile};
 
@@ -117,6 +119,9 @@ pub struct Symbolizer {
 pub struct CodeAddress<'a> {
     /// The file, or the mapping without a file.
     pub file: Option<&'a File>,
+    /// The file's first address and the one after its last: from 0, unless it is linked for fixed
+    /// addresses or is the kernel.
+    pub extent: (u64, u64),
     /// In a file, the address that it was linked for; else the address in its process. A return
     /// address is one byte lower, so that it is in the call.
     pub address: u64,
@@ -127,7 +132,7 @@ pub struct CodeAddress<'a> {
 pub(crate) struct Names {
     locations: Vec<Location>,
     addresses: Vec<(Option<FileId>, u64)>,
-    files: Vec<File>,
+    files: Vec<(File, Range<u64>)>,
 }
 
 impl Names {
@@ -138,8 +143,12 @@ impl Names {
 
     pub(crate) fn address(&self, id: LocationId) -> CodeAddress<'_> {
         let (file, address) = self.addresses[id.index()];
-        let file = file.map(|file| &self.files[file.0 as usize]);
-        CodeAddress { file, address }
+        let mapped = file.map(|file| &self.files[file.0 as usize]);
+        CodeAddress {
+            file: mapped.map(|(file, _)| file),
+            extent: mapped.map_or((0, 0), |(_, extent)| (extent.start, extent.end)),
+            address,
+        }
     }
 }
 
@@ -387,11 +396,13 @@ impl Symbolizer {
         }
         let mut notes = self.notes.clone();
         for (index, symbols) in self.files.iter().enumerate() {
-            if let Some(Ok(symbols)) = symbols
-                && symbols.is_limited()
-            {
-                let file = self.modules.file(FileId(index as u32));
-                notes.add(Trouble::File(Unavailable::Limit), &file.path);
+            let Some(Ok(symbols)) = symbols else { continue };
+            if let Some(path) = symbols.unreadable() {
+                notes.add(Trouble::DebugFile, &path.to_string_lossy());
+            }
+            let limit = symbols.is_limited().then_some(Unavailable::Limit);
+            for trouble in limit.into_iter().chain(symbols.lost().map(Unavailable::Isolated)) {
+                notes.add(Trouble::File(trouble), &self.modules.file(FileId(index as u32)).path);
             }
         }
         notes.sentences()

@@ -1,7 +1,7 @@
 //! Code that processes make while they run: their jitdumps and perf maps.
 
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -18,7 +18,7 @@ use crate::demangle::demangle;
 pub(super) struct RunTimeCode {
     perf_maps: FxHashMap<u32, Option<PerfMap>>,
     /// By path; `None` for those that cannot be used.
-    read: FxHashMap<String, Option<Rc<JitDump>>>,
+    read: FxHashMap<String, Option<Arc<JitDump>>>,
     /// All dumps, by number.
     dumps: Vec<Dump>,
     processes: FxHashMap<u32, Process>,
@@ -49,7 +49,7 @@ impl RunTimeCode {
             if dump.is_none() {
                 notes.add(Trouble::NoJitDump, path);
             }
-            dump.map(Rc::new)
+            dump.map(Arc::new)
         });
         if let Some(dump) = dump.clone() {
             self.add(pid, path, dump);
@@ -70,11 +70,11 @@ impl RunTimeCode {
             return;
         };
         if let Some(dump) = JitDump::parse(&data).filter(|dump| dump.process() == own) {
-            self.add(pid, &folder.join(name(own)).to_string_lossy(), Rc::new(dump));
+            self.add(pid, &folder.join(name(own)).to_string_lossy(), Arc::new(dump));
         }
     }
 
-    fn add(&mut self, pid: u32, path: &str, dump: Rc<JitDump>) {
+    fn add(&mut self, pid: u32, path: &str, dump: Arc<JitDump>) {
         let process = self.processes.entry(pid).or_default();
         let dumps = &self.dumps;
         if process.dumps.iter().any(|&number| dumps[number as usize].path == path) {

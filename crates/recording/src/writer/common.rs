@@ -3,7 +3,6 @@
 use backtrail_cbf::{Encoder, End, WordSize};
 use backtrail_trace::{EventWriter, PacketFile};
 use flate2::{Compress, Compression, FlushCompress};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::error::WriteError;
 use super::event::{PACKET_BYTES, put_context, until_zero};
@@ -15,9 +14,14 @@ use crate::{Frame, FrameKind, Module};
 /// Bytes of the stream after which stacks, modules and names are written again, so that a reader
 /// who starts in the middle has to skip no more than that.
 const CHECKPOINT_BYTES: u64 = 1 << 20;
-/// Frame numbers after which a checkpoint is due even if few bytes defined them: the rest is
-/// reserved for the longest stack.
-const MOST_NODES: u32 = (1 << STACK_BITS) - (1 << 16);
+/// The stacks of a program with many of them take more bytes than that. They are written again
+/// only after this many samples for each of their frames, or most of the recording, and of the
+/// reader's time, would be repetitions.
+const SAMPLES_PER_NODE: u64 = 2;
+/// Frame numbers after which a checkpoint is due anyway: with more, the recorder's table would grow
+/// beyond 36 MB.
+const MOST_NODES: u32 = (1 << 21) / 8 * 7;
+const _: () = assert!(MOST_NODES < (1 << STACK_BITS) - (1 << 16), "the longest stack has room");
 
 #[derive(Debug)]
 pub(super) struct Common {
@@ -26,12 +30,10 @@ pub(super) struct Common {
     definitions: Definitions,
     places: Places,
     last: LastStack,
-    /// Mappings already written, by process.
-    pub(super) modules: FxHashMap<u32, FxHashSet<u32>>,
-    /// Threads whose names are already written.
-    pub(super) names: FxHashSet<u32>,
     /// The size of the stream's file at the last checkpoint.
     checkpoint: u64,
+    /// Samples since then.
+    samples: u64,
 }
 
 /// The callers of the last sample; the next sample mostly has the same ones, from the outermost on.
@@ -67,9 +69,8 @@ impl Common {
             tree,
             places: Places::default(),
             last: LastStack::default(),
-            modules: FxHashMap::default(),
-            names: FxHashSet::default(),
             checkpoint: 0,
+            samples: 0,
         }
     }
 
@@ -78,7 +79,6 @@ impl Common {
     }
 
     pub(super) fn forget_process(&mut self, pid: u32) {
-        self.modules.remove(&pid);
         self.places.forget_process(pid);
         self.last.forget_process(pid);
     }
@@ -129,8 +129,10 @@ impl Common {
         self.flush_full(time)
     }
 
-    /// The number of a stack, given from the innermost frame outwards; a new stack is defined.
+    /// The number of a sample's stack, given from the innermost frame outwards; a new stack is
+    /// defined.
     pub(super) fn define(&mut self, time: u64, pid: u32, root: u32, frames: &[Frame]) -> Result<u32, WriteError> {
+        self.samples += 1;
         let shared = self.last.keep_shared(pid, root, frames);
         let in_place = self.places.of(pid);
         let mut node = self.last.number();
@@ -196,16 +198,18 @@ impl Common {
     }
 
     pub(super) fn is_due_for_checkpoint(&self) -> bool {
-        self.tree.next_node() >= MOST_NODES || self.file.bytes_written() - self.checkpoint >= CHECKPOINT_BYTES
+        let nodes = self.tree.next_node();
+        nodes >= MOST_NODES
+            || self.file.bytes_written() - self.checkpoint >= CHECKPOINT_BYTES
+                && self.samples >= u64::from(nodes) * SAMPLES_PER_NODE
     }
 
     /// Forgets what was written, so that all of it is written again from here on. The packet must
     /// have been written.
     pub(super) fn begin_anew(&mut self) {
         self.checkpoint = self.file.bytes_written();
+        self.samples = 0;
         self.tree.clear();
-        self.modules.clear();
-        self.names.clear();
         self.places.forget_processes();
         self.last.frames.clear();
         self.definitions.clear(self.tree.next_node());

@@ -60,10 +60,12 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             "env" => environment(&contents, &mut blocks.environment)?,
             "clock" => {
                 let clock = clock(&contents)?;
-                if blocks.clocks.iter().any(|other| other.name == clock.name) {
-                    return error(ErrorKind::Duplicate, block.position);
+                match blocks.clocks.iter().find(|other| other.name == clock.name) {
+                    // babeltrace2 writes a clock once for each trace that it merges.
+                    Some(other) if *other == clock => {}
+                    Some(_) => return error(ErrorKind::Duplicate, block.position),
+                    None => blocks.clocks.push(clock),
                 }
-                blocks.clocks.push(clock);
             }
             "stream" => blocks.streams.push(stream(contents)?),
             "event" => blocks.events.push(event(contents)?),

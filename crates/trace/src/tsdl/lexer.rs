@@ -140,6 +140,7 @@ impl<'t> Lexer<'t> {
         word
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "`digits` is a part of `word`")]
     fn number(&mut self) -> Result<TokenKind<'t>> {
         let position = self.position;
         let word = self.take_word();
@@ -181,6 +182,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "`digit` is from 0 to 7")]
     fn escape(&mut self, text: &mut Vec<u8>) -> Result<()> {
         let position = self.position;
         let byte = match self.next() {
@@ -200,6 +202,10 @@ impl<'t> Lexer<'t> {
         Ok(())
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a few digits, whose value is compared with a byte"
+    )]
     fn digits(&mut self, radix: u32, most: u32, first: u32, position: Position, text: &mut Vec<u8>) -> Result<()> {
         let mut value = first;
         let mut count = 0;

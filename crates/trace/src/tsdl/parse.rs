@@ -9,6 +9,7 @@ use crate::description::Description;
 /// # Errors
 ///
 /// The first error in the text, and its place.
+#[expect(clippy::arithmetic_side_effects, reason = "64 times the length of a text in memory")]
 pub fn parse(text: &str) -> Result<Description> {
     // Each stage's memory ends with it: there may be a description of many megabytes.
     let document = syntax::parse(&lexer::tokens(text)?)?;

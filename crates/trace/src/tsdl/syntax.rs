@@ -347,7 +347,10 @@ impl Parser<'_> {
 
     /// Scopes begin with keywords.
     fn path_word(&mut self) -> Result<String> {
-        match ["trace", "stream", "event"].iter().any(|scope| self.at.is_word(scope)) {
+        match ["trace", "stream", "event", "env"]
+            .iter()
+            .any(|scope| self.at.is_word(scope))
+        {
             true => self.at.word("a field's name"),
             false => self.name("a field's name"),
         }
@@ -541,6 +544,7 @@ impl Parser<'_> {
         Ok(labels)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "64-bit numbers in 128 bits")]
     fn signed(&mut self) -> Result<i128> {
         let (magnitude, negative) = self.number()?;
         let value = i128::from(magnitude);
@@ -559,6 +563,7 @@ impl Value {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "64-bit numbers in 128 bits")]
     pub(super) fn as_i128(&self, what: &'static str, position: Position) -> Result<i128> {
         match *self {
             Value::Number { magnitude, negative } => {

@@ -1,8 +1,9 @@
 //! The fuzz targets for two seconds each, on valid inputs with a few bytes changed.
 
+use crate::fuzz;
 use crate::support;
 use crate::support::fuzz::run;
-use backtrail_trace::{fuzz, json2, tsdl};
+use backtrail_trace::{json2, tsdl};
 use backtrail_wire::Endian;
 
 /// What LTTng writes and our own writer doesn't.

@@ -106,6 +106,7 @@ fn write_whole_bytes(directory: &Path, order: Endian) {
                 size: 64,
                 align: 8,
                 byte_order: order,
+                reversed: false,
             },
         );
     let text = Struct::new()

@@ -1,0 +1,192 @@
+//! `backtrail top`: shows what runs now.
+
+mod screen;
+mod show;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use backtrail_process::sys::SignalSource;
+use backtrail_profile::{Live, LiveBy, Options as ProfileOptions};
+use backtrail_record::{
+    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Options, Outcome, Target, Trigger, Walk, observe,
+};
+use backtrail_recording::{Frame, Sample};
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::error::{Failure, Status};
+use crate::limits::Limits;
+use show::Show;
+
+/// Items that may wait to be counted; then the recorder waits, and samples that the kernel has no
+/// room for are counted as lost.
+const WAITING: usize = 1 << 14;
+
+/// Show the functions that run now, in a command or in running processes.
+///
+/// On a terminal, a screen shows them, refreshed each second; elsewhere, a table is printed each
+/// second. The command's output is discarded.
+#[derive(Args)]
+pub(crate) struct Top {
+    /// Show this process, with all its threads and everything it starts. Repeatable.
+    #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
+    pid: Vec<i32>,
+    /// Take this many samples per second of CPU time.
+    #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    frequency: u64,
+    /// Refresh after this many seconds.
+    #[arg(long, value_name = "SECS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Count samples of the last SECS seconds; a key switches to all samples.
+    #[arg(long, value_name = "SECS", default_value = "5", value_parser = seconds)]
+    window: Duration,
+    /// Show functions, processes or threads first; keys switch between them.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = By::Function)]
+    by: By,
+    /// Print one table after the first interval, and end.
+    #[arg(long)]
+    once: bool,
+    /// Print at most N rows of a table; a screen has as many as fit.
+    #[arg(long, value_name = "N", default_value_t = 40)]
+    limit: usize,
+    #[command(flatten)]
+    limits: Limits,
+    /// The command to run and its arguments.
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present = "pid", value_hint = ValueHint::CommandWithArguments)]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum By {
+    Function,
+    Process,
+    Thread,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if (0.05..=3600.0).contains(&seconds) => Ok(duration),
+        _ => Err("not between 0.05 and 3600 seconds".to_owned()),
+    }
+}
+
+pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
+    arguments.limits.set();
+    let what = match arguments.command.first() {
+        Some(program) => program.to_string_lossy().into_owned(),
+        None => arguments.pid.iter().map(i32::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let how = match arguments.once {
+        true => Show::once,
+        false if io::stdout().is_terminal() && !screen::is_dumb() => Show::on_screen,
+        false => Show::print_tables,
+    };
+    let show = Show {
+        what,
+        live: Arc::new(Mutex::new(Live::new(ProfileOptions::default()))),
+        interval: arguments.interval,
+        window: arguments.window,
+        by: match arguments.by {
+            By::Function => LiveBy::Function,
+            By::Process => LiveBy::Process,
+            By::Thread => LiveBy::Thread,
+        },
+        limit: arguments.limit,
+        is_whole: false,
+        paused: None,
+    };
+    let options = Options {
+        target: match arguments.pid.is_empty() {
+            true => Target::Command(arguments.command),
+            false => Target::Processes(arguments.pid),
+        },
+        output: PathBuf::new(),
+        trigger: Trigger::Clock(arguments.frequency),
+        stack_bytes: DEFAULT_STACK_BYTES,
+        dialect: Dialect::V1_8,
+        duration: arguments.once.then_some(arguments.interval),
+        cache: None,
+        walk: Walk::default(),
+    };
+    let (outcome, shown) = watch(&options, show, how).map_err(Failure::new)?;
+    let outcome = outcome.map_err(|error| {
+        let failure = Failure::new(&error);
+        match error.help() {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    })?;
+    shown.map_err(Failure::of_stdout)?;
+    for warning in outcome.warnings() {
+        crate::error::say!("backtrail: warning: {warning}");
+        if let Some(help) = warning.help() {
+            crate::error::say!("help: {help}");
+        }
+    }
+    Ok(Status::Done)
+}
+
+/// A way to show the counts until the recording is over.
+type How = fn(Show, &Receiver<bool>) -> io::Result<()>;
+
+/// Records in this thread, counts in a second one and shows the counts in a third: neither names
+/// that take long to find nor a slow terminal keep the recorder from its samples.
+fn watch(options: &Options, show: Show, how: How) -> io::Result<(Result<Outcome, Error>, io::Result<()>)> {
+    let (sender, receiver) = sync_channel(WAITING);
+    let (ended, end) = sync_channel(1);
+    // Signals are for the recorder, so the other threads must start with them blocked.
+    let blocked = SignalSource::new()?;
+    let live = Arc::clone(&show.live);
+    let counting = thread::Builder::new().spawn(move || count(&live, &receiver))?;
+    let showing = thread::Builder::new().spawn(move || how(show, &end))?;
+    drop(blocked);
+    let outcome = observe(options, move |item| pass(&sender, item));
+    // The observer is gone, and with it the channel's sender.
+    let _ = counting.join();
+    let _ = ended.send(outcome.is_ok());
+    let shown = showing.join().unwrap_or(Ok(()));
+    Ok((outcome, shown))
+}
+
+/// An item that can be passed to another thread; a sample's frames are apart.
+struct Passed(Item<'static>, Vec<Frame>);
+
+fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
+    let passed = match item {
+        Item::Sample(sample) => {
+            let alone = Sample {
+                frames: &[],
+                passed: &[],
+                ..*sample
+            };
+            Passed(Item::Sample(alone), sample.frames.to_vec())
+        }
+        Item::Module(module) => Passed(Item::Module(module.clone()), Vec::new()),
+        Item::ThreadName(name) => Passed(Item::ThreadName(name.clone()), Vec::new()),
+        &Item::Exec { time, pid } => Passed(Item::Exec { time, pid }, Vec::new()),
+        &Item::Fork { time, pid, tid, parent } => Passed(Item::Fork { time, pid, tid, parent }, Vec::new()),
+        &Item::Exit { time, pid, tid } => Passed(Item::Exit { time, pid, tid }, Vec::new()),
+        &Item::Lost { time, count } => Passed(Item::Lost { time, count }, Vec::new()),
+    };
+    // Whoever counts ends only after this.
+    let _ = sender.send(passed);
+}
+
+fn count(live: &Mutex<Live>, receiver: &Receiver<Passed>) {
+    for Passed(item, frames) in receiver {
+        let item = match item {
+            Item::Sample(sample) => Item::Sample(Sample {
+                frames: &frames,
+                ..sample
+            }),
+            other => other,
+        };
+        live.lock().unwrap_or_else(PoisonError::into_inner).add(&item);
+    }
+}
