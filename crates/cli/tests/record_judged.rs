@@ -74,7 +74,7 @@ fn may_copy_more() -> bool {
     is_possible
 }
 
-fn may_load_programs() -> bool {
+pub(crate) fn may_load_programs() -> bool {
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
