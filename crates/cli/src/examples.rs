@@ -66,6 +66,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail trace show server.trace | head",
             "backtrail trace show --json server.trace > server.jsonl",
+            "backtrail trace show server.trace --where 'name == backtrail:sample && cpu == 0' | head",
         ],
     ),
     (
@@ -73,6 +74,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail trace info server.trace",
             "backtrail trace info --json server.trace",
+            "backtrail trace info server.trace --begin 0 --clock-gmt",
         ],
     ),
     (
@@ -98,6 +100,16 @@ const EXAMPLES: &[Examples] = &[
         ],
     ),
     (&["trace", "recover"], &["backtrail trace recover session"]),
+    (
+        &["trace", "serve"],
+        &["backtrail trace serve session --listen localhost:5355 --duration 4"],
+    ),
+    (
+        &["trace", "receive"],
+        &[
+            "backtrail trace serve session --listen localhost:5356 --duration 2 & sleep 1; backtrail trace receive --from localhost:5356 -o received",
+        ],
+    ),
     (
         &["cbf", "encode"],
         &[

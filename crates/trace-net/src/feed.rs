@@ -4,7 +4,9 @@ use crate::metadata::Metadata;
 use crate::protocol::MOST_BYTES;
 use backtrail_trace::constants::METADATA_FILE;
 use backtrail_trace::description::Clock;
-use backtrail_trace::{DecodeErrorKind, Options, Packet, Trace, TraceError, TraceErrorKind, find_traces, regular};
+use backtrail_trace::{
+    DecodeErrorKind, Dialect, Options, Packet, Trace, TraceError, TraceErrorKind, find_traces, regular, tsdl,
+};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,8 @@ pub(crate) struct Feeds {
 
 pub(crate) struct TraceFeed {
     trace: Trace,
+    /// The contents of the metadata's file.
+    file: Vec<u8>,
     pub(crate) metadata: Metadata,
     pub(crate) streams: Vec<StreamFeed>,
 }
@@ -34,6 +38,30 @@ pub(crate) struct StreamFeed {
     offset: u64,
     /// The last packet, or that which the viewer was last promised nothing before.
     last: Option<(u64, u64)>,
+}
+
+/// Why a directory cannot be served.
+#[derive(Debug)]
+pub(crate) enum FeedError {
+    Trace(TraceError),
+    /// 1.8 has no words for the trace in this directory.
+    Inexpressible(PathBuf, tsdl::WriteError),
+}
+
+impl From<TraceError> for FeedError {
+    fn from(error: TraceError) -> FeedError {
+        FeedError::Trace(error)
+    }
+}
+
+impl From<FeedError> for io::Error {
+    fn from(error: FeedError) -> io::Error {
+        let text = match error {
+            FeedError::Trace(error) => error.to_string(),
+            FeedError::Inexpressible(directory, error) => format!("{}: {error}", directory.display()),
+        };
+        io::Error::new(ErrorKind::InvalidData, text)
+    }
 }
 
 /// What comes next in a stream.
@@ -55,7 +83,7 @@ impl Feeds {
     }
 
     /// Looks for new traces, streams and metadata.
-    pub(crate) fn look(&mut self) -> Result<(), TraceError> {
+    pub(crate) fn look(&mut self) -> Result<(), FeedError> {
         if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
             return Ok(());
         }
@@ -67,6 +95,7 @@ impl Feeds {
             if self.traces.iter().all(|feed| feed.trace.directory() != directory) {
                 self.traces.push(TraceFeed {
                     trace: Trace::open(&directory)?,
+                    file: Vec::new(),
                     metadata: Metadata::default(),
                     streams: Vec::new(),
                 });
@@ -89,17 +118,28 @@ impl TraceFeed {
         self.trace.directory()
     }
 
-    fn look(&mut self) -> Result<(), TraceError> {
+    fn look(&mut self) -> Result<(), FeedError> {
         let directory = self.trace.directory().to_owned();
         let files = Trace::stream_files(&directory)?;
         let path = directory.join(METADATA_FILE);
-        let text = regular::read(&path).map_err(|error| TraceError {
+        let file = regular::read(&path).map_err(|error| TraceError {
             path,
             kind: TraceErrorKind::Io(error),
         })?;
-        if self.metadata.is_new(&text) || files.len() != self.trace.streams().len() {
+        if self.file != file || files.len() != self.trace.streams().len() {
             self.trace = Trace::open(&directory)?;
-            self.metadata.update(&text, self.trace.description().uuid);
+            let description = self.trace.description();
+            let uuid = description.uuid;
+            // Streams of CTF 2 are the same in 1.8, which all viewers read.
+            match self.trace.dialect() {
+                Dialect::V2 => {
+                    let text = tsdl::write(&description.clone().adapted_to(Dialect::V1_8));
+                    let text = text.map_err(|error| FeedError::Inexpressible(directory, error))?;
+                    self.metadata.update(text.as_bytes(), uuid);
+                }
+                _ => self.metadata.update(&file, uuid),
+            }
+            self.file = file;
         }
         for path in self.trace.streams() {
             if self.streams.iter().all(|stream| stream.path != *path) {
@@ -116,7 +156,7 @@ impl TraceFeed {
 
     /// The stream's next packet. Without one, and with `idle`, nothing is before the time that is
     /// as long ago: writers write packets at least that often.
-    pub(crate) fn next(&mut self, stream: usize, idle: Option<Duration>) -> Result<Next, TraceError> {
+    pub(crate) fn next(&mut self, stream: usize, idle: Option<Duration>) -> Result<Next, FeedError> {
         let feed = &mut self.streams[stream];
         let Some(index) = self.trace.streams().iter().position(|path| *path == feed.path) else {
             return Ok(Next::Nothing);

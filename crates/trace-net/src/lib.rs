@@ -12,7 +12,7 @@ mod receive;
 mod serve;
 
 #[doc(hidden)]
-pub mod fuzz;
+pub mod internals;
 
 pub use receive::{Received, Receiver};
 pub use serve::{ServeOptions, Server};

@@ -23,12 +23,12 @@ impl Metadata {
     /// classes that are new are sent: a tracer that rewrites its metadata adds classes, and refines
     /// clocks, which a viewer cannot be told of.
     pub(crate) fn update(&mut self, bytes: &[u8], uuid: Option<[u8; 16]>) {
-        if !self.is_new(bytes) {
+        if self.seen == bytes {
             return;
         }
         let magic = METADATA_PACKET_MAGIC.to_ne_bytes();
         let swapped = METADATA_PACKET_MAGIC.swap_bytes().to_ne_bytes();
-        let as_it_is = bytes.starts_with(&magic) || bytes.starts_with(&swapped) || bytes.starts_with(&[0x1e]);
+        let as_it_is = bytes.starts_with(&magic) || bytes.starts_with(&swapped);
         let new = match bytes.strip_prefix(self.seen.as_slice()) {
             Some(new) => new.to_vec(),
             None if as_it_is => Vec::new(),
@@ -44,11 +44,6 @@ impl Metadata {
             false => packets(&new, uuid.unwrap_or_default(), &mut self.pending),
         }
         self.seen = bytes.to_vec();
-    }
-
-    /// Whether these are other contents than the last ones.
-    pub(crate) fn is_new(&self, bytes: &[u8]) -> bool {
-        self.seen != bytes
     }
 
     pub(crate) fn is_pending(&self) -> bool {

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, Read, Write};
 
 pub(crate) const PORT: u16 = 5344;
 pub(crate) const MAJOR: u32 = 2;
+/// Since 2.15, messages differ.
 pub(crate) const MINOR: u32 = 4;
 
 pub(crate) const CONNECT: u32 = 1;

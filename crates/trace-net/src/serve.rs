@@ -2,7 +2,6 @@
 
 use crate::feed::{Feeds, Next, TraceFeed};
 use crate::protocol::{self as wire, Index, Input, Message, Stream};
-use backtrail_trace::TraceError;
 use std::io::{self, BufReader, ErrorKind, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -226,7 +225,7 @@ impl Viewer<'_> {
     }
 
     fn look(&mut self) -> io::Result<()> {
-        self.feeds.look().map_err(in_trace)
+        Ok(self.feeds.look()?)
     }
 
     fn is_ended(&self) -> bool {
@@ -304,7 +303,7 @@ impl Viewer<'_> {
             index.status = wire::INDEX_ERROR;
             return Ok(index);
         };
-        let next = feed.next(place, idle).map_err(in_trace)?;
+        let next = feed.next(place, idle)?;
         if feed.metadata.is_pending() {
             index.flags |= wire::NEW_METADATA;
         }
@@ -353,7 +352,3 @@ impl Viewer<'_> {
 const HOST: &str = "backtrail";
 /// In microseconds, what a relay daemon says of a live session.
 const LIVE_TIMER: u32 = 100_000;
-
-fn in_trace(error: TraceError) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, error)
-}

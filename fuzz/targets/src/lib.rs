@@ -19,6 +19,7 @@ pub mod recording;
 pub mod sframe;
 pub mod stacks;
 pub mod trace;
+pub mod trace_net;
 pub mod trace_rfc;
 pub mod tracer;
 pub mod unwind;
@@ -27,7 +28,7 @@ pub mod unwind;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by name.
-pub const TARGETS: [Target; 51] = [
+pub const TARGETS: [Target; 53] = [
     ("add_object", |data| {
         let _ = cfi::object(data);
     }),
@@ -80,10 +81,12 @@ pub const TARGETS: [Target; 51] = [
     ("stack_core", stacks::core),
     ("stack_record", stacks::record),
     ("symbols", recording::symbols),
+    ("trace_conditions", trace::conditions),
     ("trace_convert", |data| {
         let _ = trace_rfc::convert(data);
     }),
     ("trace_json2", trace::json2),
+    ("trace_live", trace_net::messages),
     ("trace_packet", trace_rfc::packet),
     ("trace_reader", trace_rfc::trace),
     ("trace_rfc", trace_rfc::rfc),

@@ -47,3 +47,13 @@ fn json2_text() {
     json2::parse(more).unwrap();
     run(fuzz::json2, &[(ours.into_bytes(), 0), (more.into(), 0)], true);
 }
+
+#[test]
+fn conditions() {
+    let texts = [
+        "name == \"net:*\" && (len >= 0x10 || !(packet.cpu_id < -1)) && peer",
+        "a || b || c = 1.5",
+    ];
+    let seeds: Vec<(Vec<u8>, usize)> = texts.map(|text| (text.into(), 0)).into();
+    run(fuzz::conditions, &seeds, true);
+}
