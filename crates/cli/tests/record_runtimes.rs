@@ -76,5 +76,8 @@ fn haskell_is_called_by_its_scheduler() {
     let recording = setup.record(&[], &workload);
     recording.ended_with(0).complete(500, PROMISED).readable();
     let through = recording.share_through(&["hs_main", "rts_evalLazyIO"]);
-    assert!(through > 0.9, "only {through} of the samples come from the program's main");
+    assert!(
+        through > 0.9,
+        "only {through} of the samples come from the program's main"
+    );
 }

@@ -70,6 +70,7 @@ pub struct GoThread {
 }
 
 /// What follows a frame on the system stack.
+#[expect(clippy::large_enum_variant, reason = "returned once a walk, and never stored")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
     /// The goroutine that left its stack.
