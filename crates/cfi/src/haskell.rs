@@ -1,9 +1,9 @@
 //! Code of GHC, on the stack of the C function that runs it; x86-64 only.
 //!
-//! Compiled Haskell keeps its own stack, of continuations, in the heap, and never moves the machine's
-//! stack pointer except around calls of C. `StgRun` of the run-time system makes one frame, of a
-//! fixed size, and jumps into such code, which ends in a jump to the code after it. So the caller of
-//! all Haskell code, wherever it is, is the caller of `StgRun`.
+//! Compiled Haskell keeps its own stack, of continuations, in the heap, and never moves the
+//! machine's stack pointer except around calls of C. `StgRun` of the run-time system makes one
+//! frame, of a fixed size, and jumps into such code, which ends in a jump to the code after it. So
+//! the caller of all Haskell code, wherever it is, is the caller of `StgRun`.
 //!
 //! The frame's size is read from the instructions that remove it. What is found with it is accepted
 //! only if the call before the return address leads to `StgRun`.
@@ -17,11 +17,11 @@ use rustc_hash::FxHashMap;
 
 use crate::process_code::ProcessCode;
 
-/// `StgRun` makes room for callee-saved registers, and then for C code that Haskell calls: `sub rsp,
-/// 0x30; mov rax, rsp; sub rsp, imm32`.
+/// `StgRun` makes room for callee-saved registers, and then for C code that Haskell calls:
+/// `sub rsp, 0x30; mov rax, rsp; sub rsp, imm32`.
 const ENTERS: [u8; 10] = [0x48, 0x83, 0xec, 0x30, 0x48, 0x89, 0xe0, 0x48, 0x81, 0xec];
-/// What follows `add rsp, imm32` where it ends: `rbx`, `rbp` and `r12` to `r15` are loaded; `add rsp,
-/// 0x30; ret`.
+/// What follows `add rsp, imm32` where it ends: `rbx`, `rbp` and `r12` to `r15` are loaded;
+/// `add rsp, 0x30; ret`.
 const LEAVES: [u8; 34] = [
     0x48, 0x8b, 0x1c, 0x24, 0x48, 0x8b, 0x6c, 0x24, 0x08, 0x4c, 0x8b, 0x64, 0x24, 0x10, 0x4c, 0x8b, 0x6c, 0x24, 0x18,
     0x4c, 0x8b, 0x74, 0x24, 0x20, 0x4c, 0x8b, 0x7c, 0x24, 0x28, 0x48, 0x83, 0xc4, 0x30, 0xc3,
