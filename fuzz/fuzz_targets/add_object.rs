@@ -1,5 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    backtrail_cfi::fuzz::object(data);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("add_object", data));

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../../crates/cbf/tests/targets/cbf_encode.rs"]
-mod target;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| target::cbf_encode(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("cbf_encode", data));

@@ -1,6 +1,3 @@
 #![no_main]
 
-#[path = "../../crates/cbf/tests/targets/cif.rs"]
-mod target;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| target::cif(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("cif", data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_ctype::fuzz::diff_ctype(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("diff_ctype", data));

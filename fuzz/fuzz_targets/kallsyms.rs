@@ -1,5 +1,3 @@
 #![no_main]
 
-use backtrail_profile::fuzz;
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::kallsyms(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("kallsyms", data));

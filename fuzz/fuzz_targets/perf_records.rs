@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_process::perf::fuzz::records(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("perf_records", data));

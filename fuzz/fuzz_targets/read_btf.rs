@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_ctype::fuzz::read_btf(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("read_btf", data));

@@ -1,5 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let _ = backtrail_stacks::fuzz::arguments(data);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("stack_args", data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_trace::fuzz::json2(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("trace_json2", data));

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_trace_rfc::fuzz::trace(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("trace_reader", data));

@@ -1,6 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    backtrail_tracer::fuzz::class(data);
-    backtrail_tracer::fuzz::rules(data);
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| backtrail_fuzz_targets::run("tracer_class", data));

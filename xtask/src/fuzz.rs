@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 
 use backtrail_testkit::place;
 
-use crate::test::{cargo_in, pass_on_both};
+use crate::cargo::{cargo_in, pass_on_both};
 
 /// What `cargo fuzz` gives the compiler, without the sanitizers, for which stable Rust has no
 /// flags: libFuzzer sees which branches an input takes, so that even a short search is guided.
@@ -94,8 +94,8 @@ fn host() -> Result<String, String> {
         .arg("-vV")
         .output()
         .map_err(|error| format!("rustc: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    let version = String::from_utf8_lossy(&output.stdout);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned)
-        .ok_or_else(|| "rustc does not tell its host".to_owned())
+        .ok_or_else(|| "rustc does not report its host".to_owned())
 }

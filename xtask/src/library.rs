@@ -1,7 +1,7 @@
-//! Installs the C library as systems have it: headers, pkg-config file, the static library, and the
-//! shared one with versioned symbols.
+//! Installs the C libraries as systems have them: headers, pkg-config files, the static libraries,
+//! and the shared ones with versioned symbols.
 //!
-//! The shared library is linked here, from the static one: rustc gives the linker an anonymous
+//! A shared library is linked here, from the static one: rustc gives the linker an anonymous
 //! version script of its own, and linkers reject or ignore a second one that names versions.
 
 use std::fs;
@@ -12,38 +12,77 @@ use std::process::Command;
 
 use backtrail_testkit::place;
 
-/// The name by which programs linked with it find it.
-const SONAME: &str = "libbacktrail.so.0";
+/// A library of the workspace. Its folder has the header, and templates of the version script and
+/// of the pkg-config file.
+struct Library {
+    /// The folder of its crate.
+    folder: &'static str,
+    /// Its name for the linker.
+    name: &'static str,
+    /// The name of its header and its pkg-config file.
+    package: &'static str,
+}
 
-/// Installs below a prefix.
+const LIBRARIES: [Library; 2] = [
+    Library {
+        folder: "capi",
+        name: "backtrail",
+        package: "backtrail",
+    },
+    Library {
+        folder: "tracer-capi",
+        name: "backtrail_tracer",
+        package: "backtrail-tracer",
+    },
+];
+
+/// Installs all below a prefix.
 pub(crate) fn install(prefix: &Path) -> Result<(), String> {
-    let archive = place::release("backtrail-capi", "libbacktrail.a")?;
-    let named = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
-    let (include, lib) = (prefix.join("include"), prefix.join("lib"));
-    let config = lib.join("pkgconfig");
-    for folder in [&include, &config] {
-        fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
+    LIBRARIES.iter().try_for_each(|library| library.install(prefix))
+}
+
+impl Library {
+    fn install(&self, prefix: &Path) -> Result<(), String> {
+        let (name, package) = (self.name, self.package);
+        let archive = place::release(&format!("backtrail-{}", self.folder), &format!("lib{name}.a"))?;
+        let (include, lib) = (prefix.join("include"), prefix.join("lib"));
+        let config = lib.join("pkgconfig");
+        for folder in [&include, &config] {
+            fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
+        }
+        let prefix = fs::canonicalize(prefix).map_err(|error| named(prefix, error))?;
+        let own = place::workspace().join("crates").join(self.folder);
+        let copy = |from: &Path, to: &Path| fs::copy(from, to).map(drop).map_err(|error| named(to, error));
+        let header = format!("{package}.h");
+        copy(&own.join("include").join(&header), &include.join(&header))?;
+        copy(&archive, &lib.join(format!("lib{name}.a")))?;
+        let template = own.join(format!("{package}.pc.in"));
+        let text = fs::read_to_string(&template).map_err(|error| named(&template, error))?;
+        let text = text
+            .replace("@prefix@", &prefix.display().to_string())
+            .replace("@version@", env!("CARGO_PKG_VERSION"));
+        let file = config.join(format!("{package}.pc"));
+        fs::write(&file, text).map_err(|error| named(&file, error))?;
+        // The name by which programs linked with it find it.
+        let soname = format!("lib{name}.so.0");
+        link(
+            &archive,
+            &own.join(format!("{package}.map")),
+            &lib.join(&soname),
+            &soname,
+        )?;
+        let short = lib.join(format!("lib{name}.so"));
+        let _ = fs::remove_file(&short);
+        symlink(&soname, &short).map_err(|error| named(&short, error))
     }
-    let prefix = fs::canonicalize(prefix).map_err(|error| named(prefix, error))?;
-    let capi = place::workspace().join("crates/capi");
-    let copy = |from: &Path, to: &Path| fs::copy(from, to).map(drop).map_err(|error| named(to, error));
-    copy(&capi.join("include/backtrail.h"), &include.join("backtrail.h"))?;
-    copy(&archive, &lib.join("libbacktrail.a"))?;
-    let template = capi.join("backtrail.pc.in");
-    let text = fs::read_to_string(&template).map_err(|error| named(&template, error))?;
-    let text = text
-        .replace("@prefix@", &prefix.display().to_string())
-        .replace("@version@", env!("CARGO_PKG_VERSION"));
-    let file = config.join("backtrail.pc");
-    fs::write(&file, text).map_err(|error| named(&file, error))?;
-    link(&archive, &capi.join("backtrail.map"), &lib.join(SONAME))?;
-    let short = lib.join("libbacktrail.so");
-    let _ = fs::remove_file(&short);
-    symlink(SONAME, &short).map_err(|error| named(&short, error))
+}
+
+fn named(path: &Path, error: io::Error) -> String {
+    format!("{}: {error}", path.display())
 }
 
 /// Links the shared library with the versions of a script.
-fn link(archive: &Path, versions: &Path, output: &Path) -> Result<(), String> {
+fn link(archive: &Path, versions: &Path, output: &Path, soname: &str) -> Result<(), String> {
     let script = fs::read_to_string(versions).map_err(|error| format!("{}: {error}", versions.display()))?;
     let names = script.split(';').filter_map(|part| part.split_whitespace().last());
     let mut cc = Command::new("cc");
@@ -54,7 +93,7 @@ fn link(archive: &Path, versions: &Path, output: &Path) -> Result<(), String> {
         "-Wl,-z,relro",
         "-Wl,--strip-debug",
     ]);
-    cc.arg(format!("-Wl,-soname,{SONAME}"));
+    cc.arg(format!("-Wl,-soname,{soname}"));
     cc.arg(format!("-Wl,--version-script={}", versions.display()));
     // Nothing else asks for what is in the archive.
     cc.args(

@@ -1,6 +1,9 @@
 //! The project's own chores: `cargo xtask`. They build without the product; measurements are `cargo
 //! evidence`.
 
+mod book;
+mod bpf;
+mod cargo;
 mod fuzz;
 mod library;
 mod sanitize;
@@ -27,6 +30,10 @@ enum Chore {
     Test,
     /// Check the rules that no compiler checks.
     Tidy,
+    /// Build the book of `docs/` into target/book. Needs mdBook.
+    Book,
+    /// Compile the program that walks stacks in the kernel, with clang 14.
+    Bpf,
     /// Let fuzz targets search for inputs that break them.
     Fuzz {
         /// Run only these targets.
@@ -35,8 +42,8 @@ enum Chore {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Install the C library: header, pkg-config file, static library, shared library with
-    /// versioned symbols.
+    /// Install the C libraries, of backtraces and of the tracer: headers, pkg-config files, static
+    /// libraries, shared libraries with versioned symbols.
     InstallLibrary {
         /// The folder to install below; created if needed.
         prefix: PathBuf,
@@ -50,6 +57,8 @@ fn main() -> ExitCode {
     let done = match Chores::parse().chore {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
+        Chore::Book => book::build(),
+        Chore::Bpf => bpf::run(),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, &target),
         Chore::InstallLibrary { prefix } => library::install(&prefix),
         Chore::Sanitize => sanitize::run(),

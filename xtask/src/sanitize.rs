@@ -54,7 +54,7 @@ const RING_TESTS: [&str; 4] = ["--", "model::ring_in_plain_memory", "model::an_i
 /// Runs all; a machine without nightly Rust skips them aloud.
 pub(crate) fn run() -> Result<(), String> {
     let mut version = nightly(&["miri", "--version"]);
-    if !version.output().is_ok_and(|told| told.status.success()) {
+    if !version.output().is_ok_and(|output| output.status.success()) {
         skip("nightly Rust with its components miri and rust-src is not installed");
         return Ok(());
     }

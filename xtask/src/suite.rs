@@ -14,7 +14,10 @@ use std::time::Instant;
 use backtrail_testkit::place;
 use serde_json::Value;
 
-use crate::test::{cargo_in, pass_on, pass_on_both};
+use crate::cargo::{cargo_in, pass_on, pass_on_both};
+
+/// The targets that the command's tests are among. They are not part of `cargo test`.
+pub(crate) const COMMAND: [&str; 2] = ["--test", "all"];
 
 /// A test program.
 pub(crate) struct Program {
@@ -27,16 +30,25 @@ pub(crate) struct Program {
 
 /// Builds all test programs of the workspace.
 pub(crate) fn build() -> Result<Vec<Program>, String> {
-    let mut cargo = cargo_in(
-        &place::workspace(),
-        &[
-            "test",
-            "--workspace",
-            "--no-run",
-            "--message-format",
-            "json-render-diagnostics",
-        ],
-    );
+    let mut programs = build_some(&[])?;
+    // Those of the command, too, which `cargo test` leaves out.
+    for program in build_some(&COMMAND)? {
+        if programs.iter().all(|known| known.executable != program.executable) {
+            programs.push(program);
+        }
+    }
+    Ok(programs)
+}
+
+fn build_some(only: &[&str]) -> Result<Vec<Program>, String> {
+    let arguments = [
+        "test",
+        "--workspace",
+        "--no-run",
+        "--message-format",
+        "json-render-diagnostics",
+    ];
+    let mut cargo = cargo_in(&place::workspace(), &[&arguments, only].concat());
     let built = cargo.stderr(Stdio::inherit()).output();
     let built = built.map_err(|error| format!("cargo can't be started: {error}"))?;
     if !built.status.success() {

@@ -1,14 +1,12 @@
 //! `cargo xtask test`: everything that must hold before a change goes in.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
 use backtrail_testkit::{SKIPPED, packages, place};
 
+use crate::cargo::{cargo_in, pass_on_both};
 use crate::suite;
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
@@ -82,16 +80,14 @@ pub(crate) fn run() -> Result<(), String> {
         step(&mut failed, "formatting", || {
             cargo(&["fmt", "--all", "--check"], &skipped)
         });
-        let clippy = [
-            "clippy",
-            "--quiet",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ];
-        step(&mut failed, "lints", || cargo(&clippy, &skipped));
+        step(&mut failed, "lints", || {
+            [&["--all-targets"][..], &suite::COMMAND]
+                .iter()
+                .try_for_each(|targets| {
+                    let clippy = ["clippy", "--quiet", "--workspace"];
+                    cargo(&[&clippy, *targets, &["--", "-D", "warnings"]].concat(), &skipped)
+                })
+        });
         step(&mut failed, "building the tests", || {
             programs = suite::build()?;
             Ok(())
@@ -133,39 +129,4 @@ fn step(failed: &mut Vec<String>, name: &str, act: impl FnOnce() -> Result<(), S
 /// Runs cargo in the workspace.
 fn cargo(arguments: &[&str], skipped: &AtomicUsize) -> Result<(), String> {
     pass_on_both(&mut cargo_in(&place::workspace(), arguments), skipped)
-}
-
-pub(crate) fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
-    println!("cargo {}", arguments.join(" "));
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(arguments).current_dir(folder);
-    cargo
-}
-
-/// Runs a command, shows its output, and counts what was skipped.
-pub(crate) fn pass_on_both(command: &mut Command, skipped: &AtomicUsize) -> Result<(), String> {
-    let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = spawned.map_err(|error| format!("it can't be started: {error}"))?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    thread::scope(|scope| {
-        scope.spawn(|| pass_on(stderr, io::stderr(), skipped));
-        pass_on(stdout, io::stdout(), skipped);
-    });
-    let status = child.wait().map_err(|error| error.to_string())?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(status.to_string())
-    }
-}
-
-pub(crate) fn pass_on(from: Option<impl Read>, mut to: impl Write, skipped: &AtomicUsize) {
-    let Some(from) = from else { return };
-    for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
-        if line.windows(SKIPPED.len()).any(|part| part == SKIPPED.as_bytes()) {
-            skipped.fetch_add(1, Ordering::Relaxed);
-        }
-        // If nobody reads the output any more, the tests still run to their end.
-        let _ = to.write_all(&[&line[..], b"\n"].concat()).and_then(|()| to.flush());
-    }
 }

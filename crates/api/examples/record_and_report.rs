@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use backtrail_api::profile::{Options as ReportOptions, Profile, TableOptions};
-use backtrail_api::record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, record};
+use backtrail_api::record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, Walk, record};
 use backtrail_api::recording::Reader;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         output: output.clone(),
         trigger: Trigger::Clock(DEFAULT_FREQUENCY),
         stack_bytes: DEFAULT_STACK_BYTES,
+        walk: Walk::Copy,
         dialect: Dialect::V1_8,
         duration: None,
         cache: None,

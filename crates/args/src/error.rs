@@ -22,31 +22,24 @@ pub enum ErrorKind {
     Value(u64),
 }
 
-/// An error in a table, and its position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Error {
-    /// The kind of error.
-    pub kind: ErrorKind,
-    /// Offset from the table's start, in bytes.
-    pub offset: u64,
-}
+/// An error in a table, and its offset in bytes from the table's start.
+pub type Error = backtrail_wire::Located<ErrorKind>;
 
 /// The result of reading a table.
 pub type Result<T> = core::result::Result<T, Error>;
 
-impl fmt::Display for Error {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            ErrorKind::Magic(magic) => write!(f, "no table of arguments: it begins with {magic:#06x}")?,
-            ErrorKind::Version(version) => write!(f, "version {version} of tables of arguments is not known")?,
-            ErrorKind::Abi(abi) => write!(f, "calling convention {abi} is not known")?,
-            ErrorKind::Truncated(wanted) => write!(f, "the table ends before byte {wanted}")?,
-            ErrorKind::Code => f.write_str("no number begins like this")?,
-            ErrorKind::Record(number) => write!(f, "there is no record {number}")?,
-            ErrorKind::Value(value) => write!(f, "{value} can't stand here")?,
+        match *self {
+            ErrorKind::Magic(magic) => write!(f, "no table of arguments: it begins with {magic:#06x}"),
+            ErrorKind::Version(version) => write!(f, "version {version} of tables of arguments is not known"),
+            ErrorKind::Abi(abi) => write!(f, "calling convention {abi} is not known"),
+            ErrorKind::Truncated(wanted) => write!(f, "the table ends before byte {wanted}"),
+            ErrorKind::Code => f.write_str("no number begins like this"),
+            ErrorKind::Record(number) => write!(f, "there is no record {number}"),
+            ErrorKind::Value(value) => write!(f, "{value} can't stand here"),
         }
-        write!(f, ", at byte {:#x}", self.offset)
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for ErrorKind {}

@@ -37,9 +37,13 @@
 
 pub mod abi;
 mod error;
-#[doc(hidden)]
-pub mod fuzz;
 pub mod shape;
 pub mod table;
 
 pub use error::{Error, ErrorKind, Result};
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::table::TYPES_AT;
+}

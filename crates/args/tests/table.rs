@@ -1,9 +1,10 @@
 //! Tables that are written and read again, in both byte orders, and damaged tables.
 
+use crate::fuzz;
+use backtrail_args::ErrorKind;
 use backtrail_args::abi::{Abi, Bank, Passing, Storage};
 use backtrail_args::table::write::{self, Call, Function, Location, Places, Signature, Site};
 use backtrail_args::table::{Operation, Parameter, Step, Table, Value, Values};
-use backtrail_args::{ErrorKind, fuzz};
 use backtrail_wire::Endian;
 
 /// Random numbers that are the same in every run.
@@ -32,7 +33,7 @@ impl Random {
         }
     }
 
-    fn told(&mut self) -> Location {
+    fn location(&mut self) -> Location {
         match self.below(8) {
             0 => Location::Parts((0..1 + self.below(3)).map(|_| (8, self.value())).collect()),
             1 => Location::Computed((0..1 + self.below(5)).map(|_| self.step()).collect()),
@@ -50,7 +51,7 @@ impl Random {
     }
 
     fn list(&mut self, longest: u64) -> Vec<Location> {
-        (0..self.below(longest + 1)).map(|_| self.told()).collect()
+        (0..self.below(longest + 1)).map(|_| self.location()).collect()
     }
 }
 
@@ -116,8 +117,8 @@ fn functions(seed: u64, count: u64, align: u64) -> Vec<Function> {
     functions.collect()
 }
 
-fn is_same(table: &Table<'_>, value: Value, told: &Location) -> bool {
-    match (value, told) {
+fn is_same(table: &Table<'_>, value: Value, expected: &Location) -> bool {
+    match (value, expected) {
         (Value::Parts(start, count), Location::Parts(parts)) => {
             let read = table.parts(start, count).map(|part| part.expect("the part is there"));
             read.map(|(bytes, value)| (bytes as u8, value))
@@ -133,17 +134,17 @@ fn is_same(table: &Table<'_>, value: Value, told: &Location) -> bool {
 }
 
 /// Whether these are the values that were written.
-fn are_same(table: &Table<'_>, values: Option<Values<'_>>, told: &[Location]) -> bool {
+fn are_same(table: &Table<'_>, values: Option<Values<'_>>, expected: &[Location]) -> bool {
     let values: Vec<Value> = values
         .into_iter()
         .flatten()
         .map(|one| one.expect("no damage"))
         .collect();
-    values.len() == told.len()
+    values.len() == expected.len()
         && values
             .iter()
-            .zip(told)
-            .all(|(&value, told)| is_same(table, value, told))
+            .zip(expected)
+            .all(|(&value, expected)| is_same(table, value, expected))
 }
 
 fn check(functions: &[Function], abi: Abi, endian: Endian) {
@@ -181,7 +182,7 @@ fn check(functions: &[Function], abi: Abi, endian: Endian) {
             found.each_passing(each).expect("no damage");
             let mut wanted = function.calls.iter().filter(|call| !call.entries.is_empty());
             for (address, values) in passing {
-                let wanted = wanted.next().expect("no more than were told");
+                let wanted = wanted.next().expect("no more than were written");
                 assert!(address == wanted.return_address && are_same(&table, Some(values), &wanted.entries));
             }
             assert!(wanted.next().is_none());
@@ -228,7 +229,7 @@ fn what_is_written_is_read() {
 /// A place between calls holds from its instruction to the next place or call, and describes no
 /// calls.
 #[test]
-fn places_between_calls_hold_where_they_are_told() {
+fn places_between_calls_hold_where_they_are_described() {
     let at = |return_address: u64, site, register| Call {
         return_address,
         site,
@@ -262,8 +263,8 @@ fn places_between_calls_hold_where_they_are_told() {
             (0x1080, 6),
             (0x10f0, 6),
         ] {
-            let told = Some(vec![Value::Register(register, 0)]);
-            assert_eq!(read(Places::Everywhere, address), told, "{address:#x}");
+            let expected = Some(vec![Value::Register(register, 0)]);
+            assert_eq!(read(Places::Everywhere, address), expected, "{address:#x}");
             assert_eq!(read(Places::AtCalls, address), None);
         }
     }

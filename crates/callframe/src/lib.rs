@@ -14,8 +14,6 @@
 mod caller;
 mod entry;
 mod expression;
-#[doc(hidden)]
-pub mod fuzz;
 mod reader;
 mod rows;
 

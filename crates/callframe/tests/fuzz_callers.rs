@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use backtrail_callframe::fuzz::callers;
+#[path = "../../../fuzz/targets/src/callframe.rs"]
+pub mod fuzz;
+
+use fuzz::callers;
 
 /// A CIE of x86-64 ("zR", absolute addresses of 4 bytes), and three FDEs of 64 bytes of code each
 /// with rows of many kinds.

@@ -87,18 +87,12 @@ pub enum ErrorKind {
     Prefix(u64),
 }
 
-/// A failed read: the kind of error and its offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Error {
-    /// The kind of error.
-    pub kind: ErrorKind,
-    /// Offset in bytes from the information byte.
-    pub offset: usize,
-}
+/// A failed read: the kind of error and its offset in bytes from the information byte.
+pub type Error = backtrail_wire::Located<ErrorKind>;
 
-impl fmt::Display for Error {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
+        match *self {
             ErrorKind::Version(version) => write!(f, "version {version} is not known, only 0 is"),
             ErrorKind::ReservedWordSize => write!(f, "reserved word size 3"),
             ErrorKind::Truncated => write!(f, "data ends too early"),
@@ -106,13 +100,10 @@ impl fmt::Display for Error {
             ErrorKind::BuildId(len) => write!(f, "a build id of {len} bytes is longer than {MAX_BUILD_ID}"),
             ErrorKind::EndOfText => write!(f, "the code ends before the module begins"),
             ErrorKind::Reserved(header) => write!(f, "reserved bit in header {header:#04x}"),
-            ErrorKind::Prefix(code) => write!(f, "prefix {code} was not told before"),
-        }?;
-        write!(f, " at offset {:#x}", self.offset)
+            ErrorKind::Prefix(code) => write!(f, "prefix {code} was not defined before"),
+        }
     }
 }
-
-impl core::error::Error for Error {}
 
 /// Reads a list of modules. Time and memory are bounded by a small multiple of the data's length.
 ///
@@ -125,7 +116,7 @@ pub fn decode(data: &[u8]) -> Result<ImageMap, Error> {
         prefixes: Vec::new(),
     };
     let information = reader.byte()?;
-    let fail = |kind, offset| Err(Error { kind, offset });
+    let fail = |kind, offset| Err(Error::new(kind, offset));
     if information >> VERSION_SHIFT != VERSION {
         return fail(ErrorKind::Version(information >> VERSION_SHIFT), 0);
     }
@@ -159,10 +150,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn bytes(&mut self, len: usize) -> Result<&'a [u8], Error> {
-        let error = Error {
-            kind: ErrorKind::Truncated,
-            offset: self.at,
-        };
+        let error = Error::new(ErrorKind::Truncated, self.at);
         let end = self.at.checked_add(len).ok_or(error)?;
         let bytes = self.data.get(self.at..end).ok_or(error)?;
         self.at = end;
@@ -170,10 +158,10 @@ impl<'a> Reader<'a> {
     }
 
     fn byte(&mut self) -> Result<u8, Error> {
-        self.bytes(1)?.first().copied().ok_or(Error {
-            kind: ErrorKind::Truncated,
-            offset: self.at,
-        })
+        self.bytes(1)?
+            .first()
+            .copied()
+            .ok_or(Error::new(ErrorKind::Truncated, self.at))
     }
 
     /// Reads a number of seven bits per byte, most significant first; too large values saturate.
@@ -199,7 +187,7 @@ impl<'a> Reader<'a> {
 
     fn image(&mut self, word: WordSize, last: u64) -> Result<Image, Error> {
         let offset = self.at;
-        let fail = |kind| Err(Error { kind, offset });
+        let fail = |kind| Err(Error::new(kind, offset));
         let header = self.byte()?;
         if header & 0x40 != 0 {
             return fail(ErrorKind::Reserved(header));
@@ -257,10 +245,7 @@ impl<'a> Reader<'a> {
                             .fold(0u64, |value, byte| value.saturating_mul(256) | u64::from(*byte));
                         value.saturating_add(EXTENDED)
                     };
-                    let prefix = prefix(&self.prefixes, code).ok_or(Error {
-                        kind: ErrorKind::Prefix(code),
-                        offset: at,
-                    })?;
+                    let prefix = prefix(&self.prefixes, code).ok_or(Error::new(ErrorKind::Prefix(code), at))?;
                     path.extend_from_slice(prefix);
                 }
             }
@@ -268,9 +253,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn prefix<'p>(told: &[&'p [u8]], code: u64) -> Option<&'p [u8]> {
-    if let Some(told_index) = code.checked_sub(FIRST_CODE) {
-        return told.get(usize::try_from(told_index).ok()?).copied();
+fn prefix<'p>(defined: &[&'p [u8]], code: u64) -> Option<&'p [u8]> {
+    if let Some(index) = code.checked_sub(FIRST_CODE) {
+        return defined.get(usize::try_from(index).ok()?).copied();
     }
     FIXED_PREFIXES.get(code as usize).copied()
 }
@@ -342,9 +327,9 @@ fn push_path(out: &mut Vec<u8>, mut path: &[u8], prefixes: &mut Vec<Vec<u8>>) {
             .iter()
             .enumerate()
             .map(|(code, prefix)| (code as u64, *prefix));
-        let told = prefixes.iter().enumerate();
-        let told = told.map(|(index, prefix)| ((index as u64).saturating_add(FIRST_CODE), prefix.as_slice()));
-        let known = fixed.chain(told).filter(|(_, prefix)| path.starts_with(prefix));
+        let defined = prefixes.iter().enumerate();
+        let defined = defined.map(|(index, prefix)| ((index as u64).saturating_add(FIRST_CODE), prefix.as_slice()));
+        let known = fixed.chain(defined).filter(|(_, prefix)| path.starts_with(prefix));
         if let Some((code, prefix)) = known.max_by_key(|(_, prefix)| prefix.len()) {
             path = path.get(prefix.len()..).unwrap_or_default();
             push_expand(out, code);

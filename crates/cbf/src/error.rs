@@ -41,15 +41,9 @@ pub enum ErrorKind {
     FrameLimit(u64),
 }
 
-/// A failed read: the kind of error and its offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Error {
-    /// The kind of error.
-    pub kind: ErrorKind,
-    /// Offset in bytes from the information byte to the instruction, or to its argument if that is
-    /// cut off.
-    pub offset: u64,
-}
+/// A failed read: the kind of error and its offset in bytes from the information byte to the
+/// instruction, or to its argument if that is cut off.
+pub type Error = backtrail_wire::Located<ErrorKind>;
 
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,14 +65,6 @@ impl fmt::Display for ErrorKind {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at offset {:#x}", self.kind, self.offset)
-    }
-}
-
-impl core::error::Error for Error {}
 
 /// The result of a read.
 pub type Result<T, E = Error> = core::result::Result<T, E>;

@@ -43,7 +43,7 @@ fn every_prefix_of_it_is_an_error_and_no_change_a_panic() {
     let Some((bytes, _)) = captured() else { return };
     for len in 0..bytes.len() {
         let error = cif::decode(&bytes[..len]).expect_err("it is cut off");
-        assert!(error.offset <= len, "{error}");
+        assert!(error.offset <= len as u64, "{error}");
     }
     for at in 0..bytes.len() {
         for change in [1, 0x40, 0x80, 0xff] {

@@ -1,12 +1,6 @@
 //! The fuzz targets as ordinary tests: mutated valid inputs from a fixed seed, one second each.
 
-#[path = "targets/cbf_decode.rs"]
-mod cbf_decode;
-#[path = "targets/cbf_encode.rs"]
-pub(crate) mod cbf_encode;
-#[path = "targets/cif.rs"]
-mod cif;
-
+use crate::fuzz;
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
@@ -40,7 +34,7 @@ fn decode() {
             b"\x01\x1b\x08\x04\x80\x00\x21\x01\x23\x89\x01\x00\x5f\x87\x01",
             b"\x00\x19\x80\x00\x28\xff\x20\x02\x88\x0a\x7f\x00\x00",
         ],
-        cbf_decode::cbf_decode,
+        fuzz::cbf_decode,
     );
 }
 
@@ -56,7 +50,7 @@ fn encode() {
             // More omitted than can be counted (found by libFuzzer).
             b"\xda\x09\0\0\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0",
         ],
-        cbf_encode::cbf_encode,
+        fuzz::cbf_encode,
     );
 }
 
@@ -67,6 +61,6 @@ fn cif() {
             b"\x02\x05Linux\x02\x2a\x55\x00\x00\x00\x10\x00\x00\x3a\x71\x03\x01\x02\x03\x05/w/bt\x00\x8a\x40\x00\x00\xc6\x80\x00\x81\xa0\x80\x02.s\x00",
             b"\x01\x00\x01\x1a\x10\x00\x00\x00\x01\x00\x00\x00\x84\x45CAppKit\x00",
         ],
-        cif::cif,
+        fuzz::cif,
     );
 }

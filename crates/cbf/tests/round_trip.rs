@@ -1,6 +1,6 @@
 //! Encoded frames decode unchanged, for every word size and any buffer size.
 
-use crate::fuzz_cbf::cbf_encode::encode_properties;
+use crate::fuzz::properties;
 use backtrail_cbf::{
     Decoder, EncodeError, Encoder, End, Ended, EndsEncoder, ErrorKind, Frame, MAX_REP, Repeated, WordSize,
 };
@@ -50,17 +50,17 @@ proptest! {
 
     #[test]
     fn encode_then_decode_is_the_identity((word, stack) in stack()) {
-        encode_properties::encode_prefix(word, word.max_encoded_len(stack.len()), &stack);
+        properties::encode_prefix(word, word.max_encoded_len(stack.len()), &stack);
     }
 
     #[test]
     fn a_short_buffer_holds_the_first_frames((word, stack) in stack(), buffer in 0usize..200) {
-        encode_properties::encode_prefix(word, buffer, &stack);
+        properties::encode_prefix(word, buffer, &stack);
     }
 
     #[test]
     fn both_ends_are_kept((word, stack) in stack(), buffer in 0usize..600, head in 0u64..40, tail in 0usize..40) {
-        encode_properties::encode_ends(word, buffer, head, tail, &stack);
+        properties::encode_ends(word, buffer, head, tail, &stack);
     }
 
     #[test]

@@ -77,7 +77,10 @@ pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
 /// The contents of `image`'s `.eh_frame`, of which at least a part must be valid.
 pub(crate) fn functions(image: &Image<'_>) -> Result<Converted, Error> {
     let section = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
-    let converted = eh_frame::convert(&EhFrame::of_image(image, &section.data, section.address));
+    let converted = eh_frame::convert_within(
+        &EhFrame::of_image(image, &section.data, section.address),
+        image.budget(),
+    );
     if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
         return Err(Error::Cfi(damage));
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use backtrail_elf::isolation::Lost;
 use backtrail_sframe::write::WriteError;
 
 use crate::eh_frame;
@@ -20,6 +21,8 @@ pub enum Error {
     Cfi(eh_frame::Error),
     /// The table would be larger than its format allows.
     Write(WriteError),
+    /// The process that reads files of other users made no table of it.
+    Isolated(Lost),
 }
 
 impl fmt::Display for Error {
@@ -30,11 +33,18 @@ impl fmt::Display for Error {
             Error::NoEhFrame => f.write_str("no .eh_frame section"),
             Error::Cfi(error) => error.fmt(f),
             Error::Write(error) => error.fmt(f),
+            Error::Isolated(lost) => lost.fmt(f),
         }
     }
 }
 
 impl std::error::Error for Error {}
+
+impl From<Lost> for Error {
+    fn from(lost: Lost) -> Self {
+        Error::Isolated(lost)
+    }
+}
 
 impl From<backtrail_elf::Error> for Error {
     fn from(error: backtrail_elf::Error) -> Self {

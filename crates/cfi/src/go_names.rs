@@ -138,7 +138,8 @@ impl<'a> GoNames<'a> {
     }
 
     /// Reads the header. Names come from `section` alone, inlined calls from `memory`.
-    pub(crate) fn parse(section: Cow<'a, [u8]>, endian: Endian, memory: Vec<(u64, &'a [u8])>) -> Option<GoNames<'a>> {
+    #[doc(hidden)]
+    pub fn parse(section: Cow<'a, [u8]>, endian: Endian, memory: Vec<(u64, &'a [u8])>) -> Option<GoNames<'a>> {
         let bytes = Bytes::new(&section, endian);
         let (layout, words) = match bytes.u32(0).ok()? {
             GO_1_16 => (LAYOUT_1_16, 24),

@@ -37,11 +37,10 @@ mod code;
 mod compiled;
 pub mod eh_frame;
 mod error;
-#[doc(hidden)]
-pub mod fuzz;
 mod go_frames;
 pub mod go_names;
 mod gopclntab;
+mod haskell;
 mod hotspot;
 pub mod instructions;
 mod kept;
@@ -62,3 +61,9 @@ pub mod starts;
 pub mod tables;
 mod undescribed;
 pub mod whole;
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::gopclntab::of_section as go_table;
+}

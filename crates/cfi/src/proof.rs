@@ -13,6 +13,7 @@ use backtrail_sframe::{Base, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::haskell::{self, Haskell};
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions::{self, Around};
 pub use crate::process_code::{ProcessCode, Region};
@@ -95,6 +96,7 @@ pub struct CodeProofs<P> {
     frames: RefCell<FxHashMap<(P, bool), Uncovered>>,
     calls: RefCell<FxHashMap<P, Option<Call>>>,
     pushed: RefCell<Pushed>,
+    haskell: RefCell<Haskell<P>>,
     hotspot: RefCell<HotSpot<P>>,
     endless: RefCell<FxHashMap<P, bool>>,
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
@@ -106,6 +108,7 @@ impl<P> Default for CodeProofs<P> {
             frames: RefCell::default(),
             calls: RefCell::default(),
             pushed: RefCell::default(),
+            haskell: RefCell::default(),
             hotspot: RefCell::default(),
             endless: RefCell::default(),
             kept: RefCell::default(),
@@ -126,6 +129,9 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             // instructions can't say more.
             if is_described() {
                 return Uncovered::Unknown;
+            }
+            if let Some(rule) = self.haskell.borrow_mut().frame(process, mapping, (pc, is_return)) {
+                return Uncovered::Rule(rule);
             }
             let java = match process.is_file(mapping) {
                 true => None,
@@ -307,14 +313,29 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
             instructions::is_at_entry(process.arch(), &around.code(), function.start, callee)
         })
     };
+    let is_callee = |target| match &callee_function {
+        Some(callee) => callee.contains(&target),
+        // The start of the callee is not known, but a jump into code that is not described may lead
+        // there.
+        None => process.find(target).is_some() && function_at(process, target).is_none(),
+    };
     is_elsewhere
-        || callee_function.is_none() && goes_on()
-        || jumps(process, function.clone(), |target| match &callee_function {
-            Some(callee) => callee.contains(&target),
-            // The start of the callee is not known, but a jump into code that is not described may
-            // lead there.
-            None => process.find(target).is_some() && function_at(process, target).is_none(),
-        })
+        || callee_function.is_none() && (goes_on() || haskell::is_run(process, target))
+        || jumps(process, function.clone(), is_callee)
+        || callee_function.is_some()
+            && jumps(process, function.clone(), |target| {
+                entered(process, target)
+                    .filter(|next| *next != function)
+                    .is_some_and(|next| jumps(process, next, is_callee))
+            })
+}
+
+/// The function that a jump to `target` enters, if that is where functions are entered: assembly
+/// that chooses between variants jumps past the first instructions, which it has run itself.
+fn entered(process: &impl ProcessCode, target: u64) -> Option<Range<u64>> {
+    const FIRST: u64 = 16;
+    process.find(target)?;
+    function_at(process, target).filter(|function| target - function.start < FIRST)
 }
 
 /// Whether a jump in the function leads to a target that `is_it` accepts: a tail call of it.
@@ -367,9 +388,9 @@ mod tests {
     const CALL: [u8; 5] = [0xe8, 0xfb, 0xfe, 0xff, 0xff];
     const RA: u64 = CALLER + CALL.len() as u64;
 
-    /// A file whose only function with rows begins at [`START`], and whether call frame information
-    /// describes that function.
-    struct OneFunction(Vec<u8>, bool);
+    /// A file whose only function with rows begins at [`START`], whether call frame information
+    /// describes that function, and instead of it several functions.
+    struct OneFunction(Vec<u8>, bool, Vec<Range<u64>>);
 
     impl OneFunction {
         fn new(code: &[u8]) -> OneFunction {
@@ -377,7 +398,7 @@ mod tests {
             bytes[..code.len()].copy_from_slice(code);
             let caller = (CALLER - START) as usize;
             bytes[caller..caller + CALL.len()].copy_from_slice(&CALL);
-            OneFunction(bytes, true)
+            OneFunction(bytes, true, Vec::new())
         }
     }
 
@@ -418,7 +439,13 @@ mod tests {
         }
 
         fn function_at(&self, (): (), address: u64) -> Option<Range<u64>> {
-            (START..DESCRIBED).contains(&address).then_some(START..DESCRIBED)
+            let only = START..DESCRIBED;
+            let all = if self.2.is_empty() {
+                std::slice::from_ref(&only)
+            } else {
+                &self.2
+            };
+            all.iter().find(|function| function.contains(&address)).cloned()
         }
 
         fn described_function(&self, (): (), address: u64) -> Option<Range<u64>> {
@@ -479,6 +506,23 @@ mod tests {
             !CodeProofs::default().is_called(&code, RA, START - 1),
             "what lies before is another function"
         );
+    }
+
+    #[test]
+    fn tail_calls_lead_through_another_function() {
+        // The first function jumps past the first byte of the second one, which jumps into the
+        // third one.
+        let mut code = OneFunction::new(&[0xe9, 0x3c, 0, 0, 0]);
+        code.0[0x41..0x46].copy_from_slice(&[0xe9, 0x3b, 0, 0, 0]);
+        let function = |start, end| START + start..START + end;
+        code.2 = vec![function(0, 0x10), function(0x40, 0x70), function(0x80, 0x90)];
+        let is_called = |code: &OneFunction| CodeProofs::default().is_called(code, RA, START + 0x88);
+        assert!(is_called(&code));
+        code.0[1] = 0x5b;
+        assert!(!is_called(&code), "nobody enters a function in its middle");
+        code.0[1] = 0x3c;
+        code.0[0x41] = 0x90;
+        assert!(!is_called(&code), "the second function goes nowhere");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use backtrail_arch::{Arch, Cpu, REGISTERS, Register, Registers};
 use backtrail_elf::Image;
+use backtrail_elf::budget::Budget;
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
@@ -52,6 +53,7 @@ pub struct CallFrames<B> {
     code: Vec<Range<u64>>,
     rows: RefCell<HashMap<u64, Option<Rc<Row>>>>,
     asked: Asked,
+    budget: Budget,
 }
 
 /// The section without augmentation letters that its reader does not know (AArch64).
@@ -110,6 +112,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             code: image.code_ranges(),
             rows: RefCell::default(),
             asked: Asked::default(),
+            budget: image.budget().clone(),
         }
     }
 
@@ -140,6 +143,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             bases: self.bases.clone(),
             code: &self.code,
             arch: self.arch,
+            budget: &self.budget,
         };
         let converted = prepared.one(fde);
         if converted

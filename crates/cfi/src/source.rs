@@ -5,16 +5,20 @@
 //! are the large ones. A new table is made from a file that has zeros there: so what is not hashed
 //! cannot influence it. Bytes that were read don't change any more, whatever happens to the file.
 
+use std::fs::File;
+use std::io;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use backtrail_elf::{Image, Section};
 use memmap2::MmapMut;
+use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::cache::{Name, Namer};
 
 /// The version of the conversion. It names the cache's subfolder, and is part of the hash: a new
 /// conversion gets a new folder, and other names for its entries.
-pub(crate) const KIND: &str = "sframe-v9";
+pub(crate) const KIND: &str = "sframe-v10";
 
 /// Sections that are read besides code.
 const READ: [&[u8]; 14] = [
@@ -89,6 +93,19 @@ impl<'a> Source<'a> {
             alone[*start..start + bytes.len()].copy_from_slice(bytes);
         }
         Some(alone)
+    }
+
+    /// The same as a file in memory that nobody changes, to send to another process.
+    pub(crate) fn sealed(&self) -> io::Result<File> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = File::from(rustix::fs::memfd_create("module", flags)?);
+        file.set_len(self.len as u64)?;
+        for (start, bytes) in &self.parts {
+            file.write_all_at(bytes, *start as u64)?;
+        }
+        let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&file, seals)?;
+        Ok(file)
     }
 
     pub(crate) fn is_in_memory(&self) -> bool {

@@ -11,13 +11,16 @@
 //! (32), which is also its name, and the CRC-32 of everything before (4). A damaged entry is made
 //! anew.
 
-use backtrail_arch::Cpu;
+pub mod isolated;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use backtrail_elf::{Image, SectionData, Symbols};
+use backtrail_arch::Cpu;
+use backtrail_elf::isolation::Lost;
+use backtrail_elf::{ErrorKind, Image, SectionData, Symbols};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Abi, Section, Version};
 use backtrail_wire::{Bytes, Endian};
@@ -31,6 +34,7 @@ use crate::plt;
 use crate::roots;
 use crate::source::{KIND, Source};
 use crate::{go_frames, gopclntab};
+use isolated::Wanted;
 
 /// The subfolder that stores which entry a file has.
 const FILES: &str = "files-v1";
@@ -114,7 +118,10 @@ pub fn convert(image: &Image<'_>) -> Result<Converted, Error> {
 }
 
 fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
-    let mut converted = eh_frame::convert(&EhFrame::of_image(image, &section.data, section.address));
+    let mut converted = eh_frame::convert_within(
+        &EhFrame::of_image(image, &section.data, section.address),
+        image.budget(),
+    );
     let entry = image.entry();
     let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
     if entry != 0 && is_code && converted.find(entry).is_none() {
@@ -135,6 +142,9 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
 /// The table of a file without any call frame information: roots of stacks and linkage tables.
 /// `None` if it has neither.
 pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
+    if let Some(owner) = image.foreign_owner() {
+        return isolated::table(image, &Source::of(image)?, owner, Wanted::WithoutCallFrames).ok();
+    }
     let converted = convert_section(image, &NO_SECTION);
     let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
     (!converted.functions.is_empty()).then(|| Table {
@@ -177,14 +187,14 @@ impl Tables {
     /// The same. If the file that `image` was read from has an identity, and had a table in the
     /// cache before, its bytes need not be hashed again.
     pub fn load_file(&self, image: &Image<'_>, file: Option<&FileIdentity>) -> Result<Table, Error> {
+        if let Some(owner) = image.foreign_owner() {
+            return self.load_foreign(image, file, owner);
+        }
         let Some(cache) = &self.cache else {
             return Inputs::of(image)?.make(image);
         };
-        let file = file.map(|file| Namer::new(FILES).add(KIND.as_bytes()).numbers(file.numbers()).name());
-        let known = file.and_then(|file| <[u8; 32]>::try_from(cache.read(FILES, &file, 32)?).ok());
-        if let Some(name) = known.map(Name::from_bytes)
-            && let Some(table) = read_entry(cache, &name, abi(image))
-        {
+        let file = file.map(name_of_file);
+        if let Some(table) = known(cache, file.as_ref(), image) {
             return Ok(table);
         }
         let inputs = Inputs::of(image)?;
@@ -203,16 +213,56 @@ impl Tables {
         let table = match source.alone() {
             _ if source.is_in_memory() => inputs.make(image)?,
             Some(alone) => {
-                let image = Image::parse(&alone)?;
+                let image = Image::parse_within(&alone, image.budget())?;
                 Inputs::of(&image)?.make(&image)?
             }
             None => return inputs.make(image),
         };
-        // Without a cache the next load takes as long as this one.
-        if table.origin != TableOrigin::Shipped && write_entry(cache, &name, &table).is_ok() {
-            remember(cache, file, &name);
+        store(cache, file, &name, &table);
+        Ok(table)
+    }
+
+    /// The same for a file of another user, whose contents are not looked at here. The worker gets
+    /// a copy of what the name was made from: the file may change meanwhile.
+    fn load_foreign(&self, image: &Image<'_>, file: Option<&FileIdentity>, owner: u32) -> Result<Table, Error> {
+        let cache = self.cache.as_ref();
+        let file = file.map(name_of_file);
+        if let Some(table) = cache.and_then(|cache| known(cache, file.as_ref(), image)) {
+            return Ok(table);
+        }
+        let source = Source::of(image).filter(|source| source.hashed() <= LONGEST_SOURCE);
+        let source = source.ok_or(Lost::Memory)?;
+        let cache = cache.filter(|_| image.build_id().is_some() || source.hashed() >= LARGE);
+        let named = cache.map(|cache| (cache, source.name()));
+        if let Some((cache, name)) = &named
+            && let Some(table) = read_entry(cache, name, abi(image))
+        {
+            remember(cache, file, name);
+            return Ok(table);
+        }
+        let table = isolated::table(image, &source, owner, Wanted::Any)?;
+        if let Some((cache, name)) = &named {
+            store(cache, file, name, &table);
         }
         Ok(table)
+    }
+}
+
+/// The name under which it is stored which entry a file has.
+fn name_of_file(file: &FileIdentity) -> Name {
+    Namer::new(FILES).add(KIND.as_bytes()).numbers(file.numbers()).name()
+}
+
+/// The table of a file that had one before.
+fn known(cache: &Cache, file: Option<&Name>, image: &Image<'_>) -> Option<Table> {
+    let entry = <[u8; 32]>::try_from(cache.read(FILES, file?, 32)?).ok()?;
+    read_entry(cache, &Name::from_bytes(entry), abi(image))
+}
+
+/// Stores a new table. Without a cache the next load takes as long as this one.
+fn store(cache: &Cache, file: Option<Name>, name: &Name, table: &Table) {
+    if table.origin != TableOrigin::Shipped && write_entry(cache, name, table).is_ok() {
+        remember(cache, file, name);
     }
 }
 
@@ -298,7 +348,8 @@ fn make(
 ) -> Result<Table, Error> {
     let mut converted = convert_section(image, section);
     if let Some(more) = more {
-        let mut with_more = eh_frame::convert(&EhFrame::of_image(image, &more.data, more.address));
+        let mut with_more =
+            eh_frame::convert_within(&EhFrame::of_image(image, &more.data, more.address), image.budget());
         complete(&mut with_more, std::mem::take(&mut converted.functions));
         converted.functions = with_more.functions;
     }
@@ -313,6 +364,10 @@ fn make(
     }
     if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
         return Err(Error::Cfi(damage));
+    }
+    if let Some(limit) = image.budget().exceeded() {
+        let kind = ErrorKind::Limit(limit);
+        return Err(Error::Elf(backtrail_elf::Error { kind, offset: 0 }));
     }
     let options = Options::new(Version::V3, abi(image), 0);
     let built = build::table(&converted, &options).map_err(Error::Write)?;

@@ -29,7 +29,10 @@ impl Whole {
     pub fn of_image(image: &Image<'_>) -> Result<Whole, Error> {
         let section = image.eh_frame()?;
         let mut converted = match &section {
-            Some(section) => eh_frame::convert(&EhFrame::of_image(image, &section.data, section.address)),
+            Some(section) => eh_frame::convert_within(
+                &EhFrame::of_image(image, &section.data, section.address),
+                image.budget(),
+            ),
             None => Converted::default(),
         };
         if let Some(damage) = converted.damage {

@@ -4,7 +4,7 @@ use backtrail_testkit::text::Random;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use backtrail_cfi::fuzz;
+use crate::fuzz;
 use backtrail_elf::{FileBytes, Image};
 use backtrail_wire::{Bytes, Endian};
 

@@ -3,7 +3,7 @@
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
-use backtrail_cfi::fuzz;
+use crate::fuzz;
 use backtrail_elf::{FileBytes, Image};
 
 /// Sections with all relevant features: PLTs, signal trampolines, expressions, personalities.

@@ -67,8 +67,8 @@ fn mutate(random: &mut Random, data: &mut Vec<u8>) {
 fn objects() {
     let (_folder, seeds) = seeds();
     for seed in &seeds {
-        assert!(backtrail_elf::fuzz::object(seed), "it takes no tables");
-        assert!(backtrail_cfi::fuzz::object(seed), "no table could be made");
+        assert!(crate::fuzz_elf::object(seed), "it takes no tables");
+        assert!(crate::fuzz::object(seed), "no table could be made");
     }
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(2);
@@ -76,8 +76,8 @@ fn objects() {
     while runs <= 50 || Instant::now() < end {
         let mut data = seeds[random.below(seeds.len())].clone();
         mutate(&mut random, &mut data);
-        accepted += u32::from(backtrail_elf::fuzz::object(&data));
-        backtrail_cfi::fuzz::object(&data);
+        accepted += u32::from(crate::fuzz_elf::object(&data));
+        crate::fuzz::object(&data);
         runs += 1;
     }
     println!("{runs} runs, {accepted} accepted");
@@ -98,7 +98,7 @@ fn archives() {
         return skip("there is no ar");
     }
     let seed = fs::read(&archive).unwrap();
-    backtrail_elf::fuzz::archive(&seed);
+    crate::fuzz_elf::archive(&seed);
     let mut random = Random::new(0x2545_f491_4f6c_dd1d);
     let end = Instant::now() + Duration::from_secs(1);
     let mut runs = 0;
@@ -112,7 +112,7 @@ fn archives() {
             };
             data[at] = [b'0', b'9', b' ', b'/', 0, 0xff, random.below(256) as u8][random.below(7)];
         }
-        backtrail_elf::fuzz::archive(&data);
+        crate::fuzz_elf::archive(&data);
         runs += 1;
     }
 }

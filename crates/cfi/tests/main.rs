@@ -6,8 +6,12 @@ mod cache;
 mod callframe;
 mod check_real_files;
 mod common;
+#[path = "../../../fuzz/targets/src/cfi.rs"]
+pub mod fuzz;
 mod fuzz_build;
 mod fuzz_cfi;
+#[path = "../../../fuzz/targets/src/elf.rs"]
+pub mod fuzz_elf;
 mod fuzz_objects;
 mod go_names;
 mod roots;

@@ -11,6 +11,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail record -o server.trace -- ./server 200",
             "backtrail record -o live.trace -p $(pidof -s server) --duration 1",
             "backtrail record -o calls.trace --entry parse -- ./server 1",
+            "backtrail record -o machine.trace -a -F 97 --duration 1",
         ],
     ),
     (
@@ -65,6 +66,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail trace show server.trace | head",
             "backtrail trace show --json server.trace > server.jsonl",
+            "backtrail trace show server.trace --where 'name == backtrail:sample && cpu == 0' | head",
         ],
     ),
     (
@@ -72,6 +74,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail trace info server.trace",
             "backtrail trace info --json server.trace",
+            "backtrail trace info server.trace --begin 0 --clock-gmt",
         ],
     ),
     (
@@ -97,6 +100,16 @@ const EXAMPLES: &[Examples] = &[
         ],
     ),
     (&["trace", "recover"], &["backtrail trace recover session"]),
+    (
+        &["trace", "serve"],
+        &["backtrail trace serve session --listen localhost:5355 --duration 4"],
+    ),
+    (
+        &["trace", "receive"],
+        &[
+            "backtrail trace serve session --listen localhost:5356 --duration 2 & sleep 1; backtrail trace receive --from localhost:5356 -o received",
+        ],
+    ),
     (
         &["cbf", "encode"],
         &[

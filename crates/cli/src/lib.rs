@@ -9,6 +9,7 @@ mod examples;
 mod export;
 mod hex;
 mod import;
+mod isolated;
 mod limits;
 mod link;
 mod manual;
@@ -66,6 +67,10 @@ enum Command {
 
 /// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
+    if let Some(status) = isolated::run_as_worker() {
+        return status;
+    }
+    isolated::use_workers();
     let matches = command().try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,

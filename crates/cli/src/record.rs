@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backtrail_record::{
-    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, MAX_STACK_BYTES, Options, Outcome,
-    Stop, Target, Trigger,
+    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, MAX_STACK_BYTES, Machine, Options,
+    Outcome, Stop, Target, Trigger, Walk,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -39,6 +39,14 @@ pub(crate) struct Record {
     /// Sample this process, with all its threads and everything it starts. Repeatable.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
+    /// Sample all processes, until COMMAND ends if one is given. Requires root, CAP_PERFMON or
+    /// kernel.perf_event_paranoid=0.
+    #[arg(short, long, conflicts_with = "pid")]
+    all: bool,
+    /// Sample the processes in this cgroup and those below it: a directory of cgroupfs, or a name
+    /// as in /proc/PID/cgroup. Repeatable. Requires the same rights as --all.
+    #[arg(long, value_name = "PATH", conflicts_with = "pid", value_hint = ValueHint::DirPath)]
+    cgroup: Vec<PathBuf>,
     /// Stop after SECS seconds; a command runs on.
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     duration: Option<Duration>,
@@ -48,6 +56,10 @@ pub(crate) struct Record {
     /// Copy up to BYTES of stack with each sample [default: 61440, or 8192 with --entry].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
     stack_copy: Option<u32>,
+    /// Walk stacks in the kernel at the moment of the sample, where its tables suffice, or from
+    /// copies. `kernel` requires root, or CAP_BPF and CAP_PERFMON.
+    #[arg(long, value_name = "WHERE", default_value = "copy", value_parser = walk())]
+    walk: Walk,
     /// Leave the names of functions, their lines and inlined calls out of the trace: a report then
     /// needs the programs' files. `backtrail pack` adds them later.
     #[arg(long)]
@@ -61,7 +73,7 @@ pub(crate) struct Record {
     #[command(flatten)]
     limits: Limits,
     /// The command to run and its arguments.
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present = "pid", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present_any = ["pid", "all", "cgroup"], value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -80,14 +92,27 @@ fn dialect() -> impl TypedValueParser<Value = Dialect> {
     })
 }
 
+fn walk() -> impl TypedValueParser<Value = Walk> {
+    PossibleValuesParser::new(["kernel", "copy"]).map(|place| match place.as_str() {
+        "kernel" => Walk::Kernel,
+        _ => Walk::Copy,
+    })
+}
+
 pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     arguments.limits.set();
     let output = arguments
         .output
-        .unwrap_or_else(|| free_name(&arguments.command, &arguments.pid));
-    let target = match arguments.pid.is_empty() {
-        true => Target::Command(arguments.command),
-        false => Target::Processes(arguments.pid),
+        .unwrap_or_else(|| free_name(&name(&arguments.command, &arguments.pid, &arguments.cgroup)));
+    let target = if !arguments.pid.is_empty() {
+        Target::Processes(arguments.pid)
+    } else if arguments.all || !arguments.cgroup.is_empty() {
+        Target::Machine(Machine {
+            groups: arguments.cgroup,
+            command: arguments.command,
+        })
+    } else {
+        Target::Command(arguments.command)
     };
     let trigger = match arguments.entry.is_empty() {
         true => Trigger::Clock(arguments.frequency),
@@ -103,6 +128,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         trigger,
         // The kernel requires a multiple of 8.
         stack_bytes: stack_copy.next_multiple_of(8),
+        walk: arguments.walk,
         dialect: arguments.format,
         duration: arguments.duration,
         cache: None,
@@ -155,16 +181,19 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     }
 }
 
+/// What a recording is called after, unless its name is given.
+fn name(command: &[OsString], pids: &[i32], groups: &[PathBuf]) -> String {
+    let last = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    match (command, pids, groups) {
+        ([program, ..], ..) => last(Path::new(program)).unwrap_or_else(|| program.to_string_lossy().into_owned()),
+        (_, [pid, ..], _) => pid.to_string(),
+        (.., [group, ..]) => last(group).unwrap_or_else(|| "cgroup".to_owned()),
+        _ => "all".to_owned(),
+    }
+}
+
 /// The first of NAME.trace, NAME.2.trace, … that does not exist.
-fn free_name(command: &[OsString], pids: &[i32]) -> PathBuf {
-    let name = match command.first() {
-        Some(program) => Path::new(program)
-            .file_name()
-            .unwrap_or(program)
-            .to_string_lossy()
-            .into_owned(),
-        None => pids.first().map_or_else(String::new, ToString::to_string),
-    };
+fn free_name(name: &str) -> PathBuf {
     let numbered = |number: u32| match number {
         1 => PathBuf::from(format!("{name}.trace")),
         _ => PathBuf::from(format!("{name}.{number}.trace")),
@@ -219,6 +248,9 @@ fn summary_json(outcome: &Outcome) -> Value {
         "stops": stops,
         "frames": outcome.frames,
         "trace_bytes": outcome.trace_bytes,
+        "walked_in_kernel": outcome.walked_in_kernel,
+        "kernel_rows": outcome.kernel_rows,
+        "kernel_table_bytes": outcome.kernel_table_bytes,
         "functions": [],
         "throttled": outcome.throttled,
         "kernel": outcome.kernel,

@@ -1,13 +1,15 @@
 //! All integration tests of this crate, in one binary: linking takes longer than most of them.
 
 mod adding;
+mod book;
 mod cbf;
 mod common;
 mod examples;
 mod export;
-mod fuzz_seeds;
 mod guard_cache;
 mod guard_faults;
+mod guard_files;
+mod guard_isolation;
 mod guard_recordings;
 mod hostile_files;
 mod import_perf;
@@ -19,7 +21,10 @@ mod record_complete;
 mod record_endings;
 mod record_entry;
 mod record_judged;
+mod record_kernel;
+mod record_machine;
 mod record_names;
+mod record_runtimes;
 mod record_shares;
 mod record_surroundings;
 mod report_away;

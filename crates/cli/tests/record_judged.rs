@@ -31,28 +31,50 @@ fn alternating_stacks_are_not_mixed() {
     }
 }
 
-/// Recursions of 3,000 frames, some 450 KiB, are whole if a program may copy them at the moment of
-/// the sample.
+/// Recursions of 3,000 frames, some 450 KiB, and frames around a buffer of 640 KiB are whole if a
+/// program may copy them at the moment of the sample.
 #[test]
 fn deep_stacks_are_whole_for_root() {
     let _alone = backtrail_testkit::alone("recording");
-    if available(perf::sampling_permitted()).is_none() {
+    if !may_copy_more() {
         return;
     }
-    if !may_load_programs() {
-        skip("no BPF programs may be loaded here");
-        return;
-    }
-    for shape in ["deep", "seam"] {
+    for shape in ["deep", "seam", "large"] {
         let counts = alternating::record(Path::new(BACKTRAIL), shape, 2_000, 499, 1.0).expect("it can be recorded");
         println!("{shape}: {counts:?}");
         assert_eq!((counts.impossible, counts.wrong), (0, 0), "{shape}");
-        // The first ones are cut: until they are seen, nobody knows that the stack is deep.
+        // The first ones are cut: until they are seen, nobody knows how deep the stack is.
         assert!(counts.complete > counts.samples / 2, "{shape}: {counts:?}");
+        assert!(counts.read_apart * 2 < counts.complete, "{shape}: {counts:?}");
     }
 }
 
-fn may_load_programs() -> bool {
+/// A page that is not present does not cut even the first stacks.
+#[test]
+fn first_stacks_are_whole_for_root() {
+    let _alone = backtrail_testkit::alone("recording");
+    if !may_copy_more() {
+        return;
+    }
+    let (mut samples, mut cut) = (0, 0);
+    for _ in 0..4 {
+        let counts = alternating::record(Path::new(BACKTRAIL), "six", 2_000, 997, 0.1).expect("it can be recorded");
+        assert_eq!((counts.impossible, counts.wrong), (0, 0));
+        (samples, cut) = (samples + counts.samples, cut + counts.cut);
+    }
+    assert!(cut * 20 <= samples, "{cut} of {samples} are cut");
+}
+
+fn may_copy_more() -> bool {
+    let is_possible = available(perf::sampling_permitted()).is_some();
+    if is_possible && !may_load_programs() {
+        skip("no BPF programs may be loaded here");
+        return false;
+    }
+    is_possible
+}
+
+pub(crate) fn may_load_programs() -> bool {
     const PERFMON_AND_BPF: u64 = 1 << 38 | 1 << 39;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -507,3 +507,57 @@ fn rings_of_a_killed_writer() {
     let text = stdout(&text, 0);
     assert!(text.ends_with("{ number = 999, text = \"in ring\" }\n"), "{text}");
 }
+
+/// Options that babeltrace2 has too print the same as there.
+#[test]
+fn show_a_part() {
+    let packets: Vec<(u64, u64, u64, u32)> = (0..20u64)
+        .map(|n| (n * 10 + 1, n * 10 + 9, n * 10 + 5, n as u32))
+        .collect();
+    let trace = trace(&packets);
+    let peer = backtrail_testkit::peers::babeltrace2_2_1();
+    for (arguments, events) in [
+        (&["--begin", "3600.045"][..], 16),
+        (&["--end", "3600.0459"], 5),
+        (&["--timerange", "3600.05,3600.07"], 2),
+        (&["--timerange", "[01:00:00.055,01:00:00.075]", "--clock-gmt"], 3),
+        (&["--begin", "1970-01-01 01:00:00.19", "--clock-gmt"], 1),
+        (&["--end", "3599"], 0),
+        (&["--clock-date", "--no-delta"], 20),
+        (&["--clock-gmt", "--clock-date", "--begin=-5"], 20),
+    ] {
+        let ours = stdout(&backtrail(&[&["show"], arguments].concat(), &[trace.path()]), 0);
+        assert_eq!(ours.lines().count(), events, "{arguments:?}");
+        let Some(peer) = &peer else { continue };
+        let theirs = peer
+            .command()
+            .args(arguments)
+            .arg(trace.path())
+            .env("TZ", "UTC")
+            .output()
+            .unwrap();
+        assert_eq!(ours, String::from_utf8_lossy(&theirs.stdout), "{arguments:?}");
+    }
+    let info = stdout(
+        &backtrail(
+            &["info", "--json", "--begin", "3600.045", "--end", "3600.06"],
+            &[trace.path()],
+        ),
+        0,
+    );
+    let info: Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(
+        (&info["events"], &info["traces"][0]["streams"][0]["packets"]),
+        (&2.into(), &2.into())
+    );
+    let chosen = backtrail(&["show", "--where", "v >= 3 && v < 5 || e == one"], &[trace.path()]);
+    assert_eq!(stdout(&chosen, 0).lines().count(), 3);
+    for bad in [
+        &["--begin", "yesterday"][..],
+        &["--where", "v =="],
+        &["--begin", "2", "--end", "1"],
+    ] {
+        let output = backtrail(&[&["show"], bad].concat(), &[trace.path()]);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    }
+}

@@ -80,45 +80,19 @@ pub enum ErrorKind {
     TooLong(u32),
 }
 
-/// A failed read: the kind of error and its offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Error {
-    /// The kind of error.
-    pub kind: ErrorKind,
-    /// Offset in bytes from the start of the archive or of the inflated dict.
-    pub offset: u64,
-}
+/// A failed read: the kind of error and its offset in bytes from the start of the archive or of the
+/// inflated dict.
+pub type Error = backtrail_wire::Located<ErrorKind>;
 
-impl Error {
+impl From<backtrail_wire::ErrorKind> for ErrorKind {
     #[cold]
-    pub(crate) fn new(kind: ErrorKind, offset: usize) -> Error {
-        Error {
-            kind,
-            offset: offset as u64,
-        }
-    }
-
-    /// The same error, at an offset that is `by` bytes larger.
-    pub(crate) fn shifted(self, by: usize) -> Error {
-        Error {
-            offset: self.offset.saturating_add(by as u64),
-            ..self
-        }
-    }
-}
-
-impl From<backtrail_wire::Error> for Error {
-    #[cold]
-    fn from(error: backtrail_wire::Error) -> Error {
-        let missing = match error.kind {
+    fn from(kind: backtrail_wire::ErrorKind) -> ErrorKind {
+        let missing = match kind {
             backtrail_wire::ErrorKind::Truncated { missing } => missing,
             // An unterminated string lacks its zero byte; nothing else is read here.
             _ => 1,
         };
-        Error {
-            kind: ErrorKind::Truncated { missing },
-            offset: error.offset,
-        }
+        ErrorKind::Truncated { missing }
     }
 }
 
@@ -151,11 +125,3 @@ impl fmt::Display for ErrorKind {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at offset {:#x}", self.kind, self.offset)
-    }
-}
-
-impl core::error::Error for Error {}

@@ -25,19 +25,20 @@
 //! errors.
 #![forbid(unsafe_code)]
 
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 pub mod btf;
 pub mod constants;
 pub mod diff;
 pub mod dump;
 mod error;
 pub mod find;
-#[doc(hidden)]
-pub mod fuzz;
 pub mod graph;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod layout;
 pub mod link;
 mod measure;
 pub mod print;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod read;
 mod spell;
 pub mod threads;

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::fuzz;
 use backtrail_ctype::graph::{Body, Graph};
-use backtrail_ctype::{Dict, ErrorKind, Foreign, Kind, Surroundings, SymbolKind, TypeId, btf, fuzz};
+use backtrail_ctype::{Dict, ErrorKind, Foreign, Kind, Surroundings, SymbolKind, TypeId, btf};
 use backtrail_elf::Image;
 use backtrail_testkit::{place, scratch, skip};
 use common::Random;

@@ -5,7 +5,8 @@ use crate::common;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use backtrail_ctype::{Archive, Dict, ErrorKind, Surroundings, fuzz};
+use crate::fuzz;
+use backtrail_ctype::{Archive, Dict, ErrorKind, Surroundings};
 use backtrail_testkit::elf_file;
 use common::{Body, Maker, Random, archive, every_kind, pack};
 

@@ -2,6 +2,8 @@
 
 mod btf;
 mod common;
+#[path = "../../../fuzz/targets/src/ctype.rs"]
+pub mod fuzz;
 mod fuzz_ctype;
 mod link;
 mod objdump;

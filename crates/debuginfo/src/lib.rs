@@ -6,8 +6,6 @@
 //! - [`split`] finds the parts of units that are in other files.
 
 pub mod arguments;
-#[doc(hidden)]
-pub mod fuzz;
 pub mod lines;
 mod reader;
 mod sections;

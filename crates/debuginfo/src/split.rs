@@ -101,7 +101,8 @@ fn open(path: &Path, budget: &Budget) -> io::Result<FileBytes> {
 }
 
 /// Keeps only the units that a package does not contain.
-pub(crate) fn forget_packed(missing: &mut Vec<&SplitUnit>, file: &File<'_>) {
+#[doc(hidden)]
+pub fn forget_packed(missing: &mut Vec<&SplitUnit>, file: &File<'_>) {
     let Ok(loaded) = Loaded::load_split(file, &[SectionId::DebugCuIndex]) else {
         return;
     };

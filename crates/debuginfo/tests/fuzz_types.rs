@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use backtrail_debuginfo::fuzz;
+use crate::fuzz;
 use backtrail_elf::File;
 use backtrail_testkit::text::Random;
 use backtrail_testkit::{place, scratch, skip};

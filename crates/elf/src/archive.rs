@@ -62,7 +62,7 @@ impl<'a> Archive<'a> {
     ///
     /// Fails if a header makes no sense; the offset is that of the header.
     pub fn parse(bytes: &'a [u8]) -> Result<Archive<'a>> {
-        let bad = |at: usize| Error::new(ErrorKind::ArchiveMember, at as u64);
+        let bad = |at: usize| Error::at(ErrorKind::ArchiveMember, at as u64);
         if !bytes.starts_with(MAGIC) {
             return Err(bad(0));
         }
@@ -100,7 +100,7 @@ impl<'a> Archive<'a> {
         }
         let bsd_index = |member: &Member<'_>| member.name.starts_with("__.SYMDEF");
         match members.iter().find(|member| bsd_index(member)) {
-            Some(index) => Err(Error::new(ErrorKind::ArchiveIndex, index.at as u64)),
+            Some(index) => Err(Error::at(ErrorKind::ArchiveIndex, index.at as u64)),
             None => Ok(Archive { members }),
         }
     }
@@ -179,7 +179,7 @@ impl RewrittenArchive<'_> {
 
 /// The index with the new offsets: their number, the offsets, and the symbols' names, unchanged.
 fn moved_index(index: &Member<'_>, places: &[(usize, usize)]) -> Result<Vec<u8>> {
-    let bad = || Error::new(ErrorKind::ArchiveIndex, index.at as u64);
+    let bad = || Error::at(ErrorKind::ArchiveIndex, index.at as u64);
     let width = if index.header.starts_with(INDEX_64) { 8 } else { 4 };
     // Big-endian on every machine.
     let words = Bytes::new(index.data, Endian::Big);

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Longest file that is read at all, in bytes; its parts are limited by [`BYTES`].
 const FILE_BYTES: u64 = 64 << 30;
@@ -39,6 +39,21 @@ static FACTOR: AtomicU32 = AtomicU32::new(1);
 /// protect the memory of the process, so they are the same for all its files.
 pub fn raise(factor: u32) {
     FACTOR.store(factor.max(1), Ordering::Relaxed);
+}
+
+/// What all limits are multiplied with.
+pub fn factor() -> u32 {
+    FACTOR.load(Ordering::Relaxed)
+}
+
+/// The longest time that reading a module may take.
+pub fn longest() -> Duration {
+    Duration::from_millis(times(TIME))
+}
+
+/// The most memory that the contents of a module may take, and the longest file.
+pub fn most_bytes() -> (u64, u64) {
+    (times(BYTES), times(FILE_BYTES))
 }
 
 /// The most bytes that this many packed bytes may expand to.
@@ -81,6 +96,19 @@ const ALL: [Limit; 6] = [
     Limit::Steps,
     Limit::Time,
 ];
+
+impl Limit {
+    /// Its number, from 1.
+    pub fn number(self) -> u8 {
+        let at = ALL.iter().position(|known| *known == self);
+        at.map_or(0, |at| at as u8 + 1)
+    }
+
+    /// The limit with this number.
+    pub fn of_number(number: u8) -> Option<Limit> {
+        ALL.get(usize::from(number).checked_sub(1)?).copied()
+    }
+}
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,14 +171,13 @@ impl Budget {
     }
 
     /// One without limits of bytes, steps and time, for data in memory.
-    pub(crate) fn unlimited() -> &'static Budget {
+    pub fn unlimited() -> &'static Budget {
         &UNLIMITED
     }
 
     /// The first limit that was exceeded.
     pub fn exceeded(&self) -> Option<Limit> {
-        let number = self.0.exceeded.load(Ordering::Relaxed);
-        ALL.get(usize::from(number).checked_sub(1)?).copied()
+        Limit::of_number(self.0.exceeded.load(Ordering::Relaxed))
     }
 
     /// Takes memory.
@@ -196,6 +223,15 @@ impl Budget {
         self.take(unpacked)
     }
 
+    /// Counts the steps of a loop.
+    pub fn steps(&self) -> Steps<'_> {
+        Steps {
+            budget: self,
+            counted: 0,
+            kept: 0,
+        }
+    }
+
     fn in_time(&self) -> Result<(), Limit> {
         let now = now();
         let spent = now.saturating_sub(self.0.looked.swap(now, Ordering::Relaxed));
@@ -215,15 +251,53 @@ impl Budget {
         if holds {
             return Ok(());
         }
-        let number = ALL
-            .iter()
-            .position(|known| *known == limit)
-            .map_or(0, |at| at as u8 + 1);
+        let number = limit.number();
         let _ = self
             .0
             .exceeded
             .compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
         Err(limit)
+    }
+}
+
+/// Steps that a loop takes one at a time, and a budget some at a time: threads share budgets.
+#[derive(Debug)]
+pub struct Steps<'b> {
+    budget: &'b Budget,
+    counted: u64,
+    kept: u64,
+}
+
+impl Steps<'_> {
+    /// Counts a step, after which this many more bytes are kept.
+    ///
+    /// # Errors
+    /// If the budget has no more of either.
+    #[inline]
+    pub fn step(&mut self, kept: usize) -> Result<(), Limit> {
+        const STEPS: u64 = 1024;
+        const BYTES: u64 = 64 << 10;
+        self.counted += 1;
+        self.kept += kept as u64;
+        match self.counted < STEPS && self.kept < BYTES {
+            true => Ok(()),
+            false => self.count(),
+        }
+    }
+
+    fn count(&mut self) -> Result<(), Limit> {
+        self.budget.step(std::mem::take(&mut self.counted))?;
+        match std::mem::take(&mut self.kept) {
+            0 => Ok(()),
+            kept => self.budget.take(kept),
+        }
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        // Whoever counts next sees that there is nothing left.
+        let _ = self.count();
     }
 }
 
@@ -245,6 +319,25 @@ mod tests {
         assert_eq!(budget.exceeded(), Some(Limit::Bytes), "the first one");
         assert_eq!(Budget::unlimited().take(u64::MAX), Ok(()));
         assert_eq!(Budget::unlimited().take(u64::MAX), Ok(()));
+    }
+
+    #[test]
+    fn loops_end_when_nothing_is_left() {
+        let budget = Budget::new();
+        budget.step(STEPS - 5000).unwrap();
+        let mut steps = budget.steps();
+        let taken = (0..).take_while(|_| steps.step(0).is_ok()).count();
+        assert!((4000..6100).contains(&taken), "{taken}");
+        assert_eq!(budget.exceeded(), Some(Limit::Steps));
+        let budget = Budget::new();
+        budget.take(BYTES - 1_000_000).unwrap();
+        let mut steps = budget.steps();
+        let taken = (0..).take_while(|_| steps.step(1000).is_ok()).count();
+        assert!((900..1100).contains(&taken), "{taken}");
+        drop(steps);
+        let other = Budget::new();
+        drop((other.steps().step(1 << 40), other.steps()));
+        assert_eq!(other.exceeded(), Some(Limit::Bytes));
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl<'a> Packed<'a> {
         let at = offset as u64;
         let missing = (offset.saturating_add(len)).saturating_sub(source.len()) as u64;
         if missing > 0 {
-            return Err(Error::new(ErrorKind::Truncated { missing }, at));
+            return Err(Error::at(ErrorKind::Truncated { missing }, at));
         }
         Ok(Packed {
             address,
@@ -102,12 +102,12 @@ impl<'a> Packed<'a> {
         };
         let packed = data.data().get(header..).ok_or_else(|| {
             let missing = (header - data.len()) as u64;
-            Error::new(ErrorKind::Truncated { missing }, at)
+            Error::at(ErrorKind::Truncated { missing }, at)
         })?;
         let (format, ratio) = match kind {
             ELFCOMPRESS_ZLIB => (Format::Zlib, ZLIB_RATIO),
             ELFCOMPRESS_ZSTD => (Format::Zstandard, ZSTD_RATIO),
-            other => return Err(Error::new(ErrorKind::Compression(other), at)),
+            other => return Err(Error::at(ErrorKind::Compression(other), at)),
         };
         Packed::compressed((format, ratio), packed, size, address, at, budget)
     }
@@ -115,7 +115,7 @@ impl<'a> Packed<'a> {
     /// A `.zdebug_*` section of older GNU tools: "ZLIB", the big-endian size, a zlib stream.
     pub(crate) fn zdebug(data: &'a [u8], address: u64, at: u64, budget: &'a Budget) -> Result<Packed<'a>> {
         if !data.starts_with(b"ZLIB") {
-            return Err(Error::new(ErrorKind::Decompress, at));
+            return Err(Error::at(ErrorKind::Decompress, at));
         }
         let size = Bytes::new(data, Endian::Big).u64(4)?;
         Packed::compressed((Format::Zlib, ZLIB_RATIO), &data[12..], size, address, at, budget)
@@ -130,7 +130,7 @@ impl<'a> Packed<'a> {
         budget: &'a Budget,
     ) -> Result<Packed<'a>> {
         if size > (data.len() as u64).saturating_mul(ratio) {
-            return Err(Error::new(ErrorKind::CompressedSize(size), at));
+            return Err(Error::at(ErrorKind::CompressedSize(size), at));
         }
         Ok(Packed {
             address,
@@ -155,7 +155,7 @@ impl<'a> Packed<'a> {
             Contents::Compressed { format, data, size } => (format, data, size),
         };
         let taken = self.budget.take_unpacked(data.len() as u64, size);
-        taken.map_err(|limit| Error::new(ErrorKind::Limit(limit), self.at))?;
+        taken.map_err(|limit| Error::at(ErrorKind::Limit(limit), self.at))?;
         match format {
             Format::Zlib => self.inflate(data, size),
             Format::Zstandard => self.decode_zstandard(data, size),
@@ -203,7 +203,7 @@ impl<'a> Packed<'a> {
             } => (data, size),
             _ => return Ok(None),
         };
-        let limited = |limit| Error::new(ErrorKind::Limit(limit), self.at);
+        let limited = |limit| Error::at(ErrorKind::Limit(limit), self.at);
         // A bomb is one whatever is kept of it: unpacking takes its time.
         let unpacked = parts.last().map_or(0, |part| part.end).min(size);
         self.budget
@@ -256,7 +256,7 @@ impl<'a> Packed<'a> {
     }
 
     fn damaged(&self) -> Error {
-        Error::new(ErrorKind::Decompress, self.at)
+        Error::at(ErrorKind::Decompress, self.at)
     }
 }
 
@@ -362,7 +362,7 @@ mod tests {
             }
         }
         assert!(
-            Packed::plain(Source::Memory(b"abc"), 0, 0, 3)
+            Packed::plain(Source::memory(b"abc"), 0, 0, 3)
                 .unwrap()
                 .unpack_parts(&[0..1, 1..2])
                 .unwrap()

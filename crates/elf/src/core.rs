@@ -124,7 +124,7 @@ impl<'a> Core<'a> {
 
     fn of_image(image: &Image<'a>) -> Result<Core<'a>> {
         if image.kind() != Kind::Core {
-            return Err(Error::new(ErrorKind::NotCore, 16));
+            return Err(Error::at(ErrorKind::NotCore, 16));
         }
         let promised = image
             .segments()
@@ -148,7 +148,7 @@ impl<'a> Core<'a> {
             }
         }
         if core.threads.is_empty() {
-            return Err(core.damage.unwrap_or(Error::new(ErrorKind::NoThreads, 0)));
+            return Err(core.damage.unwrap_or(Error::at(ErrorKind::NoThreads, 0)));
         }
         Ok(core)
     }
@@ -173,7 +173,7 @@ impl<'a> Core<'a> {
         while at < data.len() {
             let header = |field: usize| data.u32(at + field).map_err(|error| located(0, error.into()));
             let (name_len, desc_len, kind) = (header(0)?, header(4)?, header(8)?);
-            let past = || Error::new(ErrorKind::Note(kind), segment.offset.saturating_add(at as u64));
+            let past = || Error::at(ErrorKind::Note(kind), segment.offset.saturating_add(at as u64));
             let name = data.slice(at + 12, name_len as usize).map_err(|_| past())?;
             let desc_at = at + 12 + aligned(name_len);
             let desc = data.slice(desc_at, desc_len as usize).map_err(|_| past())?;
@@ -186,7 +186,7 @@ impl<'a> Core<'a> {
         if (data.len() as u64) < segment.filesz {
             let missing = segment.filesz - data.len() as u64;
             let end = segment.offset.saturating_add(data.len() as u64);
-            return Err(Error::new(ErrorKind::Truncated { missing }, end));
+            return Err(Error::at(ErrorKind::Truncated { missing }, end));
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl<'a> Core<'a> {
                 self.threads.push(Thread {
                     tid: desc.u32(prstatus::PID)?,
                     signal: desc.u16(prstatus::CURSIG)?,
-                    registers: registers.ok_or(Error::new(ErrorKind::Note(kind), 0))?,
+                    registers: registers.ok_or(Error::at(ErrorKind::Note(kind), 0))?,
                 });
             }
             NT_PRPSINFO => {
@@ -250,7 +250,7 @@ fn mapped_files(desc: Bytes<'_>) -> Result<Vec<MappedRange>> {
     let count = usize::try_from(count)
         .ok()
         .filter(|&count| count <= room)
-        .ok_or(Error::new(ErrorKind::Note(NT_FILE), 0))?;
+        .ok_or(Error::at(ErrorKind::Note(NT_FILE), 0))?;
     let names = desc.data().get(HEADER + count * ENTRY..).unwrap_or_default();
     let mut names = names.split(|&byte| byte == 0);
     (0..count)

@@ -75,6 +75,14 @@ impl Search {
     /// under each debug directory, if its CRC-32 is `crc`. Candidates that are too long for the
     /// budget are left out.
     pub fn by_debuglink(&self, module: &Path, name: &[u8], crc: u32, budget: &Budget) -> Option<PathBuf> {
+        let candidates = self.linked(module, name);
+        candidates
+            .into_iter()
+            .find(|path| self.crc(path, budget).is_ok_and(|found| found == crc))
+    }
+
+    /// The candidates for a link to a file called `name`.
+    fn linked(&self, module: &Path, name: &[u8]) -> Vec<PathBuf> {
         let name = Path::new(OsStr::from_bytes(name));
         // A link is a file name. Directories in it could lead anywhere.
         let mut components = name.components();
@@ -83,16 +91,36 @@ impl Search {
             (Some(Component::Normal(_)), None)
         );
         if !plain {
-            return None;
+            return Vec::new();
         }
         let dir = module.parent().unwrap_or(Path::new("/"));
         let beside = [dir.join(name), dir.join(".debug").join(name)];
         let below = self.dirs.iter().map(|debug| debug.join(relative(dir)).join(name));
         let candidates = beside.into_iter().chain(below).map(|path| self.rooted(&path));
         let module = self.rooted(module);
-        candidates
-            .filter(|path| *path != module)
-            .find(|path| self.crc(path, budget).is_ok_and(|found| found == crc))
+        candidates.filter(|path| *path != module).collect()
+    }
+
+    /// A file that should be the debug file of the module at `path`, but can't be read, may not be
+    /// read, or is not one.
+    pub fn unreadable(&self, path: &Path, file: &File<'_>) -> Option<PathBuf> {
+        let by_build_id = file.build_id().and_then(build_id_path);
+        let by_build_id =
+            by_build_id.map(|relative| self.dirs.iter().map(move |dir| self.rooted(&dir.join(&relative))));
+        let mut by_build_id = by_build_id.into_iter().flatten();
+        let is_other =
+            |path: &PathBuf| !self.is_missing(path) && !self.has_build_id(path, file.build_id().unwrap_or_default());
+        let linked = || {
+            self.linked(path, file.debuglink()?.name)
+                .into_iter()
+                .find(|path| !self.is_missing(path) && self.open(path).is_err())
+        };
+        by_build_id.find(is_other).or_else(linked)
+    }
+
+    fn is_missing(&self, path: &Path) -> bool {
+        let missing = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        self.open(path).is_err_and(|error| missing.contains(&error.kind()))
     }
 
     /// The supplementary file of `link`, which was found in the file at `debug_path`: by its path,

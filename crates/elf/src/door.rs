@@ -34,6 +34,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -70,8 +71,14 @@ impl std::error::Error for NotRegular {}
 /// A regular file, open for reading.
 #[derive(Debug)]
 pub struct RegularFile {
-    file: File,
+    reading: Readable,
     metadata: Metadata,
+}
+
+/// What the bytes of a regular file are read from.
+#[derive(Debug)]
+pub(crate) struct Readable {
+    file: Arc<File>,
     /// Whether its file system may leave a read without an answer.
     may_hang: bool,
 }
@@ -157,14 +164,31 @@ impl Root {
 }
 
 impl RegularFile {
+    fn new(file: File, metadata: Metadata, may_hang: bool) -> RegularFile {
+        let file = Arc::new(file);
+        RegularFile {
+            reading: Readable { file, may_hang },
+            metadata,
+        }
+    }
+
     /// Its owner, mode, inode and length when it was opened.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
     /// The file itself, for its attributes.
-    pub fn file(&self) -> &File {
-        &self.file
+    pub fn file(&self) -> &Arc<File> {
+        &self.reading.file
+    }
+
+    /// Fills a buffer from an offset on, and returns how many bytes the file has there.
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reading.read_at(offset, buffer)
+    }
+
+    pub(crate) fn into_readable(self) -> Readable {
+        self.reading
     }
 
     /// All its bytes, if there are at most this many.
@@ -175,7 +199,7 @@ impl RegularFile {
         if self.metadata.len() > most {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        let file = self.file.try_clone()?;
+        let file = self.reading.file.try_clone()?;
         let read = move || {
             let mut bytes = Vec::new();
             io::Seek::rewind(&mut &file)?;
@@ -183,7 +207,11 @@ impl RegularFile {
             (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        let bytes = if self.may_hang { waiting::within(read) } else { read() }?;
+        let bytes = if self.reading.may_hang {
+            waiting::within(read)
+        } else {
+            read()
+        }?;
         match bytes.len() as u64 <= most {
             true => Ok(bytes),
             false => Err(io::ErrorKind::FileTooLarge.into()),
@@ -192,7 +220,24 @@ impl RegularFile {
 
     /// Its bytes from the first to the last.
     pub fn reader(self) -> impl Read {
-        Reader { file: self, at: 0 }
+        Reader {
+            file: self.reading,
+            at: 0,
+        }
+    }
+}
+
+impl Readable {
+    /// A file that was opened by another process, and whose reads may take any time.
+    pub(crate) fn received(file: File) -> Readable {
+        Readable {
+            file: Arc::new(file),
+            may_hang: false,
+        }
+    }
+
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.file)?.st_size as u64)
     }
 
     /// Fills a buffer from an offset on, and returns how many bytes the file has there.
@@ -213,7 +258,7 @@ impl RegularFile {
 }
 
 struct Reader {
-    file: RegularFile,
+    file: Readable,
     at: u64,
 }
 
@@ -235,11 +280,7 @@ impl TryFrom<File> for RegularFile {
     fn try_from(file: File) -> io::Result<RegularFile> {
         let metadata = regular(file.metadata()?)?;
         let may_hang = may_hang(&metadata, &file)?;
-        Ok(RegularFile {
-            file,
-            metadata,
-            may_hang,
-        })
+        Ok(RegularFile::new(file, metadata, may_hang))
     }
 }
 
@@ -283,11 +324,7 @@ fn look_and_open(place: &OwnedFd, path: &Path) -> io::Result<RegularFile> {
     };
     let file = File::from(file);
     let may_hang = may_hang(&metadata, &file)?;
-    Ok(RegularFile {
-        file,
-        metadata,
-        may_hang,
-    })
+    Ok(RegularFile::new(file, metadata, may_hang))
 }
 
 /// Whether reads may get no answer: from the network, and from programs that are file systems.

@@ -84,95 +84,83 @@ pub enum ErrorKind {
     NoRoom,
 }
 
-/// An error in an ELF file, and the position of the byte at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Error {
-    /// What was wrong.
-    pub kind: ErrorKind,
-    /// Offset in bytes from the start of the data.
-    pub offset: u64,
-}
+/// An error in an ELF file, and the offset in bytes from the start of the data to the byte that is
+/// wrong.
+pub type Error = backtrail_wire::Located<ErrorKind>;
 
-impl Error {
-    pub(crate) fn new(kind: ErrorKind, offset: u64) -> Self {
-        Error { kind, offset }
-    }
-}
-
-impl From<backtrail_wire::Error> for Error {
-    fn from(error: backtrail_wire::Error) -> Self {
-        let missing = match error.kind {
+impl From<backtrail_wire::ErrorKind> for ErrorKind {
+    fn from(kind: backtrail_wire::ErrorKind) -> Self {
+        let missing = match kind {
             backtrail_wire::ErrorKind::Truncated { missing } => missing,
             // ELF has neither LEB128 numbers nor bit ranges; an unterminated string lacks its zero
             // byte.
             _ => 1,
         };
-        Error::new(ErrorKind::Truncated { missing }, error.offset)
+        ErrorKind::Truncated { missing }
     }
 }
 
-impl fmt::Display for Error {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            ErrorKind::NotElf => write!(f, "not an ELF file")?,
-            ErrorKind::Class(1) => write!(f, "32-bit ELF is not supported")?,
-            ErrorKind::Class(class) => write!(f, "unknown ELF class {class}")?,
-            ErrorKind::ByteOrder(order) => write!(f, "unknown byte order {order}")?,
+        match *self {
+            ErrorKind::NotElf => write!(f, "not an ELF file"),
+            ErrorKind::Class(1) => write!(f, "32-bit ELF is not supported"),
+            ErrorKind::Class(class) => write!(f, "unknown ELF class {class}"),
+            ErrorKind::ByteOrder(order) => write!(f, "unknown byte order {order}"),
             ErrorKind::Machine(machine) => {
                 write!(
                     f,
                     "ELF machine {machine} is not supported (x86-64, AArch64 and s390x are)"
-                )?;
+                )
             }
             ErrorKind::MachineByteOrder(machine) => {
-                write!(f, "ELF machine {machine} in a byte order it does not have")?
+                write!(f, "ELF machine {machine} in a byte order it does not have")
             }
-            ErrorKind::Type(kind) => write!(f, "unknown ELF type {kind}")?,
+            ErrorKind::Type(kind) => write!(f, "unknown ELF type {kind}"),
             ErrorKind::ProgramHeaderSize(size) => write!(
                 f,
                 "program headers of {size} bytes instead of 56 (of 32 in a 32-bit file)"
-            )?,
-            ErrorKind::Truncated { missing } => write!(f, "data ends {missing} bytes too early")?,
-            ErrorKind::CompressedSize(size) => write!(f, "impossible uncompressed size {size}")?,
-            ErrorKind::Compression(kind) => write!(f, "unknown compression {kind}")?,
-            ErrorKind::Decompress => write!(f, "damaged compressed data")?,
-            ErrorKind::Relocation(kind) => write!(f, "relocation of type {kind} is not supported")?,
+            ),
+            ErrorKind::Truncated { missing } => write!(f, "data ends {missing} bytes too early"),
+            ErrorKind::CompressedSize(size) => write!(f, "impossible uncompressed size {size}"),
+            ErrorKind::Compression(kind) => write!(f, "unknown compression {kind}"),
+            ErrorKind::Decompress => write!(f, "damaged compressed data"),
+            ErrorKind::Relocation(kind) => write!(f, "relocation of type {kind} is not supported"),
             ErrorKind::RelocationMachine(machine) => {
                 write!(
                     f,
                     "relocations of ELF machine {machine} are not known: link the object first"
-                )?;
+                )
             }
             ErrorKind::RelocationOffset(offset) => {
-                write!(f, "relocation past the section's end, at {offset:#x} of it")?
+                write!(f, "relocation past the section's end, at {offset:#x} of it")
             }
-            ErrorKind::RelocationSort(kind) => write!(f, "relocations of section type {kind:#x} are not supported")?,
-            ErrorKind::NoSymbol(section) => write!(f, "no symbol for the code in section {section}")?,
-            ErrorKind::Several(count) => write!(f, "{count} sections with the name .eh_frame")?,
-            ErrorKind::ArchiveMember => write!(f, "a member of the archive is damaged or cut off")?,
-            ErrorKind::ArchiveIndex => write!(f, "the archive's index of symbols is damaged or of an unknown sort")?,
-            ErrorKind::NotLinked => write!(f, "neither an executable nor a shared library")?,
-            ErrorKind::NotLoaded => write!(f, "nothing of the file is loaded into memory")?,
-            ErrorKind::Segments => write!(f, "a segment that is out of order or can't be loaded")?,
-            ErrorKind::TooManyHeaders(count) => write!(f, "{count} headers are too many")?,
-            ErrorKind::SectionHeaders => write!(f, "damaged section headers")?,
-            ErrorKind::Appended(size) => write!(f, "{size} bytes of data appended that ELF does not know of")?,
+            ErrorKind::RelocationSort(kind) => write!(f, "relocations of section type {kind:#x} are not supported"),
+            ErrorKind::NoSymbol(section) => write!(f, "no symbol for the code in section {section}"),
+            ErrorKind::Several(count) => write!(f, "{count} sections with the name .eh_frame"),
+            ErrorKind::ArchiveMember => write!(f, "a member of the archive is damaged or cut off"),
+            ErrorKind::ArchiveIndex => write!(f, "the archive's index of symbols is damaged or of an unknown sort"),
+            ErrorKind::NotLinked => write!(f, "neither an executable nor a shared library"),
+            ErrorKind::NotLoaded => write!(f, "nothing of the file is loaded into memory"),
+            ErrorKind::Segments => write!(f, "a segment that is out of order or can't be loaded"),
+            ErrorKind::TooManyHeaders(count) => write!(f, "{count} headers are too many"),
+            ErrorKind::SectionHeaders => write!(f, "damaged section headers"),
+            ErrorKind::Appended(size) => write!(f, "{size} bytes of data appended that ELF does not know of"),
             ErrorKind::DynamicLinker => write!(
                 f,
                 "the dynamic linker has no room for a table, and older kernels can't load it with one more segment"
-            )?,
-            ErrorKind::Limit(limit) => write!(f, "{limit}")?,
-            ErrorKind::NotCore => write!(f, "not a core file")?,
-            ErrorKind::Note(kind) => write!(f, "damaged note of type {kind:#x}")?,
-            ErrorKind::NoThreads => write!(f, "the core has no thread's registers")?,
+            ),
+            ErrorKind::Limit(limit) => write!(f, "{limit}"),
+            ErrorKind::NotCore => write!(f, "not a core file"),
+            ErrorKind::Note(kind) => write!(f, "damaged note of type {kind:#x}"),
+            ErrorKind::NoThreads => write!(f, "the core has no thread's registers"),
             ErrorKind::NoRoom => write!(
                 f,
                 "no room behind the program headers, and what is there can't be moved"
-            )?,
-            ErrorKind::RelocationSymbol(index) => write!(f, "relocation with the missing symbol {index}")?,
+            ),
+            ErrorKind::RelocationSymbol(index) => write!(f, "relocation with the missing symbol {index}"),
         }
-        write!(f, " at offset {:#x}", self.offset)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ErrorKind {}

@@ -92,7 +92,7 @@ impl Header {
             ET_EXEC => Kind::Executable,
             ET_DYN => Kind::Shared,
             ET_CORE => Kind::Core,
-            other => return Err(Error::new(ErrorKind::Type(other), 16)),
+            other => return Err(Error::at(ErrorKind::Type(other), 16)),
         };
         let mut cursor = bytes.cursor(24);
         let entry = class.word(&mut cursor)?;
@@ -121,7 +121,7 @@ impl Header {
     pub(crate) fn with_arch(raw: &[u8]) -> Result<(Header, &'static Arch)> {
         let (class, endian) = identification(raw)?;
         if class != Class::Elf64 {
-            return Err(Error::new(ErrorKind::Class(ELFCLASS32), 4));
+            return Err(Error::at(ErrorKind::Class(ELFCLASS32), 4));
         }
         let bytes = Bytes::new(raw, endian);
         bytes.slice(0, class.header_bytes())?;
@@ -130,8 +130,8 @@ impl Header {
             (EM_X86_64, Endian::Little) => &x86_64::ARCH,
             (EM_AARCH64, _) => &aarch64::ARCH,
             (EM_S390, Endian::Big) => &s390x::ARCH,
-            (EM_X86_64 | EM_S390, _) => return Err(Error::new(ErrorKind::MachineByteOrder(machine), 18)),
-            _ => return Err(Error::new(ErrorKind::Machine(machine), 18)),
+            (EM_X86_64 | EM_S390, _) => return Err(Error::at(ErrorKind::MachineByteOrder(machine), 18)),
+            _ => return Err(Error::at(ErrorKind::Machine(machine), 18)),
         };
         Ok((Header::parse(raw)?, arch))
     }
@@ -140,18 +140,18 @@ impl Header {
 /// `e_ident`
 fn identification(raw: &[u8]) -> Result<(Class, Endian)> {
     if !raw.starts_with(b"\x7fELF") {
-        return Err(Error::new(ErrorKind::NotElf, 0));
+        return Err(Error::at(ErrorKind::NotElf, 0));
     }
     let ident = Bytes::new(raw, Endian::Little);
     let class = match ident.u8(4)? {
         ELFCLASS32 => Class::Elf32,
         ELFCLASS64 => Class::Elf64,
-        other => return Err(Error::new(ErrorKind::Class(other), 4)),
+        other => return Err(Error::at(ErrorKind::Class(other), 4)),
     };
     let endian = match ident.u8(5)? {
         ELFDATA2LSB => Endian::Little,
         ELFDATA2MSB => Endian::Big,
-        other => return Err(Error::new(ErrorKind::ByteOrder(other), 5)),
+        other => return Err(Error::at(ErrorKind::ByteOrder(other), 5)),
     };
     Ok((class, endian))
 }

@@ -126,7 +126,12 @@ impl<'a> Image<'a> {
     /// Section headers that are missing or lie outside the file count as absent: program headers
     /// then locate everything that the dynamic linker needs.
     pub fn parse(bytes: &'a [u8]) -> Result<Image<'a>> {
-        Image::of_source(Source::Memory(bytes))
+        Image::of_source(Source::memory(bytes))
+    }
+
+    /// The same for a copy of a file that has a budget.
+    pub fn parse_within(bytes: &'a [u8], budget: &'a Budget) -> Result<Image<'a>> {
+        Image::of_source(Source::Memory(bytes, budget))
     }
 
     /// Parses a file of which only the needed parts are read, within its budget; else as
@@ -149,7 +154,7 @@ impl<'a> Image<'a> {
     /// are the module's own (svma), as if the file had been parsed.
     pub fn parse_memory(bytes: &'a [u8], at: u64) -> Result<Image<'a>> {
         let (header, arch) = Header::with_arch(bytes)?;
-        let source = Source::Memory(bytes);
+        let source = Source::memory(bytes);
         let file = File {
             layout: Layout::Memory { at },
             ..File::new(&header, source, segments(source, &header)?, Vec::new())
@@ -190,7 +195,7 @@ impl<'a> File<'a> {
     ///
     /// Section headers that are missing or lie outside the file count as absent.
     pub fn parse(bytes: &'a [u8]) -> Result<File<'a>> {
-        File::of_source(Source::Memory(bytes))
+        File::of_source(Source::memory(bytes))
     }
 
     /// Parses a file of which only the needed parts are read, within its budget; else as
@@ -272,6 +277,11 @@ impl<'a> File<'a> {
     /// What is left for reading it.
     pub fn budget(&self) -> &'a Budget {
         self.source.budget()
+    }
+
+    /// Whose file it is, if [workers](crate::isolation) should make tables and names of it.
+    pub fn foreign_owner(&self) -> Option<u32> {
+        self.source.foreign_owner()
     }
 
     /// Whether the bytes were parsed as a module in memory ([`Image::parse_memory`]).

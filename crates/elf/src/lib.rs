@@ -30,10 +30,9 @@ mod dynamic;
 pub mod edit;
 mod eh_frame_search;
 mod error;
-#[doc(hidden)]
-pub mod fuzz;
 mod header;
 mod image;
+pub mod isolation;
 pub mod machines;
 pub mod map;
 mod notes;

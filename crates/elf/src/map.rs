@@ -14,7 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 
 use crate::budget::{Budget, Limit};
-use crate::door::{self, RegularFile};
+use crate::door::{self, Readable, RegularFile};
+use crate::isolation;
 
 /// Files up to this size are read at once.
 const READ_LIMIT: usize = 256 << 10;
@@ -31,6 +32,8 @@ const MOST_CHUNKS: usize = 1 << 16;
 pub struct FileBytes {
     memory: Memory,
     budget: Budget,
+    /// Whose file it is, if a worker should read it.
+    foreign_owner: Option<u32>,
 }
 
 enum Memory {
@@ -66,10 +69,29 @@ impl FileBytes {
         RegularFile::try_from(file)?.contents(&Budget::new())
     }
 
+    /// The contents of a file that another process opened, and sent to this one without privileges.
+    ///
+    /// # Errors
+    /// Those of [`RegularFile::contents`].
+    pub fn received(file: File, budget: &Budget) -> io::Result<FileBytes> {
+        let file = Readable::received(file);
+        let len = file.len()?;
+        FileBytes::within(file, len, budget)
+    }
+
     fn of(file: RegularFile, budget: &Budget) -> io::Result<FileBytes> {
+        let foreign_owner = isolation::foreign_owner(file.metadata(), file.file());
+        let len = file.metadata().len();
+        Ok(FileBytes {
+            foreign_owner,
+            ..FileBytes::within(file.into_readable(), len, budget)?
+        })
+    }
+
+    fn within(file: Readable, len: u64, budget: &Budget) -> io::Result<FileBytes> {
         let too_large = |limit| io::Error::new(io::ErrorKind::FileTooLarge, limit);
-        budget.allows_file(file.metadata().len()).map_err(too_large)?;
-        let len = usize::try_from(file.metadata().len()).map_err(|_| too_large(Limit::File))?;
+        budget.allows_file(len).map_err(too_large)?;
+        let len = usize::try_from(len).map_err(|_| too_large(Limit::File))?;
         let memory = if len <= READ_LIMIT {
             budget.take(len as u64).map_err(too_large)?;
             let mut bytes = vec![0; len];
@@ -82,7 +104,14 @@ impl FileBytes {
         Ok(FileBytes {
             memory,
             budget: budget.clone(),
+            foreign_owner: None,
         })
+    }
+
+    /// Whose file it is, if that is another user, and [workers](isolation) should make tables and
+    /// names of it.
+    pub fn foreign_owner(&self) -> Option<u32> {
+        self.foreign_owner
     }
 
     /// The number of bytes, when it was opened.
@@ -189,7 +218,7 @@ struct OnDemand {
     /// Where the file ended if that was before `len`.
     end: AtomicUsize,
     /// Held while chunks are read.
-    file: Mutex<RegularFile>,
+    file: Mutex<Readable>,
 }
 
 // SAFETY: `start` is memory of this value alone. Chunks are written by one thread at a time, under
@@ -199,7 +228,7 @@ unsafe impl Send for OnDemand {}
 unsafe impl Sync for OnDemand {}
 
 impl OnDemand {
-    fn new(file: RegularFile, len: usize) -> io::Result<OnDemand> {
+    fn new(file: Readable, len: usize) -> io::Result<OnDemand> {
         let chunk = len.div_ceil(MOST_CHUNKS).next_multiple_of(CHUNK);
         let room = len.next_multiple_of(chunk);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
@@ -263,7 +292,7 @@ impl OnDemand {
     }
 
     /// Makes this part of the memory accessible, and reads the file into it.
-    fn read_range(&self, file: &RegularFile, from: usize, to: usize) -> Result<(), Missing> {
+    fn read_range(&self, file: &Readable, from: usize, to: usize) -> Result<(), Missing> {
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
         // SAFETY: the range lies in the mapping of `self`.
         let part = unsafe { self.start.as_ptr().add(from) };

@@ -65,7 +65,7 @@ impl<'a> File<'a> {
         };
         for table in sections.iter().filter(applies) {
             if table.kind == SHT_CREL {
-                return Err(Error::new(ErrorKind::RelocationSort(table.kind), table.offset));
+                return Err(Error::at(ErrorKind::RelocationSort(table.kind), table.offset));
             }
             self.apply(table, section.address, lenient, contents.data.to_mut())?;
         }
@@ -95,18 +95,18 @@ impl<'a> File<'a> {
             let field = match Field::of(self.machine(), kind) {
                 Ok(Some(field)) => field,
                 Ok(None) if lenient => continue,
-                Ok(None) => return Err(Error::new(ErrorKind::Relocation(kind), file_offset)),
-                Err(kind) => return Err(Error::new(kind, file_offset)),
+                Ok(None) => return Err(Error::at(ErrorKind::Relocation(kind), file_offset)),
+                Err(kind) => return Err(Error::at(kind, file_offset)),
             };
             let Some(field_data) = to_usize(offset)
                 .checked_add(field.bytes)
                 .and_then(|end| data.get_mut(to_usize(offset)..end))
             else {
-                return Err(Error::new(ErrorKind::RelocationOffset(offset), file_offset));
+                return Err(Error::at(ErrorKind::RelocationOffset(offset), file_offset));
             };
             let symbol = self.symbol_value(symbols, extended, relocation.symbol);
             let missing = ErrorKind::RelocationSymbol(relocation.symbol.into());
-            let symbol = symbol.ok_or(Error::new(missing, file_offset))?;
+            let symbol = symbol.ok_or(Error::at(missing, file_offset))?;
             let addend = relocation.addend.unwrap_or_else(|| read(field_data, self.endian()));
             let place = if field.relative {
                 address.wrapping_add(offset)

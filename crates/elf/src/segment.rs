@@ -62,7 +62,7 @@ pub(crate) fn segments(source: Source<'_>, header: &Header) -> Result<Vec<Segmen
     if usize::from(header.phentsize) != size {
         // e_phentsize is there.
         let at = header.class.header_bytes() as u64 - 10;
-        return Err(Error::new(ErrorKind::ProgramHeaderSize(header.phentsize), at));
+        return Err(Error::at(ErrorKind::ProgramHeaderSize(header.phentsize), at));
     }
     let table = source.slice(to_usize(header.phoff), to_usize(count.saturating_mul(size as u64)))?;
     let table = Bytes::new(table, header.endian);

@@ -11,14 +11,19 @@ use crate::{Error, ErrorKind, Result};
 /// The bytes of an image: in memory, or in a file that is read part by part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
-    Memory(&'a [u8]),
+    Memory(&'a [u8], &'a Budget),
     File(&'a FileBytes),
 }
 
 impl<'a> Source<'a> {
+    /// Bytes whose size their owner has limited.
+    pub(crate) fn memory(bytes: &'a [u8]) -> Source<'a> {
+        Source::Memory(bytes, Budget::unlimited())
+    }
+
     pub(crate) fn len(self) -> usize {
         match self {
-            Source::Memory(bytes) => bytes.len(),
+            Source::Memory(bytes, _) => bytes.len(),
             Source::File(file) => file.len(),
         }
     }
@@ -27,7 +32,7 @@ impl<'a> Source<'a> {
     pub(crate) fn slice(self, offset: usize, len: usize) -> Result<&'a [u8]> {
         match self {
             // The byte order does not matter here.
-            Source::Memory(bytes) => Ok(Bytes::new(bytes, Endian::Little).slice(offset, len)?),
+            Source::Memory(bytes, _) => Ok(Bytes::new(bytes, Endian::Little).slice(offset, len)?),
             Source::File(file) => file.slice(offset, len).map_err(|missing| error(missing, offset, len)),
         }
     }
@@ -35,7 +40,7 @@ impl<'a> Source<'a> {
     /// The bytes of a range that is needed once; those of a file are not kept with it.
     pub(crate) fn once(self, offset: usize, len: usize) -> Result<Cow<'a, [u8]>> {
         match self {
-            Source::Memory(_) => self.slice(offset, len).map(Cow::Borrowed),
+            Source::Memory(..) => self.slice(offset, len).map(Cow::Borrowed),
             Source::File(file) => {
                 let copied = file.copy(offset, len).map(Cow::Owned);
                 copied.map_err(|missing| error(missing, offset, len))
@@ -47,7 +52,7 @@ impl<'a> Source<'a> {
     pub(crate) fn up_to(self, offset: usize, most: usize) -> Option<&'a [u8]> {
         let len = self.len().checked_sub(offset)?.min(most);
         match self {
-            Source::Memory(bytes) => bytes.get(offset..offset + len),
+            Source::Memory(bytes, _) => bytes.get(offset..offset + len),
             Source::File(file) => match file.slice(offset, len) {
                 Err(Missing::Past(end)) => file.slice(offset, end.checked_sub(offset)?).ok(),
                 bytes => bytes.ok(),
@@ -58,14 +63,21 @@ impl<'a> Source<'a> {
     /// All bytes.
     pub(crate) fn whole(self) -> &'a [u8] {
         match self {
-            Source::Memory(bytes) => bytes,
+            Source::Memory(bytes, _) => bytes,
             Source::File(file) => file.bytes(),
+        }
+    }
+
+    pub(crate) fn foreign_owner(self) -> Option<u32> {
+        match self {
+            Source::Memory(..) => None,
+            Source::File(file) => file.foreign_owner(),
         }
     }
 
     pub(crate) fn budget(self) -> &'a Budget {
         match self {
-            Source::Memory(_) => Budget::unlimited(),
+            Source::Memory(_, budget) => budget,
             Source::File(file) => file.budget(),
         }
     }
@@ -78,7 +90,7 @@ fn error(missing: Missing, offset: usize, len: usize) -> Error {
         },
         Missing::Limit(limit) => ErrorKind::Limit(limit),
     };
-    Error::new(kind, offset as u64)
+    Error::at(kind, offset as u64)
 }
 
 /// A part of a file, read when it is asked for.
@@ -115,6 +127,6 @@ impl<'a> Stored<'a> {
 
 impl<'a> From<&'a [u8]> for Stored<'a> {
     fn from(bytes: &'a [u8]) -> Self {
-        Stored::new(Source::Memory(bytes), 0, bytes.len())
+        Stored::new(Source::memory(bytes), 0, bytes.len())
     }
 }

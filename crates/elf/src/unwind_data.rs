@@ -23,7 +23,7 @@ impl<'a> Image<'a> {
             let mut sections = self.sections().iter().filter(named);
             if let (Some(_), Some(second)) = (sections.next(), sections.next()) {
                 let count = 2 + sections.count() as u64;
-                return Err(Error::new(ErrorKind::Several(count), second.offset));
+                return Err(Error::at(ErrorKind::Several(count), second.offset));
             }
         }
         if let Some(section) = self.section_header(".eh_frame")

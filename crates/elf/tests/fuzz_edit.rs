@@ -3,7 +3,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use backtrail_elf::{edit, fuzz};
+use crate::fuzz;
+use backtrail_elf::edit;
 
 struct Random(u64);
 

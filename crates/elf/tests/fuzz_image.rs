@@ -5,7 +5,8 @@ use backtrail_testkit::text::Random;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use backtrail_elf::{FileBytes, fuzz};
+use crate::fuzz;
+use backtrail_elf::FileBytes;
 
 /// A small linked file with all tables, otherwise the beginning of this test's own program.
 fn seeds() -> Vec<Vec<u8>> {

@@ -15,7 +15,7 @@ use crate::judge::copies::Copies;
 use crate::judge::{Judge, program_frames};
 
 /// The shapes of stacks that the program supports.
-pub const SHAPES: [&str; 5] = ["six", "deep", "seam", "alloca", "threads"];
+pub const SHAPES: [&str; 6] = ["six", "deep", "seam", "alloca", "large", "threads"];
 const PHASES: [u32; 6] = [100, 1_000, 2_000, 5_000, 20_000, 100_000];
 const FREQUENCIES: [u32; 2] = [997, 4_999];
 /// Loops that keep all CPUs busy.
@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Record only without other load.
     #[arg(long)]
     quiet: bool,
+    /// Have Backtrail walk stacks there, and keep no results for the page.
+    #[arg(long, value_parser = ["kernel", "copy"])]
+    walk: Option<String>,
     /// Record for this many seconds each.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
@@ -62,6 +65,8 @@ pub struct Counts {
     pub complete: u64,
     /// The others.
     pub cut: u64,
+    /// Stacks with frames that were read apart from the sample.
+    pub read_apart: u64,
     /// A stack that is impossible.
     pub example: Option<String>,
 }
@@ -88,11 +93,14 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
                         continue;
                     }
                     let load = Load::start(busy);
-                    let counts = record(&backtrail, shape, phase, frequency, options.seconds)?;
+                    let walk = options.walk.as_deref();
+                    let counts = record_by(&backtrail, walk, shape, phase, frequency, options.seconds)?;
                     drop(load);
                     let row = row(shape, phase, frequency, busy, &counts);
                     println!("{row}");
-                    keep(&row)?;
+                    if walk.is_none() {
+                        keep(&row)?;
+                    }
                     if let Some(example) = &counts.example {
                         println!("{example}");
                     }
@@ -130,7 +138,8 @@ no call that can lead to the frame above. *busy* is beside eight loops that want
 
 `six` has six frames, one with a buffer of 16 KiB that is never touched, so that its pages are not present; `deep` has a
 recursion of 3,000 frames on each side, longer than the 60 KiB that the kernel copies; in `seam` both sides call the same
-recursion; `alloca` reuses the memory above the buffer; `threads` does all four, each in a thread.
+recursion; `alloca` reuses the memory above the buffer; in `large` that buffer has 640 KiB; `threads` does all five, each in
+a thread.
 ";
 
 /// Stores a row until the page is written, replacing an earlier one of the same experiment.
@@ -229,6 +238,21 @@ impl Drop for Load {
 /// # Errors
 /// The failure of the compiler, the recorder, or its recording, as text.
 pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds: f64) -> Result<Counts, String> {
+    record_by(backtrail, None, shape, phase, frequency, seconds)
+}
+
+/// Does the same with stacks that are walked where `walk` says (`record --walk`).
+///
+/// # Errors
+/// Those of [`record`].
+pub fn record_by(
+    backtrail: &Path,
+    walk: Option<&str>,
+    shape: &str,
+    phase: u32,
+    frequency: u32,
+    seconds: f64,
+) -> Result<Counts, String> {
     let binary = program::ALTERNATING.build().map_err(|missing| missing.to_string())?;
     let folder = scratch();
     let trace = folder.path().join("trace");
@@ -236,6 +260,7 @@ pub fn record(backtrail: &Path, shape: &str, phase: u32, frequency: u32, seconds
     record
         .args(["record", "-q", "-F", &frequency.to_string(), "-o"])
         .arg(&trace)
+        .args(walk.into_iter().flat_map(|place| ["--walk", place]))
         .arg("--");
     record
         .arg(binary)
@@ -266,7 +291,10 @@ fn read(trace: &Path) -> Result<Counts, String> {
                 stacks.judge.forget(pid);
                 stacks.names.clear();
             }
-            Item::Sample(sample) => stacks.add(sample.pid, sample.frames, sample.stop),
+            Item::Sample(sample) => {
+                stacks.counts.read_apart += u64::from(sample.live);
+                stacks.add(sample.pid, sample.frames, sample.stop);
+            }
             _ => {}
         }
     }

@@ -42,6 +42,10 @@ pub(crate) struct Options {
     /// Use this recorder [default: built, as it is shipped].
     #[arg(long)]
     backtrail: Option<PathBuf>,
+    /// Have Backtrail walk stacks there, record with nothing else, and keep no results for the
+    /// page.
+    #[arg(long, value_parser = ["kernel", "copy"])]
+    walk: Option<String>,
     /// Record each program for this many seconds.
     #[arg(long, default_value_t = 5)]
     seconds: u32,
@@ -49,6 +53,9 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3)]
     examples: usize,
 }
+
+/// The recorder's summary.
+const SUMMARY: &str = "summary.json";
 
 /// Runs the selected steps. Returns whether no stack was wrong.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
@@ -91,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         }
         fine &= bench.measure(&backtrail, options)?;
     }
-    if options.names.is_empty() && !options.prepare && !options.alone {
+    if options.names.is_empty() && !options.prepare && !options.alone && options.walk.is_none() {
         page::write()?;
     }
     Ok(fine)
@@ -168,11 +175,15 @@ impl Bench<'_> {
     }
 
     fn measure(&self, backtrail: &Path, options: &Options) -> Result<bool, String> {
-        let own = self.record_own(backtrail)?;
+        let own = self.record_own(backtrail, options.walk.as_deref())?;
         let own_verdict = merged(&own);
         println!("## {}: {}", self.recipe.name, own_verdict.describe(options.examples));
         for problem in &own.problems {
             println!("  {problem}");
+        }
+        if options.walk.is_some() {
+            println!("  walked in the kernel: {}", self.walked_in_kernel()?);
+            return Ok(own_verdict.wrong == 0 && own_verdict.false_ends == 0);
         }
         let mut others = Vec::new();
         if !options.alone {
@@ -187,13 +198,28 @@ impl Bench<'_> {
         Ok(own_verdict.wrong == 0 && own_verdict.false_ends == 0)
     }
 
-    fn record_own(&self, backtrail: &Path) -> Result<Judged, String> {
+    /// The share of samples that were walked in the kernel, and the size of the tables for that.
+    fn walked_in_kernel(&self) -> Result<String, String> {
+        let text = fs::read_to_string(self.folder.join(SUMMARY)).map_err(|error| error.to_string())?;
+        let summary: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let field = |name: &str| summary[name].as_u64().unwrap_or(0);
+        Ok(format!(
+            "{:.2} %; {} rows in {} KiB",
+            100.0 * field("walked_in_kernel") as f64 / field("samples").max(1) as f64,
+            field("kernel_rows"),
+            field("kernel_table_bytes") / 1024
+        ))
+    }
+
+    fn record_own(&self, backtrail: &Path, walk: Option<&str>) -> Result<Judged, String> {
         let trace = self.folder.join("trace");
         let _ = fs::remove_dir_all(&trace);
         let mark = format!("{}-{}", self.recipe.name, std::process::id());
         let mut record = Command::new(backtrail);
         record.args(["record", "-q", "-F", &FREQUENCY.to_string(), "-o"]);
-        record.arg(&trace).arg("--").args(self.command());
+        record.arg(&trace).arg("--json").arg(self.folder.join(SUMMARY));
+        record.args(walk.into_iter().flat_map(|place| ["--walk", place]));
+        record.arg("--").args(self.command());
         self.shell(&mut record, &mark);
         let watcher = Watcher::start(format!("{MARK}={mark}"));
         let finished = command::run(&mut record, LIMIT).map_err(|missing| missing.to_string())?;

@@ -4,6 +4,7 @@
 //! nothing else here is unsafe.
 
 pub mod core;
+pub mod isolated;
 pub mod live;
 pub mod perf;
 pub mod proc;

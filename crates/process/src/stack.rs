@@ -18,14 +18,30 @@ pub struct SampledStack<'a> {
     /// Address of the copy's first byte: the stack pointer.
     start: u64,
     copy: &'a [u8],
+    /// Words outside the copy, by ascending address.
+    words: &'a [(u64, u64)],
+    /// Where the last one was found: walks mostly read the next one.
+    next_word: usize,
     beyond: Option<Beyond<'a>>,
     /// Memory of frames further outside.
     outer: Option<Beyond<'a>>,
+    pieces: &'a [Piece],
+    /// A bit for each of the first pieces from which a word was read.
+    used: u32,
     /// [`Beyond::anchor`], or a value that is not the address of any word.
     anchor: u64,
     is_anchored: bool,
     is_outer_anchored: bool,
     was_used: bool,
+}
+
+/// A part of a stack beyond its copy, copied at the same moment.
+#[derive(Clone, Debug, Default)]
+pub struct Piece {
+    /// Address of the first byte.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
 }
 
 /// Memory of a stack that was read before the sample, under a
@@ -47,13 +63,33 @@ impl<'a> SampledStack<'a> {
         SampledStack {
             start,
             copy,
+            words: &[],
+            next_word: 0,
             beyond,
             outer: None,
+            pieces: &[],
+            used: 0,
             anchor: beyond.map_or(u64::MAX, |beyond| beyond.anchor),
             is_anchored: false,
             is_outer_anchored: false,
             was_used: false,
         }
+    }
+
+    /// Adds words of the same moment, by ascending address.
+    pub fn with_words(self, words: &'a [(u64, u64)]) -> Self {
+        SampledStack { words, ..self }
+    }
+
+    #[inline]
+    fn word_apart(&mut self, address: u64) -> Option<u64> {
+        let next = self.words.get(self.next_word).filter(|word| word.0 == address);
+        let index = match next {
+            Some(_) => self.next_word,
+            None => self.words.binary_search_by_key(&address, |word| word.0).ok()?,
+        };
+        self.next_word = index + 1;
+        Some(self.words[index].1)
     }
 
     /// Adds memory beyond the memory already known: a frame that has kept the outer anchor's word
@@ -62,13 +98,35 @@ impl<'a> SampledStack<'a> {
         SampledStack { outer, ..self }
     }
 
-    /// Whether any word was read that is not in the copy.
+    /// Adds parts of the stack that lie beyond the copy.
+    pub fn with_pieces(self, pieces: &'a [Piece]) -> Self {
+        SampledStack { pieces, ..self }
+    }
+
+    /// The first addresses of those pieces from which a word was read.
+    pub fn used_pieces(&self) -> impl Iterator<Item = u64> {
+        let used = self.used;
+        let is_used = move |index: usize| used & 1_u32.checked_shl(index as u32).unwrap_or(0) != 0;
+        let pieces = self.pieces.iter().enumerate();
+        pieces
+            .filter(move |(index, _)| is_used(*index))
+            .map(|(_, piece)| piece.start)
+    }
+
+    /// Whether any word was read apart from the sample.
     pub fn was_read_apart(&self) -> bool {
         self.was_used
     }
 
     #[cold]
     fn word_beyond(&mut self, address: u64) -> Option<u64> {
+        for (index, piece) in self.pieces.iter().enumerate() {
+            if let Some(word) = word_in(&piece.bytes, piece.start, address) {
+                self.is_anchored |= address == self.anchor;
+                self.used |= 1_u32.checked_shl(index as u32).unwrap_or(0);
+                return Some(word);
+            }
+        }
         let beyond = self.beyond?;
         self.is_anchored |= address == beyond.anchor;
         if !self.is_anchored {
@@ -91,7 +149,8 @@ impl Memory for SampledStack<'_> {
                 self.is_anchored |= address == self.anchor;
                 Some(word)
             }
-            None => self.word_beyond(address),
+            None if self.words.is_empty() => self.word_beyond(address),
+            None => self.word_apart(address),
         }
     }
 }
@@ -172,6 +231,35 @@ mod tests {
             assert_eq!(stack.word(outside), None, "{outside:#x}");
             assert!(!stack.is(outside, u64::MAX, 0), "{outside:#x}");
         }
+    }
+
+    #[test]
+    fn pieces_are_read_where_the_copy_is_not() {
+        let words = |from: u64| (from..from + 16).flat_map(u64::to_ne_bytes).collect::<Vec<u8>>();
+        let piece = |start, from| Piece {
+            start,
+            bytes: words(from),
+        };
+        let (copy, bytes) = (words(0), words(300));
+        let pieces = [piece(0x2000, 100), piece(0x1080, 200)];
+        let beyond = Beyond {
+            anchor: 0x2008,
+            start: 0x3000,
+            bytes: &bytes,
+        };
+        let mut stack = SampledStack::new(0x1000, &copy, Some(beyond)).with_pieces(&pieces);
+        assert_eq!((stack.word(0x1000), stack.word(0x1080)), (Some(0), Some(200)));
+        assert_eq!(stack.used_pieces().collect::<Vec<_>>(), [0x1080]);
+        assert_eq!(
+            (stack.word(0x1100), stack.word(0x2080), stack.word(0x3000)),
+            (None, None, None)
+        );
+        // The watched word is in a piece: what lies beyond it is known.
+        assert_eq!(stack.word(0x2008), Some(101));
+        assert!(!stack.was_read_apart());
+        assert_eq!(stack.word(0x3000), Some(300));
+        assert!(stack.was_read_apart());
+        assert_eq!(stack.used_pieces().collect::<Vec<_>>(), [0x2000, 0x1080]);
     }
 
     #[test]

@@ -35,8 +35,6 @@ mod entries;
 mod filter;
 mod fold;
 mod functions;
-#[doc(hidden)]
-pub mod fuzz;
 mod live;
 mod modules;
 mod pack;
@@ -66,7 +64,13 @@ pub use report::{
 };
 pub use stacks::{StackFrame, StackId, Stacks, Step};
 pub use symbolize::{
-    Call, CodeAddress, FetchDebugFile, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap, Symbolizer,
-    SystemFiles,
+    Call, CodeAddress, FetchDebugFile, IsolatedNames, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap,
+    Symbolizer, SystemFiles,
 };
 pub use threads::{StackSample, Thread, ThreadId};
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::symbolize::{JitCode, JitDump};
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use backtrail_profile::fuzz;
+use crate::fuzz;
 
 const PERF_MAP: &[u8] = b"7f0000001000 40 LazyCompile:~main /srv/app.js:12\n7f0000001020 10 stub\n\
     0x7f0000002000 0x100 py::f:/a.py\r\nffffffffffffff00 ffffffffffffffff end\n";

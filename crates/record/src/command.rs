@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open};
 
-use crate::{Error, Target};
+use crate::{Error, Machine, Target};
 
 /// The recorded programs, from the recorder's side.
 pub(crate) enum Subject {
@@ -26,6 +26,8 @@ pub(crate) enum Subject {
     },
     /// Processes that are only watched: their descriptors become readable when they end.
     Processes(Vec<OwnedFd>),
+    /// Whatever runs, until somebody ends the recording.
+    Machine,
 }
 
 impl Subject {
@@ -34,7 +36,8 @@ impl Subject {
     /// output is discarded.
     pub(crate) fn begin(target: &Target, silent: bool) -> Result<Subject, Error> {
         match target {
-            Target::Command(words) => {
+            Target::Machine(Machine { command, .. }) if command.is_empty() => Ok(Subject::Machine),
+            Target::Command(words) | Target::Machine(Machine { command: words, .. }) => {
                 let (program, arguments) = words.split_first().ok_or_else(|| Error::Command {
                     name: String::new(),
                     error: io::Error::from(io::ErrorKind::InvalidInput),
@@ -74,7 +77,7 @@ impl Subject {
     /// SIGCHLD.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         match self {
-            Subject::Command { .. } => [].iter(),
+            Subject::Command { .. } | Subject::Machine => [].iter(),
             Subject::Processes(descriptors) => descriptors.iter(),
         }
         .map(|descriptor| descriptor.as_fd())
@@ -93,6 +96,7 @@ impl Subject {
                 descriptors.retain(|descriptor| !is_readable(descriptor));
                 descriptors.is_empty()
             }
+            Subject::Machine => false,
         }
     }
 

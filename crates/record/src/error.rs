@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 use backtrail_process::perf::OpenError;
 use backtrail_recording::{CreateError, WriteError, is_occupied};
@@ -16,6 +17,13 @@ pub enum Error {
     Command {
         /// Its name.
         name: String,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A control group cannot be opened.
+    Group {
+        /// Its directory.
+        path: PathBuf,
         /// The reason.
         error: io::Error,
     },
@@ -50,6 +58,7 @@ impl fmt::Display for Error {
                 io::ErrorKind::NotFound => write!(f, "{name}: command not found"),
                 _ => write!(f, "{name}: cannot be started: {error}"),
             },
+            Error::Group { path, error } => write!(f, "{}: cgroup cannot be opened: {error}", path.display()),
             Error::Create(error) => error.fmt(f),
             Error::Environment(error) => write!(f, "the machine's identity cannot be read: {error}"),
             Error::Processes(error) => write!(f, "the processes cannot be watched: {error}"),

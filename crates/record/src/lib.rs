@@ -5,7 +5,7 @@
 //! copy of stack memory. Names are not looked up here.
 //!
 //! ```no_run
-//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, record};
+//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, Walk, record};
 //!
 //! let outcome = record(&Options {
 //!     target: Target::Command(vec!["sha256sum".into(), "/usr/bin/python3".into()]),
@@ -13,6 +13,7 @@
 //!     trigger: Trigger::Clock(DEFAULT_FREQUENCY),
 //!     stack_bytes: DEFAULT_STACK_BYTES,
 //!     dialect: Dialect::V1_8,
+//!     walk: Walk::Copy,
 //!     duration: None,
 //!     cache: None,
 //! })?;
@@ -26,8 +27,11 @@ mod command;
 mod deep;
 mod environment;
 mod error;
+mod goroutines;
+mod groups;
 mod holes;
 mod import;
+mod kernel;
 mod modules;
 mod options;
 mod outcome;
@@ -45,7 +49,7 @@ pub use backtrail_recording::{Dialect, Item, Stop};
 pub use error::{Error, Incomplete};
 pub use import::{ImportError, ImportOptions, Imported, import};
 pub use options::{
-    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Options, Target,
+    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Machine, Options, Target, Walk,
 };
 pub use outcome::{ModuleProblem, Outcome, Warning};
 

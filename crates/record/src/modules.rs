@@ -1,12 +1,14 @@
 //! The mapped files, each stored once, with its unwind table.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::Metadata;
+use std::hash::Hasher;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use backtrail_arch::Cpu;
 use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
@@ -19,7 +21,7 @@ use backtrail_process::{proc, sys};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_unwind::{Coverage, Table};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
@@ -30,7 +32,10 @@ const LONGEST_IMAGE: u64 = 512 << 20;
 const MOST_PROBLEMS: usize = 100;
 
 /// Modules are looked through if there are at least this many.
-const MANY: usize = 4096;
+const MANY: usize = 512;
+/// The most bytes that tables of a user's files take, unless that is root or our own: they stay
+/// until the recording ends, and a program can make new files for ever.
+const MOST_FOREIGN: usize = 256 << 20;
 
 /// A module by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +107,10 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
+    /// Whether Go's compiler made the code.
+    is_go: bool,
+    /// Those of the table's section.
+    table_bytes: &'a [u8],
     on_demand: Box<OnDemand>,
 }
 
@@ -127,6 +136,11 @@ pub(crate) struct Modules<'a> {
     /// Where the files of another machine are.
     pub(crate) sysroot: Option<PathBuf>,
     problems: RefCell<Vec<ModuleProblem>>,
+    used: Cell<u64>,
+    /// Tables by the hash of their bytes: programs copy their libraries.
+    tables_by_hash: RefCell<FxHashMap<u64, &'a [u8]>>,
+    /// Bytes of tables by the owner of the files.
+    foreign: RefCell<FxHashMap<u32, usize>>,
 }
 
 impl<'a> Modules<'a> {
@@ -140,6 +154,9 @@ impl<'a> Modules<'a> {
             arena,
             sysroot: None,
             problems: RefCell::default(),
+            used: Cell::new(0),
+            tables_by_hash: RefCell::default(),
+            foreign: RefCell::default(),
         }
     }
 
@@ -217,6 +234,21 @@ impl<'a> Modules<'a> {
         }
     }
 
+    /// The table of a mapping's module, if some stack has reached into it, its bytes, and the
+    /// offset from its addresses to the process's.
+    pub(crate) fn used_table(&self, mapping: &Mapping) -> Option<(Section<'a>, &'a [u8], u64)> {
+        let Some(Contents::Elf(elf)) = self.modules.get(&mapping.module)?.contents.get() else {
+            return None;
+        };
+        let address = elf.code.address_of(mapping.file_offset)?;
+        Some((elf.table?, elf.table_bytes, mapping.start.wrapping_sub(address)))
+    }
+
+    /// How many modules stacks have reached into.
+    pub(crate) fn used(&self) -> u64 {
+        self.used.get()
+    }
+
     /// The function of a table that starts at an address of a mapping, in addresses of the process.
     pub(crate) fn function_at(&self, mapping: &Mapping, address: u64) -> Option<Range<u64>> {
         let Coverage::Table(table) = self.coverage(mapping) else {
@@ -238,6 +270,11 @@ impl<'a> Modules<'a> {
         let read = || self.with_image(module, call_frames).flatten();
         let frames = elf.on_demand.frames.get_or_init(read);
         Some((frames.as_ref()?, bias))
+    }
+
+    /// Whether Go's compiler made a mapping's code, for x86-64.
+    pub(crate) fn is_go(&self, mapping: &Mapping) -> bool {
+        matches!(self.contents(mapping.module), Contents::Elf(elf) if elf.is_go)
     }
 
     /// The targets of direct calls in the file, in order, and the offset from its addresses to the
@@ -352,9 +389,10 @@ impl<'a> Modules<'a> {
 
     fn contents(&self, index: ModuleIndex) -> &Contents<'a> {
         let module = &self.modules[&index];
-        module
-            .contents
-            .get_or_init(|| self.load(module).map_or(Contents::Opaque, Contents::Elf))
+        module.contents.get_or_init(|| {
+            self.used.set(self.used.get() + 1);
+            self.load(module).map_or(Contents::Opaque, Contents::Elf)
+        })
     }
 
     /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
@@ -425,6 +463,27 @@ impl<'a> Modules<'a> {
         look_at_memory(&whole, |image| look(image, None))
     }
 
+    /// Keeps a table until the recording ends; `None` if its user has too many.
+    fn store(&self, path: &str, foreign_owner: Option<u32>, bytes: Vec<u8>) -> Option<&'a [u8]> {
+        let hash = hash(&bytes);
+        let known = self.tables_by_hash.borrow().get(&hash).copied();
+        if let Some(known) = known.filter(|known| *known == bytes) {
+            return Some(known);
+        }
+        if let Some(owner) = foreign_owner {
+            let mut foreign = self.foreign.borrow_mut();
+            let of_owner = foreign.entry(owner).or_default();
+            if bytes.len() > MOST_FOREIGN - *of_owner {
+                self.tell(path, "the files of its user have too many unwind tables");
+                return None;
+            }
+            *of_owner += bytes.len();
+        }
+        let kept = self.arena.keep(bytes);
+        self.tables_by_hash.borrow_mut().insert(hash, kept);
+        Some(kept)
+    }
+
     fn check_length(&self, path: &str, image: &Image<'_>, len: u64) {
         let ends = image
             .segments()
@@ -444,20 +503,24 @@ impl<'a> Modules<'a> {
                 if let Some(damage) = table.damage {
                     self.tell(path, damage);
                 }
-                let address = table.address;
-                Section::parse(self.arena.keep(table.bytes), address)
-                    .inspect_err(|error| self.tell(path, error))
-                    .ok()
+                let bytes = self.store(path, image.foreign_owner(), table.bytes);
+                bytes.map(|bytes| (bytes, table.address))
             }
             Err(tables::Error::NoUnwindInformation) => {
                 let table = tables::without_call_frames(image);
-                table.and_then(|table| Section::parse(self.arena.keep(table.bytes), table.address).ok())
+                table.and_then(|table| {
+                    let bytes = self.store(path, image.foreign_owner(), table.bytes)?;
+                    Some((bytes, table.address))
+                })
             }
             Err(error) => {
                 self.tell(path, error);
                 None
             }
         };
+        let (table_bytes, address) = table.unwrap_or_default();
+        let parsed = table.map(|_| Section::parse(table_bytes, address));
+        let table = parsed.and_then(|parsed| parsed.inspect_err(|error| self.tell(path, error)).ok());
         ElfModule {
             build_id: image.build_id().unwrap_or_default().to_vec(),
             base_vaddr: image.base_vaddr(),
@@ -465,9 +528,17 @@ impl<'a> Modules<'a> {
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
             table,
+            is_go: image.arch().cpu == Cpu::X86_64 && tables::exceeds_call_frames(image),
+            table_bytes,
             on_demand: Box::default(),
         }
     }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 fn plain_path<'m>(module: &'m Module<'_>) -> &'m str {

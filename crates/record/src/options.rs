@@ -15,6 +15,28 @@ pub enum Target {
     Command(Vec<OsString>),
     /// Running processes, with all their threads and everything they start from now on.
     Processes(Vec<i32>),
+    /// All processes, or those in some control groups.
+    Machine(Machine),
+}
+
+/// Processes that are recorded whoever has started them.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// Directories of the control groups to which the recording is restricted; groups below these
+    /// count too. None: every process is recorded.
+    pub groups: Vec<PathBuf>,
+    /// A command whose end ends the recording; it is recorded only if it is among the processes.
+    pub command: Vec<OsString>,
+}
+
+/// Where stacks are walked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Walk {
+    /// In the recorder, from copies of the stacks.
+    #[default]
+    Copy,
+    /// In the kernel, at the moment of the sample, as far as possible; otherwise from copies.
+    Kernel,
 }
 
 /// How to record.
@@ -28,6 +50,8 @@ pub struct Options {
     pub trigger: Trigger,
     /// Bytes of user stack that each sample copies.
     pub stack_bytes: u32,
+    /// Where stacks are walked.
+    pub walk: Walk,
     /// The trace's dialect.
     pub dialect: Dialect,
     /// The longest time to record.

@@ -28,6 +28,14 @@ pub struct Outcome {
     /// Stacks with outer frames that were read apart from the sample, and proved to be those of its
     /// moment.
     pub read_apart: u64,
+    /// Stacks that were walked in the kernel, not from copies.
+    pub walked_in_kernel: u64,
+    /// Rows, and bytes, of the tables that the kernel had for that.
+    pub kernel_rows: u64,
+    /// See [`Outcome::kernel_rows`].
+    pub kernel_table_bytes: u64,
+    /// Whether stacks were to be walked in the kernel, and could not be.
+    pub no_kernel_walks: bool,
     /// Frames of all samples.
     pub frames: u64,
     /// Bytes of the trace.
@@ -61,6 +69,8 @@ pub enum Warning {
     /// There are no samples, and time in the kernel, where short programs spend most of theirs, may
     /// not be sampled.
     NoSamplesOfKernel,
+    /// Stacks were copied, because the kernel does not let us walk them.
+    NoKernelWalks,
     /// This many percent of the samples were lost.
     Lost(u64),
     /// This many percent of the stacks were cut where their copies end.
@@ -86,6 +96,9 @@ impl Warning {
                 Some("short programs and stacks deeper than 60 KiB that change fast can't be recorded whole")
             }
             Warning::ReadApart(_) => None,
+            Warning::NoKernelWalks => {
+                Some("it needs Linux 5.15 on x86-64, root or CAP_BPF and CAP_PERFMON, and the initial PID namespace")
+            }
         }
     }
 }
@@ -105,6 +118,7 @@ impl fmt::Display for Warning {
                 "no samples: the programs took less CPU time of their own than passes between two, and time in the \
                  kernel is not sampled"
             ),
+            Warning::NoKernelWalks => write!(f, "stacks were copied: this kernel does not let us walk them"),
             Warning::Lost(percent) => write!(
                 f,
                 "{percent} % of the samples were lost: the recorder could not keep up"
@@ -137,6 +151,7 @@ impl Outcome {
                 (false, true) => Warning::NoSamples,
                 (false, false) => Warning::NoSamplesOfKernel,
             }),
+            self.no_kernel_walks.then_some(Warning::NoKernelWalks),
             (lost >= MANY_LOST).then_some(Warning::Lost(lost)),
             (cut >= MANY_CUT).then_some(Warning::Cut(cut)),
             (apart > MOST).then_some(Warning::ReadApart(apart)),

@@ -19,12 +19,14 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::arena::Arena;
 use crate::command::Subject;
 use crate::environment;
+use crate::groups::directories;
+use crate::kernel::KernelWalks;
 use crate::modules::{self, FileKey, MappedAt, Modules};
 use crate::process::{Code, Process};
 use crate::spaces::Spaces;
 use crate::stack::StackWalker;
 use crate::view::SpaceView;
-use crate::{Error, Incomplete, Options, Outcome, Target};
+use crate::{Error, Incomplete, Machine, Options, Outcome, Target, Walk};
 
 /// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -59,6 +61,8 @@ pub(crate) fn run(options: &Options, observer: Option<Observer>) -> Result<Outco
     let mut sampler = match &options.target {
         Target::Command(_) => Sampler::for_next_child(&sampling),
         Target::Processes(pids) => Sampler::for_processes(&sampling, pids),
+        Target::Machine(Machine { groups, .. }) if groups.is_empty() => Sampler::for_machine(&sampling),
+        Target::Machine(Machine { groups, .. }) => Sampler::for_groups(&sampling, &directories(groups)?),
     }
     .map_err(Error::Sampling)?;
     let is_observed = observer.is_some();
@@ -71,6 +75,15 @@ pub(crate) fn run(options: &Options, observer: Option<Observer>) -> Result<Outco
     let mut session = Session::new(Modules::new(&tables, &arena), sampler.stack_bytes(), writer);
     if let Trigger::Entries(_) = options.trigger {
         session.passing = Abi::of(Arch::native().cpu).map_or(&[], Abi::general_registers);
+    }
+    session.walker.prepare(&mut sampler);
+    if options.walk == Walk::Kernel {
+        session.kernel_walks = KernelWalks::begin(&mut sampler);
+        session.outcome.no_kernel_walks = session.kernel_walks.is_none();
+    }
+    if let Target::Machine(_) = options.target {
+        // A command's first moments count too.
+        session.enable(&sampler);
     }
     let mut subject = match signals.unblocked(|| Subject::begin(&options.target, is_observed)) {
         Ok(subject) => subject,
@@ -120,6 +133,14 @@ fn create_writer(options: &Options, sampler: &Sampler) -> Result<Writer, Error> 
             .map(|&pid| proc::thread_name(pid as u32, pid as u32).unwrap_or_else(|_| pid.to_string()))
             .collect::<Vec<_>>()
             .join(" "),
+        Target::Machine(Machine { groups, .. }) => match groups.as_slice() {
+            [] => "all processes".to_owned(),
+            groups => groups
+                .iter()
+                .map(|group| group.to_string_lossy())
+                .collect::<Vec<_>>()
+                .join(" "),
+        },
     };
     let cpus: Vec<u32> = sampler.cpus().collect();
     let writer_options = WriterOptions {
@@ -137,7 +158,7 @@ fn create_writer(options: &Options, sampler: &Sampler) -> Result<Writer, Error> 
 
 /// Waits until a command ends, and forwards signals meanwhile.
 fn wait(subject: &mut Subject, signals: &SignalSource) {
-    if let Subject::Processes(_) = subject {
+    if let Subject::Processes(_) | Subject::Machine = subject {
         return;
     }
     while !subject.ended() {
@@ -157,6 +178,8 @@ pub(crate) struct Session<'a> {
     spaces: Spaces,
     walker: StackWalker,
     code: Code,
+    /// If stacks are walked in the kernel.
+    kernel_walks: Option<KernelWalks<'a>>,
     /// The most bytes of stack that a sample's copy has.
     stack_bytes: u32,
     pub(crate) writer: Writer,
@@ -183,6 +206,7 @@ impl<'a> Session<'a> {
             spaces: Spaces::default(),
             walker: StackWalker::new(),
             code: Code::default(),
+            kernel_walks: None,
             stack_bytes,
             writer,
             kernel: OnceCell::new(),
@@ -205,10 +229,8 @@ impl<'a> Session<'a> {
     ) -> Ending {
         let begin = Instant::now();
         let end = options.duration.map(|duration| begin + duration);
-        if let Target::Processes(_) = options.target
-            && let Err(error) = sampler.set_enabled(true)
-        {
-            self.failure = Some(WriteError::from(error));
+        if let Target::Processes(_) = options.target {
+            self.enable(sampler);
         }
         let mut last_flush = begin;
         let mut last_news = begin;
@@ -241,7 +263,7 @@ impl<'a> Session<'a> {
                 if signal.number == libc::SIGCHLD {
                     continue;
                 }
-                if interrupted || matches!(subject, Subject::Processes(_)) {
+                if interrupted || matches!(subject, Subject::Processes(_) | Subject::Machine) {
                     return Ending::Interrupted;
                 }
                 // The first signal is for the command: its end is part of the recording. A signal
@@ -255,6 +277,11 @@ impl<'a> Session<'a> {
                 return Ending::Ended;
             }
         }
+    }
+
+    fn enable(&mut self, sampler: &Sampler) {
+        let enabled = sampler.set_enabled(true).map_err(WriteError::from);
+        self.check(enabled);
     }
 
     fn drain(&mut self, sampler: &mut Sampler) {
@@ -273,6 +300,9 @@ impl<'a> Session<'a> {
             self.check(finished);
         }
         self.outcome.trace_bytes = self.writer.bytes();
+        if let Some(walks) = &self.kernel_walks {
+            (self.outcome.kernel_table_bytes, self.outcome.kernel_rows) = walks.size();
+        }
         self.outcome.incomplete = self.failure.as_ref().map(Incomplete::new);
     }
 
@@ -296,6 +326,7 @@ impl<'a> Session<'a> {
                     self.has_news = true;
                     self.walker.forget_thread(tid);
                     self.spaces.exec(pid);
+                    self.copy_from_now_on(pid);
                     self.writer.exec(time, recorded(pid))?;
                 }
                 Ok(())
@@ -321,6 +352,7 @@ impl<'a> Session<'a> {
                 self.writer.exit(time, recorded(task.pid), recorded(task.tid))?;
                 self.writer.forget_name(recorded(task.tid));
                 if self.spaces.exit(task.pid) {
+                    self.copy_from_now_on(task.pid);
                     self.writer.forget_process(recorded(task.pid));
                 }
                 Ok(())
@@ -369,6 +401,7 @@ impl<'a> Session<'a> {
         }
         let stop = self.walker.without_gone_program(sample, stop);
         self.has_news |= stop == Stop::BeyondCopy;
+        self.prepare_walks(sample, stop);
         self.announce(time, pid, tid)?;
         self.outcome.samples += 1;
         self.outcome.stops[stop as usize] += 1;
@@ -392,6 +425,31 @@ impl<'a> Session<'a> {
                 passed: &self.passed,
             },
         )
+    }
+
+    /// Has the kernel walk the next stacks of this process, or copy them, as this one has shown.
+    fn prepare_walks(&mut self, sample: &perf::Sample<'_>, stop: Stop) {
+        let Some(walks) = &mut self.kernel_walks else { return };
+        match sample.user {
+            UserState::Native { .. } if stop == Stop::EndOfStack => {
+                let space = self.spaces.get(sample.pid, &mut self.modules);
+                walks.install(sample.pid, space, &self.modules);
+            }
+            UserState::Walked { .. } => {
+                self.outcome.walked_in_kernel += 1;
+                // The kernel's tables were not those of the process at that moment.
+                if stop != Stop::EndOfStack {
+                    walks.forget(sample.pid);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn copy_from_now_on(&mut self, pid: u32) {
+        if let Some(walks) = &mut self.kernel_walks {
+            walks.forget(pid);
+        }
     }
 
     fn walk(&mut self, time: u64, sample: &perf::Sample<'_>) -> Stop {

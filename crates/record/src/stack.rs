@@ -3,14 +3,17 @@
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_process::SampledStack;
 use backtrail_process::perf::{Sample, Sampler, UserState};
-use backtrail_process::stack::Beyond;
+use backtrail_process::stack::{Beyond, Piece};
 use backtrail_recording::{Frame, FrameKind, Stop};
+use backtrail_unwind::goroutine::{Outside, is_left};
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Memory, Modules, Position, RuleCache, check_end, keep_register, step, step_restoring,
+    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, check_end, keep_register, link, step,
+    step_restoring,
 };
 
 use crate::chain;
 use crate::deep::{DeepSample, DeepThreads};
+use crate::goroutines::{CutSample, Goroutines, signal_slot};
 use crate::holes::{Holes, ShortCopy};
 use crate::view::SpaceView;
 use crate::walks::{Walker, Walks};
@@ -27,6 +30,9 @@ const CACHED_RULES: usize = 1 << 15;
 /// Bytes of a stack that may soon be deeper than its copies.
 const NEARLY_DEEP: u64 = 32 << 10;
 
+/// The index of no watch.
+const NO_WATCH: usize = usize::MAX;
+
 /// Distance above the stack pointer within which unreadable memory is taken for a part of the stack
 /// that was not copied.
 const LARGEST_STACK: u64 = 1 << 30;
@@ -39,12 +45,15 @@ pub(crate) struct StackWalker {
     holes: Holes,
     watches: Watches,
     deep: DeepThreads,
+    goroutines: Goroutines,
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
     /// The last proved end of a stack: the modules' generation, and the outermost frame's address.
     proved_end: (u64, u64),
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
+    /// Whether the last of them is proved to be the outermost one.
+    has_start: bool,
     /// Whether some of them were read apart from the sample, under a watch that proves them.
     pub(crate) read_apart: bool,
 }
@@ -57,6 +66,10 @@ struct Program<'s> {
     registers: Registers,
     sp: u64,
     copy: &'s [u8],
+    /// The words that the kernel's walk has read, if it has walked the stack.
+    words: &'s [(u64, u64)],
+    /// Parts of the stack beyond it.
+    pieces: &'s [Piece],
     /// The size that the copy would have had, if it had not reached the end of the stack or a page
     /// that is not present.
     wanted: u32,
@@ -67,7 +80,10 @@ impl<'s> Program<'s> {
     fn stack(&self, watches: &'s Watches, watch: usize) -> SampledStack<'s> {
         let beyond = watches.beyond(self.tid, self.time, watch);
         let outer = beyond.and_then(|_| watches.outermost(self.tid, self.time, watch));
-        SampledStack::new(self.sp, self.copy, beyond).with_outer(outer)
+        SampledStack::new(self.sp, self.copy, beyond)
+            .with_outer(outer)
+            .with_pieces(self.pieces)
+            .with_words(self.words)
     }
 }
 
@@ -80,9 +96,11 @@ impl StackWalker {
             holes: Holes::default(),
             watches: Watches::default(),
             deep: DeepThreads::default(),
+            goroutines: Goroutines::default(),
             chain: Vec::new(),
             proved_end: (0, 0),
             frames: Vec::new(),
+            has_start: false,
             read_apart: false,
         }
     }
@@ -117,6 +135,7 @@ impl StackWalker {
         self.holes.forget(tid);
         self.watches.forget(tid);
         self.deep.forget(tid);
+        self.goroutines.forget(tid);
     }
 
     /// Walks the stack of a sample taken at `time`: the kernel's frames as the kernel found them,
@@ -129,7 +148,11 @@ impl StackWalker {
             self.frames.push(Frame { kind, address });
         }
         let stop = match sample.user {
-            UserState::Native { registers, stack } => {
+            UserState::Native {
+                registers,
+                stack,
+                pieces,
+            } => {
                 let sp = registers.get(self.arch.sp).unwrap_or(0);
                 let program = Program {
                     pid: sample.pid,
@@ -138,9 +161,32 @@ impl StackWalker {
                     registers,
                     sp,
                     copy: stack,
-                    wanted: self.deep.most_bytes(sample.tid, sp, stack_bytes),
+                    pieces,
+                    words: &[],
+                    wanted: stack_bytes,
                 };
                 return self.walk_program(sample, &program, view);
+            }
+            UserState::Walked {
+                registers,
+                stack,
+                words,
+            } => {
+                let sp = registers.get(self.arch.sp).unwrap_or(0);
+                let program = Program {
+                    pid: sample.pid,
+                    tid: sample.tid,
+                    time,
+                    registers,
+                    sp,
+                    copy: stack,
+                    pieces: &[],
+                    words,
+                    wanted: 0,
+                };
+                // There is no more to be had: where the kernel has taken another way than this
+                // walk, the stack ends.
+                return reason(self.walk_with(NO_WATCH, &program, view));
             }
             UserState::Foreign => Stop::NotExpressible,
             UserState::None => self.keep_chain(sample),
@@ -175,6 +221,9 @@ impl StackWalker {
         let mut stop = self.walk_with(0, program, view);
         if self.walks.was_first() {
             self.holes.prepare(program.pid, program.tid, program.sp);
+            if self.goroutines.is_go(program.pid) {
+                self.expect_goroutine(program, view);
+            }
         }
         for index in 1..watched {
             if !matches!(stop, backtrail_unwind::Stop::Unreadable(_)) {
@@ -186,7 +235,16 @@ impl StackWalker {
         if program.copy.len() as u64 >= NEARLY_DEEP {
             self.expect_deep(program);
         }
+        if !self.deep.is_known(program.tid) {
+            let Program { pid, tid, time, sp, .. } = *program;
+            let is_whole = stop == backtrail_unwind::Stop::EndOfStack;
+            let end = self.walks.outermost(tid).filter(|_| is_whole);
+            self.deep.know(DeepSample { pid, tid, time, sp }, end);
+        }
         let backtrail_unwind::Stop::Unreadable(address) = stop else {
+            if matches!(stop, backtrail_unwind::Stop::NotExpressible(needed) if is_left(self.arch, needed)) {
+                self.expect_goroutine(program, view);
+            }
             return reason(stop);
         };
         self.chain.clear();
@@ -199,6 +257,9 @@ impl StackWalker {
             return reason(stop);
         }
         let is_near = address >= program.sp && address - program.sp < LARGEST_STACK;
+        if address != program.sp.saturating_add(program.copy.len() as u64) {
+            self.expect_goroutine(program, view);
+        }
         match self.prepare_for_next(program, address, is_near, view) || is_near {
             true => Stop::BeyondCopy,
             false => Stop::Unreadable,
@@ -214,6 +275,37 @@ impl StackWalker {
         }
     }
 
+    /// Has the goroutine's stack copied too from now on, if this is a thread of Go's runtime.
+    fn expect_goroutine(&mut self, program: &Program<'_>, view: &SpaceView<'_, '_>) {
+        let Program {
+            pid,
+            tid,
+            time,
+            ref registers,
+            ..
+        } = *program;
+        let sample = CutSample {
+            pid,
+            tid,
+            time,
+            registers,
+        };
+        let (arch, cache) = (self.arch, &mut self.cache);
+        self.goroutines.begin(sample, || {
+            let mut memory = SampledStack::new(program.sp, program.copy, None);
+            let mut cache = RuleCache::new(cache);
+            let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
+            for _ in 0..KEPT_AT_EACH_END {
+                let sp = registers.get(arch.sp)?;
+                kind = step(arch, &mut registers, kind, view, &mut memory, &mut cache).ok()?;
+                if kind == AddressKind::Pc {
+                    return signal_slot(arch, sp);
+                }
+            }
+            None
+        });
+    }
+
     /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be
     /// complete. Returns whether anything can be known about that address.
     fn prepare_for_next(
@@ -225,6 +317,13 @@ impl StackWalker {
     ) -> bool {
         let Program { pid, tid, time, .. } = *program;
         let end = program.sp.saturating_add(program.copy.len() as u64);
+        let sp = program.sp;
+        let is_below = address < sp && sp - address <= self.arch.red_zone;
+        if is_below && self.deep.look_below(DeepSample { pid, tid, time, sp }) {
+            return true;
+        }
+        let is_deep = is_near && address - sp >= NEARLY_DEEP;
+        let is_new_edge = is_deep && self.deep.cut(DeepSample { pid, tid, time, sp }, address);
         if is_near && program.copy.len() < program.wanted as usize {
             self.holes.mend(ShortCopy {
                 time,
@@ -233,6 +332,9 @@ impl StackWalker {
                 end,
                 wanted: program.sp.saturating_add(program.wanted.into()),
             });
+            return true;
+        }
+        if is_new_edge {
             return true;
         }
         let mut cache = RuleCache::new(&mut self.cache);
@@ -247,15 +349,23 @@ impl StackWalker {
         })
     }
 
+    /// Samples are going to be taken.
+    pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
+        self.deep.want();
+        self.deep.prepare(sampler);
+    }
+
     /// There are no newer samples than those already walked.
     pub(crate) fn prepare_for_newer(&mut self, sampler: &mut Sampler) {
         self.deep.prepare(sampler);
+        self.goroutines.prepare(sampler);
         self.watches.begin_newest();
     }
 
     /// Walks with the memory beyond the copy that the thread's watch of this index has proved.
     fn walk_with(&mut self, watch: usize, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
         let begin = self.frames.len();
+        self.has_start = false;
         let mut stop = self.walk_by_tables(watch, program, view);
         if matches!(
             stop,
@@ -269,6 +379,9 @@ impl StackWalker {
         }
         if self.is_new_thread(begin, stop, program, view) {
             return backtrail_unwind::Stop::EndOfStack;
+        }
+        if self.has_start {
+            return stop;
         }
         self.check_end(begin, stop, view)
     }
@@ -306,6 +419,14 @@ impl StackWalker {
             backtrail_unwind::Stop::NoModule if is_caller => {
                 self.frames.pop();
                 stop
+            }
+            // A word of zero where a row supposes the return address is no start.
+            backtrail_unwind::Stop::EndOfStack if last.kind == FrameKind::Pc => {
+                let mut cache = RuleCache::new(&mut self.cache);
+                match link(self.arch, last.address, AddressKind::Pc, view, &mut cache) {
+                    Link::Outermost => stop,
+                    _ => backtrail_unwind::Stop::NoStart,
+                }
             }
             backtrail_unwind::Stop::EndOfStack if is_caller => {
                 let end = (view.generation(), last.address);
@@ -348,7 +469,7 @@ impl StackWalker {
             |frame| kept.push(recorded(frame.address, frame.kind)),
         );
         kept.finish();
-        self.read_apart = memory.was_read_apart();
+        self.read_apart = note_reads(&mut self.deep, program, &memory);
         stop
     }
 
@@ -364,6 +485,7 @@ impl StackWalker {
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
         let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
+        let goroutine = self.goroutines.thread(program.tid);
         let mut callees = 0;
         let stop = loop {
             kept.push(recorded(registers.pc, kind));
@@ -380,13 +502,34 @@ impl StackWalker {
             callees += 1;
             match stepped {
                 Ok((next, _)) => kind = next,
+                Err(backtrail_unwind::Stop::NotExpressible(needed)) if is_left(self.arch, needed) => {
+                    let outside = goroutine.and_then(|thread| thread.outside(self.arch, &registers, view, &mut memory));
+                    match outside {
+                        Some(Outside::Goroutine(caller)) => (registers, kind) = (caller, AddressKind::Ra),
+                        Some(Outside::Start(start)) => {
+                            kept.push(recorded(start, AddressKind::Ra));
+                            self.has_start = true;
+                            break backtrail_unwind::Stop::EndOfStack;
+                        }
+                        None => break backtrail_unwind::Stop::NotExpressible(needed),
+                    }
+                }
                 Err(stop) => break stop,
             }
         };
         kept.finish();
-        self.read_apart = memory.was_read_apart();
+        self.read_apart = note_reads(&mut self.deep, program, &memory);
         stop
     }
+}
+
+/// Notes which edges of the stack were useful. Returns whether the walk has read words apart from
+/// the sample.
+fn note_reads(deep: &mut DeepThreads, program: &Program<'_>, memory: &SampledStack<'_>) -> bool {
+    for start in memory.used_pieces() {
+        deep.was_useful(program.tid, program.time, start);
+    }
+    memory.was_read_apart()
 }
 
 /// The slots of the return addresses that a walk finds beyond the copy, if `beyond` was there at
@@ -400,7 +543,7 @@ fn return_addresses_beyond(
 ) -> Vec<u64> {
     let edge = beyond.anchor;
     let mut memory = Noted {
-        stack: SampledStack::new(program.sp, program.copy, Some(beyond)),
+        stack: SampledStack::new(program.sp, program.copy, Some(beyond)).with_pieces(program.pieces),
         read: Vec::new(),
     };
     let (mut registers, mut kind) = (program.registers, AddressKind::Pc);

@@ -32,8 +32,6 @@ pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_jit_
 pub use options::{Environment, WriterOptions};
 pub use origin::Origin;
 pub use reader::{Entry, NumberedSample, NumberedStacks, ReadError, Reader};
-#[doc(hidden)]
-pub use symbols::fuzz_symbols;
 pub use symbols::{
     AddError, Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols, SymbolsError, add_symbols, decode as decode_symbols,
     encode as encode_symbols,

@@ -169,6 +169,7 @@ fn events(trace: &Trace) -> Result<Events, TraceError> {
     let options = Options {
         // Data after a damaged packet may refer to the packet's contents.
         recover: Recover::EndStream,
+        ..Options::default()
     };
     let is_items = |&index: &usize| !trace.streams()[index].ends_with(symbols::FILE);
     let streams = (0..trace.streams().len()).filter(is_items);

@@ -30,7 +30,7 @@ impl fmt::Display for DumpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DumpError::Damaged { first, count: 1 } => first.fmt(f),
-            DumpError::Damaged { first, count } => write!(f, "{first}, and {} more like this", count - 1),
+            DumpError::Damaged { first, count } => write!(f, "{first}, and {} more like this", count.saturating_sub(1)),
             DumpError::Write => f.write_str("the text of an SFrame section could not be written"),
         }
     }
@@ -255,7 +255,8 @@ struct Text {
 
 impl Text {
     fn as_str(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
+        let bytes = self.bytes.get(..self.len).unwrap_or_default();
+        core::str::from_utf8(bytes).unwrap_or_default()
     }
 }
 
@@ -268,7 +269,7 @@ impl Text {
 
 impl Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let end = self.len + text.len();
+        let end = self.len.saturating_add(text.len());
         let place = self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?;
         place.copy_from_slice(text.as_bytes());
         self.len = end;

@@ -40,37 +40,18 @@ pub enum ErrorKind {
     TooManyRows(u64),
 }
 
-/// A failed read: the kind of error and its offset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Error {
-    /// The kind of error.
-    pub kind: ErrorKind,
-    /// Offset in bytes from the section's start.
-    pub offset: u64,
-}
+/// A failed read: the kind of error and its offset in bytes from the section's start.
+pub type Error = backtrail_wire::Located<ErrorKind>;
 
-impl Error {
+impl From<backtrail_wire::ErrorKind> for ErrorKind {
     #[cold]
-    pub(crate) fn new(kind: ErrorKind, offset: usize) -> Error {
-        Error {
-            kind,
-            offset: offset as u64,
-        }
-    }
-}
-
-impl From<backtrail_wire::Error> for Error {
-    #[cold]
-    fn from(error: backtrail_wire::Error) -> Error {
-        let missing = match error.kind {
+    fn from(kind: backtrail_wire::ErrorKind) -> ErrorKind {
+        let missing = match kind {
             backtrail_wire::ErrorKind::Truncated { missing } => missing,
             // Only fixed-size integers are read here; the only error is that they are cut off.
             _ => 0,
         };
-        Error {
-            kind: ErrorKind::Truncated { missing },
-            offset: error.offset,
-        }
+        ErrorKind::Truncated { missing }
     }
 }
 
@@ -83,7 +64,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Abi(found) => write!(f, "SFrame ABI {found} is not known"),
             ErrorKind::FreType(found) => write!(f, "row type {found} is not known"),
             ErrorKind::FdeType(found) => write!(f, "FDE type {found} is not known"),
-            ErrorKind::RepeatOfZero => write!(f, "code that repeats every 0 bytes"),
+            ErrorKind::RepeatOfZero => write!(f, "repeat size is 0"),
             ErrorKind::WordSize(found) => write!(f, "word size {found} is not known"),
             ErrorKind::FlexCfaBase(control) => write!(f, "control word {control:#x} gives the CFA no register"),
             ErrorKind::FlexOffset(control) => write!(f, "no offset follows control word {control:#x}"),
@@ -93,11 +74,3 @@ impl fmt::Display for ErrorKind {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at offset {:#x}", self.kind, self.offset)
-    }
-}
-
-impl core::error::Error for Error {}

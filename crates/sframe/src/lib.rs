@@ -28,6 +28,7 @@
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 #[cfg(feature = "write")]
 extern crate alloc;
@@ -35,8 +36,6 @@ extern crate alloc;
 pub mod constants;
 pub mod dump;
 mod error;
-#[doc(hidden)]
-pub mod fuzz;
 mod layout;
 mod read;
 #[cfg(feature = "write")]

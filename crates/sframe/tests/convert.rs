@@ -5,7 +5,7 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use backtrail_sframe::fuzz::convert_sframe;
+use crate::fuzz::convert_sframe;
 use backtrail_sframe::write::{self, ConvertError, FunctionRows, Options, Reason};
 use backtrail_sframe::{Abi, Base, Location, Row, Rule, Section, Version};
 

@@ -4,7 +4,7 @@ use crate::common;
 
 use std::time::{Duration, Instant};
 
-use backtrail_sframe::fuzz;
+use crate::fuzz;
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Abi, Base, Location, Row, Rule, Section, Version};
 

@@ -4,6 +4,8 @@ mod binutils;
 mod common;
 mod convert;
 mod corpus;
+#[path = "../../../fuzz/targets/src/sframe.rs"]
+pub mod fuzz;
 mod fuzz_read_sframe;
 mod known_bytes;
 mod lookup;

@@ -25,10 +25,9 @@
 mod arguments;
 pub mod calls;
 pub mod fold;
-#[doc(hidden)]
-pub mod fuzz;
-mod go;
 pub mod input;
+#[doc(hidden)]
+pub mod internals;
 mod modules;
 mod names;
 mod process;

@@ -449,7 +449,9 @@ impl ModuleSet {
             )
         });
         let table = OnceCell::new();
-        let origin = if own.is_none() && frames.is_some() && file.is_some() && !exceeds {
+        // Call frame information of other users is converted elsewhere, and at once.
+        let is_ours = file.is_some_and(|file| file.foreign_owner().is_none());
+        let origin = if own.is_none() && frames.is_some() && is_ours && !exceeds {
             Some(TableOrigin::Converted)
         } else {
             let made = self.table(path, image);

@@ -76,7 +76,8 @@ impl FrameRegisters {
         Some(registers)
     }
 
-    pub(crate) fn push(&mut self, registers: &Registers) {
+    #[doc(hidden)]
+    pub fn push(&mut self, registers: &Registers) {
         let first = self.values.len();
         self.values.push(registers.pc);
         let mut known = 0;

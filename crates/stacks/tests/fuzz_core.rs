@@ -1,7 +1,7 @@
 //! The fuzz targets as ordinary tests: a small core with mutations and truncations, a record, and a
 //! table of arguments with its types.
 
-use backtrail_stacks::fuzz;
+use crate::fuzz;
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 

@@ -9,7 +9,8 @@
 //   deep      each side has a recursion of its own, 3,000 frames deep
 //   seam      both sides call the same recursion: frames are equal where copies of the stack end
 //   alloca    six, with memory of changing size above the buffer, which is not cleared
-//   threads   four threads that do six, deep, seam and alloca
+//   large     six, with a buffer that is larger than all that is copied of a stack
+//   threads   five threads that do six, deep, seam, alloca and large
 #include "common.h"
 #include <alloca.h>
 #include <pthread.h>
@@ -18,7 +19,7 @@
 // After a call, so that no caller is left before it returns.
 #define STAYS __asm__ volatile("" ::: "memory")
 // A recursion is longer than the 60 KiB that the kernel copies of a stack.
-enum { DEPTH = 3000, ROOM = 96, UNTOUCHED = 16384 };
+enum { DEPTH = 3000, ROOM = 96, UNTOUCHED = 16384, LARGE = 640 << 10 };
 
 static double phase, end;
 
@@ -66,10 +67,22 @@ typedef void leaf(double until);
     __asm__ volatile("" ::"r"(memory) : "memory");                                                 \
     common_buffer(side##_leaf, until);                                                             \
     STAYS;                                                                                         \
+  }                                                                                                \
+  static FRAME void side##_large(double until) {                                                   \
+    common_large_buffer(side##_leaf, until);                                                       \
+    STAYS;                                                                                         \
   }
 
 static FRAME void common_buffer(leaf *leaf, double until) {
   char buffer[UNTOUCHED];
+  __asm__ volatile("" ::"r"(buffer) : "memory");
+  leaf(until);
+  __asm__ volatile("" ::"r"(buffer) : "memory");
+}
+
+static FRAME void common_large_buffer(leaf *leaf, double until) {
+  char buffer[LARGE];
+  buffer[LARGE / 2] = 1;
   __asm__ volatile("" ::"r"(buffer) : "memory");
   leaf(until);
   __asm__ volatile("" ::"r"(buffer) : "memory");
@@ -98,6 +111,7 @@ static const struct {
     {"deep", left_deep, right_deep},
     {"seam", left_seam, right_seam},
     {"alloca", left_alloca, right_alloca},
+    {"large", left_large, right_large},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -17,10 +17,13 @@ mod create;
 pub mod metadata;
 mod read;
 
-#[doc(hidden)]
-pub mod fuzz;
-
 pub use content::{Checksum, Compression, Key, KeyError, Packing};
 pub use convert::{ConvertError, Unsaid, convert};
 pub use create::create;
 pub use read::{check, open, source_line};
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::read::{decoder, packet_order, parse_any};
+}

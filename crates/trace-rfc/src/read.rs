@@ -59,13 +59,13 @@ pub fn source_line(error: &TraceError) -> Option<SourceLine> {
 }
 
 /// Undoes what was done to packets.
-pub(crate) fn decoder(key: Option<Key>) -> Arc<dyn ContentDecoder> {
+pub fn decoder(key: Option<Key>) -> Arc<dyn ContentDecoder> {
     Arc::new(Unpacking { key })
 }
 
 /// Parses metadata of any dialect. `data_order` is the byte order of the data packets, if known:
 /// the RFC's metadata does not have it.
-pub(crate) fn parse_any(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dialect, Description), TraceErrorKind> {
+pub fn parse_any(metadata: &[u8], data_order: Option<Endian>) -> Result<(Dialect, Description), TraceErrorKind> {
     match Dialect::of_metadata(metadata)? {
         Dialect::Rfc1_1 => Ok((Dialect::Rfc1_1, description(metadata, data_order)?)),
         _ => parse_metadata(metadata),
@@ -84,7 +84,7 @@ fn data_order(streams: &[PathBuf]) -> Option<Endian> {
 }
 
 /// Byte order by the magic number at the start of a packet (RFC 5).
-pub(crate) fn packet_order(packet: &[u8]) -> Option<Endian> {
+pub fn packet_order(packet: &[u8]) -> Option<Endian> {
     [Endian::Little, Endian::Big]
         .into_iter()
         .find(|&order| Bytes::new(packet, order).u32(0).map(u64::from) == Ok(PACKET_MAGIC))

@@ -45,9 +45,13 @@ pub mod content;
 pub mod description;
 mod dialect;
 mod error;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 pub mod json2;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod metadata;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod plan;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 mod read;
 #[doc(hidden)]
 pub mod regular;
@@ -55,12 +59,19 @@ pub mod regular;
 mod render;
 mod ring;
 mod slot;
+#[cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 pub mod tsdl;
 mod validate;
 mod write;
 
+/// Not part of the interface: for the fuzz targets.
 #[doc(hidden)]
-pub mod fuzz;
+pub mod internals {
+    /// The number of entries of one of LTTng's index files.
+    pub fn index_entries(bytes: &[u8]) -> Option<usize> {
+        crate::read::index_entries(bytes).map(|entries| entries.len())
+    }
+}
 
 pub use backtrail_wire::Endian;
 pub use description::{Description, DescriptionError, DescriptionErrorKind, Inexpressible};
@@ -69,11 +80,11 @@ pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, Enco
 pub use metadata::{SourceLine, parse_metadata};
 pub use plan::Plan;
 pub use read::{
-    Chosen, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet, Problem, Recover, Rendered,
-    Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,
+    Chosen, Condition, ConditionError, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet,
+    Problem, Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,
 };
 #[cfg(feature = "render")]
-pub use render::{ClockFormat, JsonWriter, TextWriter};
+pub use render::{ClockFormat, JsonWriter, Moment, TextWriter};
 pub use ring::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use validate::{Finding, FindingKind, check};
 pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert, salvage};

@@ -139,6 +139,7 @@ struct Unpacked {
 
 /// The text in the packets of a metadata stream (CTF 1.8.3, section 7.1; CTF2-PMETA-1.0); `None` if
 /// it is plain text.
+#[expect(clippy::arithmetic_side_effects, reason = "`offset` is at most the length")]
 fn unpack(metadata: &[u8], version: (u8, u8)) -> Result<Option<Unpacked>, TraceErrorKind> {
     let order = [Endian::Little, Endian::Big]
         .into_iter()
@@ -177,6 +178,10 @@ struct MetadataPacket<'m> {
 }
 
 /// The metadata packet at `offset`.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the content was compared with the header, and with the length"
+)]
 fn metadata_packet(bytes: Bytes<'_>, offset: usize, header: usize, version: (u8, u8)) -> Option<MetadataPacket<'_>> {
     let mut cursor = bytes.cursor(offset);
     let magic = cursor.u32().ok()?;

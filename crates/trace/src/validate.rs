@@ -104,6 +104,7 @@ impl Trace {
     pub fn check(&self) -> Vec<Finding> {
         let options = Options {
             recover: Recover::NextPacket,
+            ..Options::default()
         };
         let mut findings = Vec::new();
         for index in 0..self.streams().len() {

@@ -33,8 +33,6 @@ mod contexts;
 mod crash;
 mod drainer;
 mod field;
-#[doc(hidden)]
-pub mod fuzz;
 mod layout;
 #[cfg(feature = "log")]
 pub mod log;
@@ -157,4 +155,11 @@ impl Drop for Tracer {
     fn drop(&mut self) {
         finish(self.session);
     }
+}
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::collect::parse_class;
+    pub use crate::rules::{switch, wrong};
 }

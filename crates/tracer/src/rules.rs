@@ -9,7 +9,7 @@ use crate::switch::{Level, OFF, ON, SAMPLED, STACK};
 
 /// The switch of a class: what the last rule that applies says; off without one. `wanted` has
 /// the bits that the class itself asks for.
-pub(crate) fn switch(rules: &[u8], name: &[u8], level: u8, wanted: u32) -> u32 {
+pub fn switch(rules: &[u8], name: &[u8], level: u8, wanted: u32) -> u32 {
     let mut switch = OFF;
     for rule in rules.split(|&byte| byte == b',' || byte == b'\n') {
         if let Some(found) = apply(rule.trim_ascii(), name, level, wanted) {
@@ -74,7 +74,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 /// The first rule that is not one.
-pub(crate) fn wrong(rules: &str) -> Option<&str> {
+pub fn wrong(rules: &str) -> Option<&str> {
     let mut all = rules.split([',', '\n']).map(str::trim).filter(|rule| !rule.is_empty());
     all.find(|rule| {
         let (pattern, rest) = rule.split_at(rule.find(['@', '+']).unwrap_or(rule.len()));

@@ -52,8 +52,7 @@
 mod cache;
 mod chain;
 mod frame;
-#[doc(hidden)]
-pub mod fuzz;
+pub mod goroutine;
 #[cfg(all(
     feature = "local",
     target_os = "linux",

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use crate::fuzz::walk_stack;
 use backtrail_sframe::write::{FunctionRows, Options, section};
 use backtrail_sframe::{Base, Location, Row, Rule, constants};
-use backtrail_unwind::fuzz::walk_stack;
 
 struct Random(u64);
 

@@ -87,7 +87,7 @@ impl core::fmt::Display for Error {
                 write!(f, "data ends {missing} bytes too early")?;
             }
             ErrorKind::LebOverflow => write!(f, "LEB128 number wider than 64 bits")?,
-            ErrorKind::Unterminated => write!(f, "string without an end")?,
+            ErrorKind::Unterminated => write!(f, "unterminated string")?,
             ErrorKind::BitWidth(width) => write!(f, "integer of {width} bits")?,
         }
         write!(f, " at offset {:#x}", self.offset)
@@ -95,6 +95,52 @@ impl core::fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+/// An error in the bytes of a format: its kind, with the bad value, and its position. Each format
+/// has its own kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Located<K> {
+    /// What is wrong.
+    pub kind: K,
+    /// Offset in bytes from the start of the data.
+    pub offset: u64,
+}
+
+impl<K> Located<K> {
+    /// An error at an index of the data.
+    #[cold]
+    pub fn new(kind: K, offset: usize) -> Self {
+        Self::at(kind, offset as u64)
+    }
+
+    /// An error at an offset that the data states.
+    #[inline]
+    pub const fn at(kind: K, offset: u64) -> Self {
+        Located { kind, offset }
+    }
+
+    /// The same error, at an offset that is `by` bytes larger.
+    #[must_use]
+    pub fn shifted(self, by: usize) -> Self {
+        let offset = self.offset.saturating_add(by as u64);
+        Located { offset, ..self }
+    }
+}
+
+impl<K: From<ErrorKind>> From<Error> for Located<K> {
+    #[cold]
+    fn from(error: Error) -> Self {
+        Self::at(error.kind.into(), error.offset)
+    }
+}
+
+impl<K: core::fmt::Display> core::fmt::Display for Located<K> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{} at offset {:#x}", self.kind, self.offset)
+    }
+}
+
+impl<K: core::fmt::Debug + core::fmt::Display> core::error::Error for Located<K> {}
 
 /// The result of a read.
 pub type Result<T, E = Error> = core::result::Result<T, E>;

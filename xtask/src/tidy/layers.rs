@@ -4,8 +4,8 @@
 const LAYERS: [&[&str]; 7] = [
     &["wire", "arch"],
     &["sframe", "cbf", "trace", "ctype", "callframe"],
-    &["unwind", "elf", "recording", "args", "trace-rfc"],
-    &["cfi", "debuginfo", "process"],
+    &["unwind", "elf", "recording", "args", "trace-rfc", "trace-net"],
+    &["cfi", "debuginfo", "process", "bpf"],
     &["record", "profile", "local"],
     &["capi", "stacks", "tracer", "export"],
     &["cli", "crash-names", "preload", "api", "tracer-capi"],

@@ -18,7 +18,7 @@ pub const MAGIC: u16 = 0xba75;
 /// The version that is read and written.
 pub const VERSION: u8 = 2;
 /// Offset of the type section's CRC-32 in the header.
-pub(crate) const TYPES_AT: usize = 8;
+pub const TYPES_AT: usize = 8;
 /// Size of the header in bytes.
 pub(crate) const HEADER: usize = 88;
 /// Number of records in a group; the table gives the position of each group.

@@ -180,15 +180,18 @@ impl Sorts {
         let calls = functions.iter().flat_map(|function| &function.calls);
         let passed = calls.map(|call| &call.entries).filter(|entries| !entries.is_empty());
         let entries = Ranked::new(passed, SHARED);
-        let told = || places.distinct.iter().chain(&entries.distinct).flatten();
-        let all = Ranked::new(told(), SHARED);
-        let of_several = all.distinct.iter().filter(|told| !matches!(told, Location::One(_)));
+        let lists = || places.distinct.iter().chain(&entries.distinct).flatten();
+        let all = Ranked::new(lists(), SHARED);
+        let of_several = all
+            .distinct
+            .iter()
+            .filter(|location| !matches!(location, Location::One(_)));
         let parts: Vec<Location> = of_several.flat_map(Location::values).map(Location::One).collect();
         Sorts {
             base,
             names: Ranked::new(parameters.distinct.iter().map(|one| &one.name), 1),
             storages: Ranked::new(codes.iter(), 1),
-            values: Ranked::new(told().chain(&parts), SHARED),
+            values: Ranked::new(lists().chain(&parts), SHARED),
             signatures,
             parameters,
             places,

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use backtrail_arch::Arch;
+use backtrail_elf::budget::{Budget, Steps};
 use gimli::{BaseAddresses, CommonInformationEntry, FrameDescriptionEntry, UnwindContext, UnwindSection};
 
 use super::converted::Converted;
@@ -12,6 +13,9 @@ use super::reason::Reason;
 use super::rule::Rules;
 use super::section::{MAX_CIE_BYTES, Storage};
 use crate::reader::Slice;
+
+/// About what a row takes until the table is written.
+const BYTES_OF_A_ROW: usize = 32;
 
 type Cie<'a> = CommonInformationEntry<Slice<'a>>;
 
@@ -25,6 +29,7 @@ pub(crate) struct Prepared<'a> {
     /// [`EhFrame::code`].
     pub(crate) code: &'a [Range<u64>],
     pub(crate) arch: &'static Arch,
+    pub(crate) budget: &'a Budget,
 }
 
 impl Prepared<'_> {
@@ -60,14 +65,18 @@ impl<'a> Converter<'a> {
 
     /// Converts the FDEs at these offsets.
     pub(super) fn convert(mut self, offsets: &[usize]) -> Collector {
+        let mut steps = self.prepared.budget.steps();
         for &offset in offsets {
-            self.fde(offset);
+            if steps.step(0).is_err() {
+                break;
+            }
+            self.fde(offset, &mut steps);
         }
         self.collector.end();
         self.collector
     }
 
-    fn fde(&mut self, offset: usize) {
+    fn fde(&mut self, offset: usize, steps: &mut Steps<'_>) {
         let cies = &mut self.cies;
         let parsed =
             self.prepared
@@ -109,11 +118,11 @@ impl<'a> Converter<'a> {
         });
         match reason {
             Some(reason) => self.collector.skip(start, end, reason),
-            None => self.rows(&fde, start, end),
+            None => self.rows(&fde, start, end, steps),
         }
     }
 
-    fn rows(&mut self, fde: &FrameDescriptionEntry<Slice<'_>>, start: u64, end: u64) {
+    fn rows(&mut self, fde: &FrameDescriptionEntry<Slice<'_>>, start: u64, end: u64, steps: &mut Steps<'_>) {
         let column = fde.cie().return_address_register();
         let mut reached = start;
         let Ok(mut table) = fde.rows(&self.prepared.section, &self.prepared.bases, &mut self.context) else {
@@ -122,6 +131,10 @@ impl<'a> Converter<'a> {
         };
         loop {
             match table.next_row() {
+                Ok(Some(_)) if steps.step(BYTES_OF_A_ROW).is_err() => {
+                    self.collector.skip(reached, end, Reason::Damaged);
+                    break;
+                }
                 Ok(Some(row)) => {
                     let row_end = row.end_address().min(end);
                     if row_end > reached {

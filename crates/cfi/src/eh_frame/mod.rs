@@ -21,6 +21,7 @@ use backtrail_arch::Cpu;
 use std::panic::resume_unwind;
 use std::thread;
 
+use backtrail_elf::budget::Budget;
 use backtrail_wire::Bytes;
 
 pub use backtrail_sframe::write::FunctionRows;
@@ -40,6 +41,11 @@ use crate::reader::run_time;
 /// A large section is converted by as many threads as there are CPUs, at most four; the result is
 /// the same.
 pub fn convert(input: &EhFrame<'_>) -> Converted {
+    convert_within(input, Budget::unlimited())
+}
+
+/// The same for a file with a budget. What exceeds that is left out.
+pub(crate) fn convert_within(input: &EhFrame<'_>, budget: &Budget) -> Converted {
     let (offsets, damage) = fdes(Bytes::new(input.data, input.endian));
     let endian = run_time(input.endian);
     let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
@@ -54,6 +60,7 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
         bases: bases(input),
         code: &input.code,
         arch: input.arch,
+        budget,
     };
     let converter = || Converter::new(&prepared);
     let share = offsets.len().div_ceil(threads(offsets.len())).max(1);

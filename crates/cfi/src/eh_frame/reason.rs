@@ -122,32 +122,17 @@ pub enum ErrorKind {
     EntryLength(u64),
 }
 
-/// The first invalid place in an `.eh_frame` section.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Error {
-    /// The kind of damage.
-    pub kind: ErrorKind,
-    /// Offset in bytes from the start of the section.
-    pub offset: u64,
-}
+/// The first invalid place in an `.eh_frame` section, with its offset in bytes from the section's
+/// start.
+pub type Error = backtrail_wire::Located<ErrorKind>;
 
-impl Error {
-    pub(crate) fn new(kind: ErrorKind, offset: usize) -> Self {
-        Error {
-            kind,
-            offset: offset as u64,
-        }
-    }
-}
-
-impl fmt::Display for Error {
+impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            ErrorKind::Truncated => write!(f, "call frame information ends within an entry")?,
-            ErrorKind::EntryLength(len) => write!(f, "call frame information entry of impossible length {len}")?,
+        match *self {
+            ErrorKind::Truncated => write!(f, "call frame information ends within an entry"),
+            ErrorKind::EntryLength(len) => write!(f, "call frame information entry of impossible length {len}"),
         }
-        write!(f, " at offset {:#x}", self.offset)
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for ErrorKind {}

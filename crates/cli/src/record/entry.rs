@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use backtrail_profile::EntryError;
-use backtrail_record::{Entry, Target};
+use backtrail_record::{Entry, Machine, Target};
 
 use crate::error::Failure;
 
@@ -65,7 +65,11 @@ fn named(file: &OsStr) -> Result<PathBuf, Failure> {
 /// The programs that will run, or already do.
 fn programs(target: &Target) -> Result<Vec<PathBuf>, Failure> {
     let words = match target {
-        Target::Command(words) => words,
+        Target::Machine(Machine { command, .. }) if command.is_empty() => {
+            let help = "as in --entry libc.so.6:malloc";
+            return Err(Failure::new("--entry of all processes needs the file of the function").help(help.to_owned()));
+        }
+        Target::Command(words) | Target::Machine(Machine { command: words, .. }) => words,
         Target::Processes(pids) => return Ok(pids.iter().map(|pid| format!("/proc/{pid}/exe").into()).collect()),
     };
     let program = Path::new(words.first().map_or(OsStr::new(""), OsString::as_os_str));

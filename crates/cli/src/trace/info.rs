@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use backtrail_trace::description::format_uuid;
-use backtrail_trace::{Options, StreamReader, Trace, TraceError};
+use backtrail_trace::{StreamReader, Trace, TraceError};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::input::{Input, failure};
+use super::input::{Input, Span, failure};
 use crate::error::{Failure, Status, one_line, shown};
 use crate::output;
 
@@ -16,6 +16,8 @@ use crate::output;
 pub(crate) struct Info {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    span: Span,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -23,11 +25,13 @@ pub(crate) struct Info {
 
 pub(crate) fn run(arguments: &Info) -> Result<Status, Failure> {
     let mut summaries = Vec::new();
-    for trace in arguments.input.open()? {
+    let traces = arguments.input.open()?;
+    let options = arguments.span.options(&traces)?;
+    for trace in traces {
         let mut streams = Vec::new();
         for index in 0..trace.streams().len() {
             let read = || -> Result<StreamReader, TraceError> {
-                let mut stream = trace.stream(index, Options::default())?;
+                let mut stream = trace.stream(index, options)?;
                 while stream.next()?.is_some() {}
                 Ok(stream)
             };

@@ -5,7 +5,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use backtrail_trace::{DecodeErrorKind, Statistics, StreamReader, Trace, TraceError, TraceErrorKind, find_traces};
+use backtrail_trace::{
+    DecodeErrorKind, Moment, Options, Statistics, StreamReader, Trace, TraceError, TraceErrorKind, find_traces,
+};
 use backtrail_trace_rfc::{Key, open, source_line};
 use clap::{Args, ValueHint};
 
@@ -20,6 +22,69 @@ pub(super) struct Input {
     /// Read the 32-byte key for encrypted packets from FILE.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     key_file: Option<PathBuf>,
+}
+
+/// The times between which to read.
+#[derive(Args)]
+pub(super) struct Span {
+    /// Leave out events before TIME: [-]SECONDS from the clock's origin, 'YYYY-MM-DD hh:mm:ss', or
+    /// hh:mm:ss on the day of the first event; each may have a fraction of a second.
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
+    begin: Option<Moment>,
+    /// Leave out events after TIME.
+    #[arg(long, value_name = "TIME", value_parser = moment, allow_hyphen_values = true)]
+    end: Option<Moment>,
+    /// Same as --begin BEGIN --end END.
+    #[arg(long, value_name = "BEGIN,END", value_parser = moments, allow_hyphen_values = true, conflicts_with_all = ["begin", "end"])]
+    timerange: Option<(Moment, Moment)>,
+    /// Read and print dates and times of day in UTC [default: local time].
+    #[arg(long)]
+    pub(super) clock_gmt: bool,
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    Moment::parse(text).ok_or_else(|| "not a time, such as 1700000000.5, 22:13:20 or '2023-11-14 22:13:20'".to_owned())
+}
+
+fn moments(text: &str) -> Result<(Moment, Moment), String> {
+    let inner = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        .unwrap_or(text);
+    let (begin, end) = inner.split_once(',').ok_or("not two times with a comma between them")?;
+    Ok((moment(begin.trim())?, moment(end.trim())?))
+}
+
+impl Span {
+    /// How to read the events between these times.
+    pub(super) fn options(&self, traces: &[Trace]) -> Result<Options, Failure> {
+        let (begin, end) = match self.timerange {
+            Some((begin, end)) => (Some(begin), Some(end)),
+            None => (self.begin, self.end),
+        };
+        let first = || traces.iter().filter_map(first_time).min();
+        let resolve = |moment: Option<Moment>| match moment {
+            None => Ok(None),
+            Some(moment) => match moment.nanoseconds(first, self.clock_gmt) {
+                Some(time) => Ok(Some(time)),
+                None => Err(Failure::new(
+                    "no event has a time that this time of day could be on the day of",
+                )),
+            },
+        };
+        let mut options = Options::default();
+        (options.begin, options.end) = (resolve(begin)?, resolve(end)?);
+        match (options.begin, options.end) {
+            (Some(begin), Some(end)) if end < begin => Err(Failure::new("the end is before the begin")),
+            _ => Ok(options),
+        }
+    }
+}
+
+/// The time of the trace's first event.
+fn first_time(trace: &Trace) -> Option<i64> {
+    let mut events = trace.events(Options::default()).ok()?;
+    events.next().ok()??.time()
 }
 
 impl Input {

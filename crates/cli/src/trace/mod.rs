@@ -4,8 +4,10 @@ mod check;
 mod convert;
 mod info;
 mod input;
+mod receive;
 mod record;
 mod recover;
+mod serve;
 mod show;
 
 use clap::Subcommand;
@@ -21,6 +23,8 @@ pub(crate) enum Command {
     Convert(convert::Convert),
     Record(record::Record),
     Recover(recover::Recover),
+    Serve(serve::Serve),
+    Receive(receive::Receive),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -31,5 +35,7 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Convert(arguments) => convert::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Recover(arguments) => recover::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Receive(arguments) => receive::run(&arguments),
     }
 }

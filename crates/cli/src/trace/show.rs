@@ -6,12 +6,12 @@ use std::ops::ControlFlow;
 use std::thread::available_parallelism;
 
 use backtrail_trace::{
-    ClockFormat, Event, JsonWriter, Options, Recover, Rendered, StreamReader, TextWriter, TraceError, TraceErrorKind,
+    ClockFormat, Condition, Event, JsonWriter, Recover, Rendered, StreamReader, TextWriter, TraceError, TraceErrorKind,
     render,
 };
 use clap::Args;
 
-use super::input::{Input, failure, tell_losses};
+use super::input::{Input, Span, failure, tell_losses};
 use crate::error::{Failure, Status};
 use crate::output;
 
@@ -20,9 +20,21 @@ use crate::output;
 pub(crate) struct Show {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    span: Span,
+    /// Print only events that satisfy CONDITION: comparisons of fields, and of name, cpu, process
+    /// and thread, joined by && and ||. In texts, * and ? stand for any characters.
+    #[arg(long = "where", value_name = "CONDITION", value_parser = Condition::parse)]
+    condition: Option<Condition>,
     /// Print times as seconds since the clock's origin.
     #[arg(long)]
     clock_seconds: bool,
+    /// Print the date before times of day.
+    #[arg(long, conflicts_with = "clock_seconds")]
+    clock_date: bool,
+    /// Leave out the time since the previous event.
+    #[arg(long)]
+    no_delta: bool,
     /// Print each event as a JSON object on one line.
     #[arg(long)]
     json: bool,
@@ -33,11 +45,7 @@ pub(crate) struct Show {
 }
 
 pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
-    let mut options = Options::default();
-    if arguments.recover {
-        options.recover = Recover::NextPacket;
-    }
-    let streams = open(arguments, options).map_err(|error| hinted(error, arguments.recover))?;
+    let streams = open(arguments).map_err(|error| hinted(error, arguments.recover))?;
     let mut rendered = Rendered {
         streams: Vec::new(),
         error: None,
@@ -73,9 +81,14 @@ fn hinted(error: ShowError, recovering: bool) -> Failure {
     }
 }
 
-fn open(arguments: &Show, options: Options) -> Result<Vec<StreamReader>, ShowError> {
+fn open(arguments: &Show) -> Result<Vec<StreamReader>, ShowError> {
+    let traces = arguments.input.open().map_err(ShowError::Other)?;
+    let mut options = arguments.span.options(&traces).map_err(ShowError::Other)?;
+    if arguments.recover {
+        options.recover = Recover::NextPacket;
+    }
     let mut streams = Vec::new();
-    for trace in arguments.input.open().map_err(ShowError::Other)? {
+    for trace in traces {
         for index in 0..trace.streams().len() {
             streams.push(trace.stream(index, options).map_err(ShowError::Trace)?);
         }
@@ -94,6 +107,7 @@ const MOST_THREADS: usize = 8;
 
 struct Printer<'o> {
     json: bool,
+    condition: Option<&'o Condition>,
     writer: TextWriter,
     lines: Vec<u8>,
     out: &'o mut dyn Write,
@@ -101,14 +115,23 @@ struct Printer<'o> {
 }
 
 impl Printer<'_> {
-    fn new<'o>(arguments: &Show, out: &'o mut dyn Write) -> Printer<'o> {
-        let format = match arguments.clock_seconds {
-            true => ClockFormat::Seconds,
-            false => ClockFormat::TimeOfDay,
+    fn new<'o>(arguments: &'o Show, out: &'o mut dyn Write) -> Printer<'o> {
+        let format = match (arguments.clock_seconds, arguments.clock_date) {
+            (true, _) => ClockFormat::Seconds,
+            (_, true) => ClockFormat::Date,
+            _ => ClockFormat::TimeOfDay,
         };
+        let mut writer = TextWriter::new(format);
+        if arguments.span.clock_gmt {
+            writer = writer.in_utc();
+        }
+        if arguments.no_delta {
+            writer = writer.without_delta();
+        }
         Printer {
             json: arguments.json,
-            writer: TextWriter::new(format),
+            condition: arguments.condition.as_ref(),
+            writer,
             lines: Vec::with_capacity(2 * CHUNK),
             out,
             result: Ok(()),
@@ -117,13 +140,18 @@ impl Printer<'_> {
 
     /// Prints all events, up to the first error.
     fn print(&mut self, streams: Vec<StreamReader>) -> Rendered {
-        let json = self.json;
+        let (json, condition) = (self.json, self.condition);
+        // Nothing is made of an event that is left out.
         let make = move |event: &Event<'_>, bytes: &mut Vec<u8>| match json {
+            _ if condition.is_some_and(|condition| !condition.matches(event)) => {}
             true => JsonWriter.event(bytes, event),
             false => TextWriter::fields(bytes, event),
         };
         let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
         render(streams, threads, make, |time, bytes| {
+            if bytes.is_empty() {
+                return ControlFlow::Continue(());
+            }
             if !json {
                 self.writer.time(&mut self.lines, time);
             }

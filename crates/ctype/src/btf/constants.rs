@@ -80,6 +80,7 @@ impl BtfKind {
     }
 
     /// The size of the data for `vlen` parts, after the three words that every type has.
+    #[expect(clippy::arithmetic_side_effects, reason = "`vlen` has 16 bits")]
     pub(super) fn data_bytes(self, vlen: usize) -> usize {
         match self {
             BtfKind::Int | BtfKind::Var | BtfKind::DeclTag => 4,

@@ -60,6 +60,11 @@ impl<'a> Btf<'a> {
 }
 
 /// Reads BTF data as a whole.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "there is always the entry of void"
+)]
 pub fn read(bytes: &[u8]) -> Result<Btf<'_>> {
     let parts = Parts::header(bytes)?;
     let records = parts.records()?;
@@ -120,6 +125,7 @@ impl<'a> Parts<'a> {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "24 bytes of header were read")]
     fn header(data: &'a [u8]) -> Result<Parts<'a>> {
         let bytes = Parts::bytes(data)?;
         if crate::read::is_ctf4(bytes) {
@@ -150,6 +156,10 @@ impl<'a> Parts<'a> {
     }
 
     /// Reads all type records, and checks that each is inside its part.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`at` is before the end of the types; a record has less than a MiB"
+    )]
     fn records(&self) -> Result<Vec<Record>> {
         let (mut at, end) = self.types;
         let mut records = Vec::new();
@@ -182,6 +192,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The string at an offset; `at` is the position of that offset, for errors.
+    #[expect(clippy::indexing_slicing, reason = "`len` is a position in `tail`")]
     fn string(&self, offset: u32, at: usize) -> Result<&'a [u8]> {
         let bad = Error::new(ErrorKind::Name(offset), at);
         let (start, end) = self.strings;
@@ -208,6 +219,11 @@ const VOID: Node<'static> = Node {
 };
 
 /// The id in the graph of each type; for tags, that of the tagged type.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "fewer than 2^32 records, each with an entry"
+)]
 fn ids(parts: &Parts<'_>, records: &[Record]) -> Result<Vec<TypeId>> {
     let void = 1 + records.iter().filter(|record| record.becomes_type()).count() as u32;
     let mut ids = vec![TypeId(void)];
@@ -255,6 +271,10 @@ struct Reader<'a, 'r> {
 }
 
 impl<'a> Reader<'a, '_> {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`records` compared the end of the record with that of the types"
+    )]
     fn add(&mut self, record: &Record) -> Result<()> {
         let name = self.parts.string(record.name, record.data - 12)?;
         match record.kind {
@@ -271,6 +291,10 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`records` compared the end of the record with that of the types"
+    )]
     fn body(&mut self, name: &[u8], record: &Record) -> Result<Body> {
         let size = u64::from(record.word);
         Ok(match record.kind {
@@ -296,10 +320,19 @@ impl<'a> Reader<'a, '_> {
         })
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`records` compared the end of the record with that of the types"
+    )]
     fn reference(&self, kind: Kind, record: &Record) -> Result<Body> {
         Ok(Body::Reference(kind, self.id(record.word, record.data - 4)?))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`records` compared the end of the record with that of the types"
+    )]
     fn function(&mut self, record: &Record) -> Result<Function> {
         let returns = self.id(record.word, record.data - 4)?;
         let mut arguments = Vec::with_capacity(record.vlen);
@@ -317,6 +350,10 @@ impl<'a> Reader<'a, '_> {
         })
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`records` compared the end of the record with that of the types"
+    )]
     fn members(&mut self, record: &Record) -> Result<Span> {
         let mut members = Vec::with_capacity(record.vlen);
         for index in 0..record.vlen {
@@ -358,6 +395,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "fewer slices than members")]
     fn slice(&mut self, of: TypeId, bits: u16) -> TypeId {
         let size = u64::from(bits).div_ceil(8).next_power_of_two();
         let body = Body::Slice(size, Slice { of, offset: 0, bits });
@@ -370,6 +408,10 @@ impl<'a> Reader<'a, '_> {
         TypeId(self.first_slice + self.slices.len() as u32 - 1)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`records` compared the end of the record with that of the types"
+    )]
     fn values(&mut self, record: &Record, bytes: usize) -> Result<Span> {
         let mut values = Vec::with_capacity(record.vlen);
         for index in 0..record.vlen {
@@ -392,6 +434,10 @@ impl<'a> Reader<'a, '_> {
         Ok(self.btf.unit.types.add_values(values))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`records` compared the end of the record with that of the types"
+    )]
     fn symbol(&mut self, kind: SymbolKind, name: &'a [u8], record: &Record, linkage: u32) -> Result<()> {
         let id = self.id(record.word, record.data - 4)?;
         self.btf.unit.symbols.push(UnitSymbol {
@@ -431,6 +477,7 @@ fn encoding(word: u32) -> Encoding {
 }
 
 /// BTF stores only the size and name of a float.
+#[expect(clippy::arithmetic_side_effects, reason = "a 32-bit size in 64 bits")]
 fn float(name: &[u8], size: u64) -> Encoding {
     let is_complex = ["complex", "_Complex"].iter().any(|word| {
         let mut words = name.split(|&byte| byte == b' ');

@@ -26,6 +26,11 @@ impl<'a> Graph<'a> {
 
     /// Reads a dict's own types, and the types of its parent that they and `more` need, as types of
     /// one dict without a parent. Its own types come first, in their order.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "fewer types than 2^32, which the header bounds; its own lists"
+    )]
     pub fn read_flat(types: Types<'a>, more: impl IntoIterator<Item = TypeId>) -> Result<Flat<'a>> {
         let mut graph = Graph::read(types)?;
         let mut flat = Flat {
@@ -68,6 +73,10 @@ impl<'a> Graph<'a> {
         Ok(flat)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "fewer types than 2^32, which the header bounds; its own lists"
+    )]
     fn read_type(&mut self, found: &Type<'a>) -> Result<Node<'a>> {
         let kind = found.kind();
         let size = found.size();

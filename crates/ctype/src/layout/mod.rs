@@ -48,6 +48,11 @@ impl Data {
     };
 
     /// The data of all kinds, with ids of `word` bytes and members of `member` bytes.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "kinds index their own table; sizes of single entries"
+    )]
     const fn of_kinds(word: usize, member: usize) -> [Data; KINDS] {
         let mut all = [Data::NONE; KINDS];
         all[Kind::Integer as usize].fixed = 4;
@@ -67,6 +72,10 @@ impl Data {
 
     /// The size in bytes with `vlen` members, arguments or values. Not for structs whose members
     /// have offsets of 64 bits.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`vlen` has 24 bits, and entries at most 24 bytes"
+    )]
     pub(crate) fn bytes(self, vlen: usize) -> usize {
         self.fixed + self.each * (vlen + (vlen & self.pad))
     }
@@ -88,6 +97,7 @@ impl Layout {
     }
 
     /// The size of a record without its kind's data; `large` if the record has a large size.
+    #[expect(clippy::arithmetic_side_effects, reason = "at most 20 bytes")]
     pub(crate) fn record(&self, large: bool) -> usize {
         4 + 2 * self.word + if large { 8 } else { 0 }
     }

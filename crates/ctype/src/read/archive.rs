@@ -41,6 +41,7 @@ pub struct Member<'a> {
 
 impl<'a> Archive<'a> {
     /// Reads the header of an archive; treats a lone dict as an archive with one member.
+    #[expect(clippy::arithmetic_side_effects, reason = "`count` was compared with `room`")]
     pub fn parse(bytes: &'a [u8]) -> Result<Archive<'a>> {
         let bytes = Bytes::new(bytes, Endian::Little);
         match bytes.u64(0) {
@@ -96,6 +97,10 @@ impl<'a> Archive<'a> {
     }
 
     /// The dict at this index of the table, which is sorted by name.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the entries were compared with the length; dicts begin in it"
+    )]
     pub fn member(&self, index: usize) -> Result<Member<'a>> {
         let Some(table) = self.table else {
             return Ok(Member {
@@ -104,7 +109,7 @@ impl<'a> Archive<'a> {
                 offset: 0,
             });
         };
-        let entry = HEADER + index * ENTRY;
+        let entry = index.saturating_mul(ENTRY).saturating_add(HEADER);
         let (name, dict) = (to_usize(self.bytes.u64(entry)?), to_usize(self.bytes.u64(entry + 8)?));
         let name = self.bytes.cursor(table.names.saturating_add(name)).c_str()?;
         let at = table.dicts.saturating_add(dict);

@@ -108,6 +108,7 @@ impl<'a> Dict<'a> {
     }
 
     /// The ids of its own types.
+    #[expect(clippy::arithmetic_side_effects, reason = "fewer types than 2^32")]
     pub fn ids(&self) -> impl ExactSizeIterator<Item = TypeId> + use<> {
         let child = self.is_child();
         (0..self.types.len()).map(move |index| TypeId::new(index as u32 + 1, child))
@@ -124,6 +125,11 @@ impl<'a> Dict<'a> {
     }
 
     /// Every string of the internal table with its offset.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "positions in the table"
+    )]
     pub fn strings(&self) -> impl Iterator<Item = (usize, &[u8])> {
         let mut offset = 0;
         let table = self.part(&self.header.strings);
@@ -137,6 +143,7 @@ impl<'a> Dict<'a> {
     }
 
     /// The string that a reference names ("The string section").
+    #[expect(clippy::indexing_slicing, reason = "positions in the table")]
     pub(crate) fn string(&self, reference: u32) -> Result<&[u8]> {
         let offset = (reference & 0x7fff_ffff) as usize;
         let table = match reference >> 31 {
@@ -160,6 +167,7 @@ impl<'a> Dict<'a> {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "32-bit positions in the body")]
     fn pairs(&self, range: Range<u32>) -> impl Iterator<Item = Result<(&[u8], TypeId)>> {
         range.step_by(8).map(|at| {
             let body = self.body();
@@ -200,6 +208,11 @@ impl<'a> Dict<'a> {
             .unwrap_or_default()
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "32-bit positions in the body"
+    )]
     fn find_types(&self) -> Result<Vec<u32>> {
         let range = self.header.types.clone();
         let body = Bytes::new(&self.body[..range.end as usize], self.header.endian);

@@ -44,6 +44,11 @@ pub struct Header {
 }
 
 impl Header {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the header was read; pairs of neighbours"
+    )]
     pub(crate) fn parse(bytes: &[u8]) -> Result<Header> {
         let endian = endian_of(bytes)?;
         let bytes = Bytes::new(bytes, endian);
@@ -150,6 +155,7 @@ impl Header {
     }
 }
 
+#[expect(clippy::arithmetic_side_effects, reason = "`parse` found the parts in order")]
 fn length(range: &Range<u32>) -> u32 {
     range.end - range.start
 }

@@ -66,6 +66,10 @@ pub(crate) struct Record {
 
 impl Record {
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a record of 20 bytes at most, from a position in the body on"
+    )]
     pub(crate) fn parse(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<Record> {
         let (name, info, third) = match layout.wide() {
             true => {
@@ -102,6 +106,10 @@ impl Record {
     /// this decodes only what it must: nearly all records are narrow and small, and only a number
     /// in a table depends on their kind.
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a record in the body; at most 2^24 entries of 16 bytes"
+    )]
     pub(crate) fn next(body: Bytes<'_>, at: usize, layout: &Layout) -> Result<usize> {
         let small = || {
             let words = body.record::<12>(at).ok().filter(|_| layout.wide())?;
@@ -117,12 +125,21 @@ impl Record {
     }
 
     /// Offset of the next record.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "a record in the body; at most 2^24 entries of 16 bytes"
+    )]
     pub(crate) fn end(&self) -> usize {
         self.data + self.bytes
     }
 }
 
 /// The number of bytes after the record.
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "a record in the body; at most 2^24 entries of 16 bytes"
+)]
 fn data_bytes(kind: Kind, vlen: usize, size: u64, layout: &Layout) -> usize {
     match kind {
         Kind::Struct | Kind::Union => layout.member(size) * vlen,

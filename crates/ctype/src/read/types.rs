@@ -183,6 +183,10 @@ impl<'d> Type<'d> {
     }
 
     /// The elements and index of an array.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the record was found to be whole; an entry of it, by its index"
+    )]
     pub fn array(&self) -> Result<Array> {
         self.must_be(&[Kind::Array])?;
         let word = self.dict.layout().word;
@@ -206,6 +210,10 @@ impl<'d> Type<'d> {
 
     /// The arguments of a function, and whether it is variadic. The terminating argument 0 of a
     /// variadic function is not included.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the record was found to be whole; an entry of it, by its index"
+    )]
     pub fn arguments(&self) -> Result<(impl ExactSizeIterator<Item = Result<TypeId>> + use<'d>, bool)> {
         self.must_be(&[Kind::Function])?;
         let (this, word) = (*self, self.dict.layout().word);
@@ -225,6 +233,10 @@ impl<'d> Type<'d> {
     }
 
     /// The values of an enum.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the record was found to be whole; an entry of it, by its index"
+    )]
     pub fn enumerators(&self) -> Result<impl ExactSizeIterator<Item = Result<Enumerator<'d>>> + use<'d>> {
         self.must_be(&[Kind::Enum])?;
         let this = *self;
@@ -247,6 +259,10 @@ impl<'d> Type<'d> {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the record was found to be whole; an entry of it, by its index"
+    )]
     fn member(&self, index: usize) -> Result<StructMember<'d>> {
         let layout = self.dict.layout();
         let bytes = layout.member(self.size());
@@ -273,11 +289,19 @@ impl<'d> Type<'d> {
         Ok(TypeId::from_raw(raw, self.dict.layout()))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the record was found to be whole; an entry of it, by its index"
+    )]
     fn u32(&self, offset: usize) -> Result<u32> {
         let read = self.dict.body().u32(self.record.data + offset);
         read.map_err(|error| self.dict.located(error.into()))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the record was found to be whole; an entry of it, by its index"
+    )]
     fn u16(&self, offset: usize) -> Result<u16> {
         let read = self.dict.body().u16(self.record.data + offset);
         read.map_err(|error| self.dict.located(error.into()))
@@ -294,6 +318,7 @@ pub struct Members<'d> {
 impl<'d> Iterator for Members<'d> {
     type Item = Result<StructMember<'d>>;
 
+    #[expect(clippy::arithmetic_side_effects, reason = "`next` is below the number of members")]
     fn next(&mut self) -> Option<Self::Item> {
         let index = self.next;
         if index >= self.of.record.vlen {
@@ -303,6 +328,7 @@ impl<'d> Iterator for Members<'d> {
         Some(self.of.member(index))
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "`next` is below the number of members")]
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = self.of.record.vlen - self.next;
         (left, Some(left))

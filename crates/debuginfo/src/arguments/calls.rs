@@ -66,7 +66,7 @@ fn aarch64(code: &[u8], start: u64) -> Vec<Transfer> {
 mod tests {
     use super::*;
 
-    fn told(found: &[Transfer]) -> Vec<(u64, u64, Option<u64>, bool)> {
+    fn fields(found: &[Transfer]) -> Vec<(u64, u64, Option<u64>, bool)> {
         let all = found.iter();
         all.map(|one| (one.at, one.behind, one.to, one.is_call)).collect()
     }
@@ -78,7 +78,7 @@ mod tests {
             0xe8, 5, 0, 0, 0, 0x0f, 0x85, 0x10, 0, 0, 0, 0xff, 0xd0, 0xff, 0xe0, 0xeb, 0xfe, 0xc3,
         ];
         assert_eq!(
-            told(&x86_64(&code, 0x100)),
+            fields(&x86_64(&code, 0x100)),
             [
                 (0x100, 0x105, Some(0x10a), true),
                 (0x105, 0x10b, Some(0x11b), false),
@@ -90,7 +90,7 @@ mod tests {
         let words: [u32; 4] = [0x9400_0002, 0x17ff_ffff, 0xd63f_0020, 0xd65f_03c0];
         let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(
-            told(&aarch64(&code, 0x100)),
+            fields(&aarch64(&code, 0x100)),
             [
                 (0x100, 0x104, Some(0x108), true),
                 (0x104, 0x108, Some(0x100), false),

@@ -73,7 +73,7 @@ pub(super) fn location(expression: Expression<Slice<'_>>, context: &Context<'_, 
 /// The value of an expression in a call site (section 3.4.2).
 pub(super) fn value(expression: Expression<Slice<'_>>, context: &Context<'_, '_>) -> Location {
     match run(expression, context).outcome() {
-        Outcome::At(symbol) | Outcome::Is(symbol) => symbol.told(),
+        Outcome::At(symbol) | Outcome::Is(symbol) => symbol.location(),
         // GNU as writes a register's value like this, contrary to the standard.
         Outcome::InRegister(register) => Location::One(Value::Register(register, 0)),
         Outcome::Nothing => Location::LOST,
@@ -115,7 +115,7 @@ fn run<'c, 'd>(expression: Expression<Slice<'_>>, context: &'c Context<'c, 'd>) 
 fn placed(outcome: Outcome) -> Location {
     match outcome {
         Outcome::InRegister(register) => Location::One(Value::Register(register, 0)),
-        Outcome::Is(symbol) => symbol.told(),
+        Outcome::Is(symbol) => symbol.location(),
         Outcome::At(symbol) => symbol.there(),
         Outcome::Nothing => Location::LOST,
     }

@@ -356,8 +356,8 @@ impl Maker<'_> {
             let mut fitting = ways.filter_map(|storage| {
                 let (mut placer, mut pieces) = (before, Vec::new());
                 placer.next(&storage, &mut |piece| pieces.push(piece))?;
-                let begins = |(range, told): &(Range<u64>, Location)| {
-                    range.contains(&function.start()) && is_passed_so(told, &storage, &pieces)
+                let begins = |(range, location): &(Range<u64>, Location)| {
+                    range.contains(&function.start()) && is_passed_so(location, &storage, &pieces)
                 };
                 let is_there = storage.passing == Passing::Nothing || parameter.places.iter().any(begins);
                 (is_c || is_there).then_some((placer, (storage, pieces)))
@@ -384,21 +384,21 @@ impl Maker<'_> {
             .filter(|(_, piece)| is_in(self.code, piece))
             .map(|(index, piece)| {
                 let within = |call: &&units::Call| piece.contains(&call.return_address.wrapping_sub(1));
-                let told = function.calls.iter().filter(within);
-                let known: FxHashSet<u64> = told.clone().map(|call| call.return_address).collect();
+                let described = function.calls.iter().filter(within);
+                let known: FxHashSet<u64> = described.clone().map(|call| call.return_address).collect();
                 let found = function.transfers.iter().filter(|one| one.is_call);
                 let found = found.filter(|one| piece.contains(&one.at) && !known.contains(&one.behind));
-                let untold: Vec<units::Call> = found.map(|one| units::Call::untold(one.behind)).collect();
-                let calls = told.chain(&untold);
+                let undescribed: Vec<units::Call> = found.map(|one| units::Call::undescribed(one.behind)).collect();
+                let calls = described.chain(&undescribed);
                 let mut calls: Vec<(write::Call, Target)> = calls
                     .filter_map(|call| {
                         let target = self.called(function, call, safe);
-                        let told = match &target {
+                        let call = match &target {
                             _ if !call.is_tail => self.call(function, call, safe, &target),
                             Target::Function(to) if call.is_behind => self.jump(function, call, safe, *to)?,
                             _ => return None,
                         };
-                        Some((told, target))
+                        Some((call, target))
                     })
                     .collect();
                 if self.places == Places::Everywhere {
@@ -436,8 +436,8 @@ impl Maker<'_> {
                 continue;
             }
             let mut until = start;
-            for (range, told) in &parameter.places {
-                if range.contains(&until) && is_passed_so(told, storage, pieces) {
+            for (range, location) in &parameter.places {
+                if range.contains(&until) && is_passed_so(location, storage, pieces) {
                     until = range.end;
                 }
             }
@@ -457,7 +457,7 @@ impl Maker<'_> {
         match through.map(|through| self.kept(through, safe)) {
             None | Some(Location::LOST) => Target::Elsewhere,
             Some(Location::One(Value::Register(_, 0))) => Target::Any,
-            Some(told) => Target::Location(told),
+            Some(location) => Target::Location(location),
         }
     }
 
@@ -465,13 +465,13 @@ impl Maker<'_> {
         write::Call {
             return_address: call.return_address,
             site: Site::Call,
-            places: places_at(function, call.return_address.wrapping_sub(1), |told| {
-                self.kept(told, safe)
+            places: places_at(function, call.return_address.wrapping_sub(1), |location| {
+                self.kept(location, safe)
             }),
             entries: match target {
                 // The arguments of an unknown function can't be identified.
                 Target::Elsewhere => Vec::new(),
-                _ => self.entries(call, target, |told| self.kept(told, safe)),
+                _ => self.entries(call, target, |location| self.kept(location, safe)),
             },
         }
     }
@@ -484,25 +484,25 @@ impl Maker<'_> {
         let moves = ranges.flat_map(|(range, _)| [range.start, range.end]);
         let moves = moves.filter_map(|at| at.checked_next_multiple_of(unit));
         let moves: BTreeSet<u64> = moves.filter(|at| piece.contains(at)).chain([piece.start]).collect();
-        let told = moves.into_iter().map(|at| write::Call {
+        let calls = moves.into_iter().map(|at| write::Call {
             return_address: at + unit,
             site: Site::Between,
             // In the innermost frame all registers are known.
-            places: places_at(function, at, |told| {
-                kept_by(told, |value| !matches!(value, Value::Entry(..)) || safe)
+            places: places_at(function, at, |location| {
+                kept_by(location, |value| !matches!(value, Value::Entry(..)) || safe)
             }),
             entries: Vec::new(),
         });
-        told.map(|told| (told, Target::Elsewhere)).collect()
+        calls.map(|call| (call, Target::Elsewhere)).collect()
     }
 
     /// The values that a jump from one function passes to another; `None` if other jumps may reach
     /// it.
     fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: u64) -> Option<write::Call> {
         // All registers have the values of the jumping function's caller again.
-        let kept = |told: &Location| match told {
-            Location::One(Value::Constant(_) | Value::Address(_)) => told.clone(),
-            Location::One(Value::Entry(..)) if safe => told.clone(),
+        let kept = |location: &Location| match location {
+            Location::One(Value::Constant(_) | Value::Address(_)) => location.clone(),
+            Location::One(Value::Entry(..)) if safe => location.clone(),
             _ => Location::LOST,
         };
         self.tails.is_only_way(function.start(), to).then(|| write::Call {
@@ -517,7 +517,7 @@ impl Maker<'_> {
     /// function.
     fn entries(&self, call: &units::Call, target: &Target, kept: impl Fn(&Location) -> Location) -> Vec<Location> {
         let mut entries = Vec::new();
-        for (passed, told) in &call.passed {
+        for (passed, location) in &call.passed {
             let number = match (passed, target) {
                 (units::Passed::Register(register), _) => Some(*register),
                 (units::Passed::Parameter(parameter), Target::Function(called)) => {
@@ -526,18 +526,20 @@ impl Maker<'_> {
                 }
                 _ => None,
             };
-            if let (Some(place), told) = (number.and_then(|number| needed::place(number, self.abi)), kept(told))
-                && told != Location::LOST
+            if let (Some(place), location) = (
+                number.and_then(|number| needed::place(number, self.abi)),
+                kept(location),
+            ) && location != Location::LOST
             {
-                needed::put(&mut entries, place, told);
+                needed::put(&mut entries, place, location);
             }
         }
         entries
     }
 
     /// The part of a value that is known in a frame that is not the innermost.
-    fn kept(&self, told: &Location, safe: bool) -> Location {
-        kept_by(told, |value| match value {
+    fn kept(&self, location: &Location, safe: bool) -> Location {
+        kept_by(location, |value| match value {
             Value::Register(register, _) | Value::AtRegister(register, _) => self.is_preserved(register),
             Value::Entry(..) => safe,
             _ => true,
@@ -552,8 +554,8 @@ impl Maker<'_> {
 /// The places of the function's own arguments at an address, as far as they are kept.
 fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Location) -> Location) -> Vec<Location> {
     let place = |parameter: &units::Parameter| {
-        let told = parameter.places.iter().find(|(range, _)| range.contains(&address));
-        told.map_or(Location::LOST, |(_, told)| kept(told))
+        let location = parameter.places.iter().find(|(range, _)| range.contains(&address));
+        location.map_or(Location::LOST, |(_, location)| kept(location))
     };
     let mut places: Vec<Location> = function.parameters.iter().map(place).collect();
     if places.iter().all(|place| *place == Location::LOST) {
@@ -563,9 +565,9 @@ fn places_at(function: &units::Function, address: u64, kept: impl Fn(&Location) 
 }
 
 /// The part of a value that is known if `is_kept` holds for its single values.
-fn kept_by(told: &Location, is_kept: impl Fn(Value) -> bool) -> Location {
+fn kept_by(location: &Location, is_kept: impl Fn(Value) -> bool) -> Location {
     let one = |value| if is_kept(value) { value } else { Value::Lost };
-    match told {
+    match location {
         Location::One(value) => Location::One(one(*value)),
         Location::Parts(parts) => {
             let kept: Vec<(u8, Value)> = parts.iter().map(|&(bytes, value)| (bytes, one(value))).collect();
@@ -578,7 +580,7 @@ fn kept_by(told: &Location, is_kept: impl Fn(Value) -> bool) -> Location {
             let is_lost = |step: &Step| matches!(*step, Step::Push(value) if one(value) == Value::Lost);
             match steps.iter().any(is_lost) {
                 true => Location::LOST,
-                false => told.clone(),
+                false => location.clone(),
             }
         }
     }
@@ -591,13 +593,13 @@ fn is_known(graph: &Graph<'_>, id: TypeId, model: backtrail_args::shape::DataMod
 }
 
 /// Whether a location is the one that the calling convention gives to the argument.
-fn is_passed_so(told: &Location, storage: &Storage, pieces: &[Piece]) -> bool {
+fn is_passed_so(location: &Location, storage: &Storage, pieces: &[Piece]) -> bool {
     let in_register = |value: &Value, piece: &Piece| match piece.place {
         Where::Register(register) if storage.passing == Passing::Reference => *value == Value::AtRegister(register, 0),
         Where::Register(register) => *value == Value::Register(register, 0),
         Where::Stack(at) => i64::try_from(at).is_ok_and(|at| *value == Value::AtFrame(at)),
     };
-    match (told, pieces) {
+    match (location, pieces) {
         (Location::One(value), [piece]) => in_register(value, piece),
         (Location::Parts(parts), pieces) => {
             parts.len() == pieces.len()

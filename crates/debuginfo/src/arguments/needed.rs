@@ -56,9 +56,9 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
                 call.entries.pop();
             }
             // If the call passes anything, the address of the called function is stored too.
-            if let (Target::Location(told), false) = (target, call.entries.is_empty()) {
+            if let (Target::Location(location), false) = (target, call.entries.is_empty()) {
                 let at = abi.general_registers().len();
-                put(&mut call.entries, at, told.clone());
+                put(&mut call.entries, at, location.clone());
             }
         }
     }
@@ -71,9 +71,9 @@ fn passed_on(one: &Unfinished, needed: &Needed, abi: Abi) -> Registers {
     let mut passed_on = 0;
     for (call, target) in one.made.calls.iter().zip(&one.targets) {
         let needed = needed.by(target);
-        for (index, told) in call.entries.iter().enumerate() {
+        for (index, location) in call.entries.iter().enumerate() {
             if needed.unbounded_shr(index as u32) & 1 != 0 {
-                passed_on |= entries(told, abi);
+                passed_on |= entries(location, abi);
             }
         }
     }
@@ -91,15 +91,15 @@ fn asked(function: &Function, abi: Abi) -> Registers {
                 // Between calls, lost values are not searched for.
                 None | Some(Location::One(Value::Lost)) if call.site == Site::Between => 0,
                 None | Some(Location::One(Value::Lost)) => *registers,
-                Some(told) => entries(told, abi),
+                Some(location) => entries(location, abi),
             };
         }
     }
     asked
 }
 
-fn entries(told: &Location, abi: Abi) -> Registers {
-    let bits = told.values().into_iter().map(|value| match value {
+fn entries(location: &Location, abi: Abi) -> Registers {
+    let bits = location.values().into_iter().map(|value| match value {
         Value::Entry(register, _) => bit(register, abi),
         _ => 0,
     });
@@ -111,9 +111,9 @@ fn bit(register: u8, abi: Abi) -> Registers {
 }
 
 /// Stores a value at a place among entries.
-pub(super) fn put(entries: &mut Vec<Location>, place: usize, told: Location) {
+pub(super) fn put(entries: &mut Vec<Location>, place: usize, location: Location) {
     entries.resize(entries.len().max(place + 1), Location::LOST);
-    entries[place] = told;
+    entries[place] = location;
 }
 
 /// The place among entries of a register, or of a parameter that is in no register.

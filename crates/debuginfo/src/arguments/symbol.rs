@@ -46,7 +46,7 @@ impl Symbol {
     }
 
     /// The symbol, as it is stored in a table.
-    pub(super) fn told(&self) -> Location {
+    pub(super) fn location(&self) -> Location {
         match (self.single(), self) {
             (Some(value), _) => Location::One(value),
             (None, Symbol::Computed(steps)) => Location::Computed(steps.clone()),
@@ -68,7 +68,7 @@ impl Symbol {
     pub(super) fn there(&self) -> Location {
         match self.place() {
             Some(value) => Location::One(value),
-            None => computed(std::slice::from_ref(self), Operation::There).told(),
+            None => computed(std::slice::from_ref(self), Operation::There).location(),
         }
     }
 
@@ -167,7 +167,7 @@ mod tests {
             two(constant(4), register.clone(), Operation::Plus),
             Symbol::Register(3, 12)
         );
-        assert_eq!(register.loaded().told(), Location::One(Value::AtRegister(3, 8)));
+        assert_eq!(register.loaded().location(), Location::One(Value::AtRegister(3, 8)));
         assert_eq!(register.there(), Location::One(Value::AtRegister(3, 8)));
     }
 
@@ -177,12 +177,12 @@ mod tests {
         let back = two(shifted.clone(), Symbol::Constant(48), Operation::ShiftRightSigned);
         let pushed = Step::Push(Value::Register(3, 0));
         assert_eq!(
-            back.told(),
+            back.location(),
             Location::Computed(vec![pushed, Step::Do(Operation::Signed2)])
         );
         let other = two(shifted, Symbol::Constant(40), Operation::ShiftRight);
         assert_eq!(
-            other.told().values(),
+            other.location().values(),
             [Value::Register(3, 0), Value::Constant(48), Value::Constant(40)]
         );
     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_not_known_stays_so() {
         assert_eq!(
-            two(Symbol::Unknown, Symbol::Constant(1), Operation::Xor).told(),
+            two(Symbol::Unknown, Symbol::Constant(1), Operation::Xor).location(),
             Location::LOST
         );
         assert_eq!(Symbol::Unknown.there(), Location::LOST);

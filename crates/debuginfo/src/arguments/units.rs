@@ -70,7 +70,7 @@ pub(super) enum Passed {
 
 impl Call {
     /// A call that debug information does not describe.
-    pub(super) fn untold(return_address: u64) -> Call {
+    pub(super) fn undescribed(return_address: u64) -> Call {
         Call {
             return_address,
             is_behind: true,

@@ -2,12 +2,16 @@
 
 use std::sync::OnceLock;
 
+use backtrail_elf::budget::{Budget, Steps};
 use gimli::{Attribute, AttributeValue, EntriesRaw, Range, RangeListsOffset, UnitOffset, UnitRef};
 
 use crate::reader::Slice;
 
 /// More inlined calls than this at one address mean damage.
-pub(crate) const MAX_INLINED: usize = 256;
+pub const MAX_INLINED: usize = 256;
+
+/// Copying this much of a name is one step.
+const BYTES_OF_A_STEP: u64 = 64;
 
 /// The attributes that give an entry's code (DWARF 5, 2.17).
 #[derive(Debug, Default)]
@@ -37,12 +41,17 @@ impl Extent {
         Ok(())
     }
 
-    /// The ranges of code that are not empty.
-    pub(super) fn ranges(self, unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<Vec<Range>> {
+    /// The ranges of code that are not empty, as far as the budget allows: any number of entries
+    /// may refer to one long list.
+    pub(super) fn ranges(self, unit: UnitRef<'_, Slice<'_>>, budget: &Budget) -> gimli::Result<Vec<Range>> {
         let mut ranges = Vec::new();
         if let Some(list) = self.list {
+            let mut steps = budget.steps();
             let mut list = unit.ranges(list)?;
             while let Some(range) = list.next()? {
+                if steps.step(size_of::<(Range, usize)>()).is_err() {
+                    break;
+                }
                 ranges.push(range);
             }
         } else if let Some(begin) = self.low {
@@ -91,18 +100,19 @@ struct Inlined {
 }
 
 impl Functions {
-    /// Reads the functions of a unit, up to the first damage.
-    pub(super) fn read(unit: UnitRef<'_, Slice<'_>>) -> Functions {
+    /// Reads the functions of a unit, up to the first damage or the end of the budget.
+    pub(super) fn read(unit: UnitRef<'_, Slice<'_>>, budget: &Budget) -> Functions {
         let mut functions = Functions::default();
         // Functions that were found before damage are kept.
-        let _ = functions.read_all(unit);
+        let _ = functions.read_all(unit, budget);
         functions.ranges.sort_unstable_by_key(|(range, _)| range.begin);
         functions
     }
 
-    fn read_all(&mut self, unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<()> {
+    fn read_all(&mut self, unit: UnitRef<'_, Slice<'_>>, budget: &Budget) -> gimli::Result<()> {
+        let mut steps = budget.steps();
         let mut entries = unit.entries_raw(None)?;
-        while !entries.is_empty() {
+        while !entries.is_empty() && steps.step(0).is_ok() {
             let entry = entries.next_offset();
             let Some(abbreviation) = entries.read_abbreviation()? else {
                 continue;
@@ -115,7 +125,7 @@ impl Functions {
             for specification in abbreviation.attributes() {
                 extent.note(unit, &entries.read_attribute(*specification)?)?;
             }
-            let ranges = extent.ranges(unit)?;
+            let ranges = extent.ranges(unit, budget)?;
             if !ranges.is_empty() {
                 let index = self.functions.len();
                 self.ranges.extend(ranges.into_iter().map(|range| (range, index)));
@@ -130,27 +140,36 @@ impl Functions {
 
     /// The function that has the code at an address: its entry, and the calls inlined there, the
     /// outermost first.
-    pub(super) fn at(&self, unit: UnitRef<'_, Slice<'_>>, address: u64) -> Option<(UnitOffset, Vec<Call>)> {
+    pub(super) fn at(
+        &self,
+        unit: UnitRef<'_, Slice<'_>>,
+        address: u64,
+        budget: &Budget,
+    ) -> Option<(UnitOffset, Vec<Call>)> {
         let before = self.ranges.partition_point(|(range, _)| range.begin <= address);
         let (range, index) = self.ranges.get(before.checked_sub(1)?)?;
         let function = self.functions.get(*index).filter(|_| address < range.end)?;
-        let inlined = function.inlined.get_or_init(|| Inlined::read(unit, function.entry));
+        let inlined = function
+            .inlined
+            .get_or_init(|| Inlined::read(unit, function.entry, budget));
         Some((function.entry, inlined.at(address)))
     }
 }
 
 impl Inlined {
-    /// Reads the calls inlined into the function with this entry, up to the first damage.
-    fn read(unit: UnitRef<'_, Slice<'_>>, function: UnitOffset) -> Inlined {
+    /// Reads the calls inlined into the function with this entry, up to the first damage or the end
+    /// of the budget.
+    fn read(unit: UnitRef<'_, Slice<'_>>, function: UnitOffset, budget: &Budget) -> Inlined {
         let mut inlined = Inlined::default();
-        let _ = inlined.read_all(unit, function);
+        let _ = inlined.read_all(unit, function, budget);
         inlined
             .ranges
             .sort_unstable_by_key(|(depth, range, _)| (*depth, range.begin));
         inlined
     }
 
-    fn read_all(&mut self, unit: UnitRef<'_, Slice<'_>>, function: UnitOffset) -> gimli::Result<()> {
+    fn read_all(&mut self, unit: UnitRef<'_, Slice<'_>>, function: UnitOffset, budget: &Budget) -> gimli::Result<()> {
+        let mut steps = budget.steps();
         let mut entries = unit.entries_raw(Some(function))?;
         let outside = entries.next_depth();
         if let Some(abbreviation) = entries.read_abbreviation()? {
@@ -158,7 +177,7 @@ impl Inlined {
         }
         // The depths of the entries of the inlined calls around the current one.
         let mut within: Vec<isize> = Vec::new();
-        while !entries.is_empty() && entries.next_depth() > outside {
+        while !entries.is_empty() && entries.next_depth() > outside && steps.step(0).is_ok() {
             let (entry, depth) = (entries.next_offset(), entries.next_depth());
             let Some(abbreviation) = entries.read_abbreviation()? else {
                 continue;
@@ -187,7 +206,7 @@ impl Inlined {
                             _ => extent.note(unit, &attribute)?,
                         }
                     }
-                    let ranges = extent.ranges(unit)?;
+                    let ranges = extent.ranges(unit, budget)?;
                     let index = self.calls.len();
                     self.ranges
                         .extend(ranges.into_iter().map(|range| (within.len(), range, index)));
@@ -197,7 +216,7 @@ impl Inlined {
                 // A nested function has its own code.
                 gimli::DW_TAG_subprogram => {
                     entries.skip_attributes(abbreviation.attributes())?;
-                    skip_children(&mut entries, depth)?;
+                    skip_children(&mut entries, depth, &mut steps)?;
                 }
                 _ => entries.skip_attributes(abbreviation.attributes())?,
             }
@@ -225,8 +244,8 @@ fn file_number(attribute: &Attribute<Slice<'_>>) -> Option<u64> {
     }
 }
 
-fn skip_children(entries: &mut EntriesRaw<'_, Slice<'_>>, depth: isize) -> gimli::Result<()> {
-    while !entries.is_empty() && entries.next_depth() > depth {
+fn skip_children(entries: &mut EntriesRaw<'_, Slice<'_>>, depth: isize, steps: &mut Steps<'_>) -> gimli::Result<()> {
+    while !entries.is_empty() && entries.next_depth() > depth && steps.step(0).is_ok() {
         if let Some(abbreviation) = entries.read_abbreviation()? {
             entries.skip_attributes(abbreviation.attributes())?;
         }
@@ -243,11 +262,17 @@ pub(super) enum Name<'d> {
 }
 
 /// The name of the function of this entry.
-pub(super) fn name<'d>(unit: UnitRef<'_, Slice<'d>>, entry: UnitOffset) -> gimli::Result<Name<'d>> {
+pub(super) fn name<'d>(unit: UnitRef<'_, Slice<'d>>, entry: UnitOffset, budget: &Budget) -> gimli::Result<Name<'d>> {
     let missing = gimli::Error::NoEntryAtGivenOffset(entry.0 as u64);
     let mut entries = unit.entries_raw(Some(entry))?;
     let abbreviation = entries.read_abbreviation()?.ok_or(missing)?;
-    let text = |value| Ok::<_, gimli::Error>(Name::Is(unit.attr_string(value)?.to_string_lossy().into_owned()));
+    let text = |value| {
+        let name = unit.attr_string(value)?;
+        // A string may have no end, and be the name of any number of functions.
+        let counted = budget.step(1 + name.len() as u64 / BYTES_OF_A_STEP);
+        counted.map_err(|_| gimli::Error::UnexpectedEof(gimli::ReaderOffsetId(0)))?;
+        Ok::<_, gimli::Error>(Name::Is(name.to_string_lossy().into_owned()))
+    };
     let (mut plain, mut referred) = (None, None);
     for specification in abbreviation.attributes() {
         let attribute = entries.read_attribute(*specification)?;

@@ -12,9 +12,10 @@ mod unit;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use backtrail_elf::budget::Budget;
 use gimli::AttributeValue;
 
-pub(crate) use functions::MAX_INLINED;
+pub use functions::MAX_INLINED;
 use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};
@@ -91,19 +92,26 @@ impl<'d> Lines<'d> {
     /// The functions at `svma`: the innermost inlined one first, the function that contains the
     /// code last. Empty if nothing is known. Damage in a unit only hides the entries after it.
     pub fn lookup(&self, svma: u64) -> Vec<Frame> {
-        let told = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
-        let found = match told(&self.main) {
-            Err(Elsewhere) => told(self.whole()),
+        let listed = |file: &File<'d>| self.in_units(file, self.sections.ranges().units_at(svma), svma);
+        let found = match listed(&self.main) {
+            Err(Elsewhere) => listed(self.whole()),
             found => found,
         };
         match found {
             Ok(frames) if !frames.is_empty() => frames,
             _ => {
                 let whole = self.whole();
-                let units = self.sections.ranges().untold_units_at(&whole.dwarf, svma);
+                let units = self
+                    .sections
+                    .ranges()
+                    .unlisted_units_at(&whole.dwarf, svma, self.budget());
                 self.in_units(whole, units, svma).unwrap_or_default()
             }
         }
+    }
+
+    fn budget(&self) -> &Budget {
+        self.sections.budget()
     }
 
     fn whole(&self) -> &File<'d> {
@@ -119,6 +127,10 @@ impl<'d> Lines<'d> {
     /// The frames from the first of these units that knows the address.
     fn in_units(&self, file: &File<'d>, units: Vec<usize>, svma: u64) -> Result<Vec<Frame>, Elsewhere> {
         for offset in units {
+            // Any number of units may claim the same address.
+            if self.budget().step(1).is_err() {
+                break;
+            }
             let frames = match file.unit(offset) {
                 Some(unit) => self.frames(file, &unit, svma)?,
                 None if file.is_partial() => return Err(Elsewhere),
@@ -133,14 +145,17 @@ impl<'d> Lines<'d> {
 
     fn frames(&self, file: &File<'d>, unit: &Arc<Unit<'d>>, svma: u64) -> Result<Vec<Frame>, Elsewhere> {
         let unit_ref = file.unit_ref(unit);
-        let rows = unit.rows(unit_ref);
+        let rows = unit.rows(unit_ref, self.budget());
         let frame = |function: Option<String>, place: Option<(Option<u64>, u32)>| Frame {
             function,
             file: place.and_then(|(file, _)| rows.file(unit_ref, file?)),
             line: place.map(|(_, line)| line).filter(|line| *line != 0),
         };
         let mut place = rows.at(svma).map(|row| (Some(row.file), row.line));
-        let Some((function, calls)) = unit.functions(unit_ref).at(unit_ref, svma) else {
+        let Some((function, calls)) = unit
+            .functions(unit_ref, self.budget())
+            .at(unit_ref, svma, self.budget())
+        else {
             return Ok(place.map(|place| frame(None, Some(place))).into_iter().collect());
         };
         let mut frames = Vec::with_capacity(calls.len() + 1);
@@ -163,7 +178,7 @@ impl<'d> Lines<'d> {
     ) -> Result<Option<String>, Elsewhere> {
         let mut unit = Arc::clone(unit);
         for _ in 0..MOST_REFERENCES {
-            let referred = match functions::name(file.unit_ref(&unit), entry) {
+            let referred = match functions::name(file.unit_ref(&unit), entry, self.budget()) {
                 Ok(Name::Is(name)) => return Ok(Some(name)),
                 Ok(Name::At(referred)) => referred,
                 Err(_) => return Ok(None),

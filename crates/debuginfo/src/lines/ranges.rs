@@ -5,6 +5,7 @@ use std::ops;
 use std::sync::OnceLock;
 
 use backtrail_ctype::threads;
+use backtrail_elf::budget::Budget;
 use gimli::{Range, UnitHeader, UnitRef, UnitType};
 use rayon::prelude::*;
 
@@ -63,17 +64,17 @@ impl Ranges {
 /// The code of all units of a file.
 #[derive(Debug)]
 pub(super) struct UnitRanges {
-    told: Ranges,
-    told_units: HashSet<usize>,
+    listed: Ranges,
+    listed_units: HashSet<usize>,
     /// The ranges of units that `.debug_aranges` leaves out, such as clang's; read when an address
     /// is in none of the other units.
-    untold: OnceLock<Ranges>,
+    unlisted: OnceLock<Ranges>,
 }
 
 impl UnitRanges {
     /// Reads the ranges in `.debug_aranges` (DWARF 5, 6.1.2).
-    pub(super) fn told(aranges: &gimli::DebugAranges<Slice<'_>>) -> gimli::Result<UnitRanges> {
-        let (mut ranges, mut told_units) = (Vec::new(), HashSet::new());
+    pub(super) fn listed(aranges: &gimli::DebugAranges<Slice<'_>>) -> gimli::Result<UnitRanges> {
+        let (mut ranges, mut listed_units) = (Vec::new(), HashSet::new());
         let mut sets = aranges.headers();
         while let Some(set) = sets.next()? {
             let unit = set.debug_info_offset().0;
@@ -89,13 +90,13 @@ impl UnitRanges {
                 );
             }
             if ranges.len() > known {
-                told_units.insert(unit);
+                listed_units.insert(unit);
             }
         }
         Ok(UnitRanges {
-            told: Ranges::new(ranges),
-            told_units,
-            untold: OnceLock::new(),
+            listed: Ranges::new(ranges),
+            listed_units,
+            unlisted: OnceLock::new(),
         })
     }
 
@@ -104,13 +105,13 @@ impl UnitRanges {
     pub(super) fn parts(&self, addresses: &[u64], len: u64) -> Option<Vec<ops::Range<u64>>> {
         let mut wanted = BTreeSet::new();
         for address in addresses {
-            let units = self.told.at(*address);
+            let units = self.listed.at(*address);
             if units.is_empty() {
                 return None;
             }
             wanted.extend(units.into_iter().map(|unit| unit as u64));
         }
-        let mut begins: Vec<u64> = self.told_units.iter().map(|unit| *unit as u64).collect();
+        let mut begins: Vec<u64> = self.listed_units.iter().map(|unit| *unit as u64).collect();
         begins.sort_unstable();
         let end = |unit: u64| {
             let next = begins.partition_point(|begin| *begin <= unit);
@@ -123,21 +124,28 @@ impl UnitRanges {
 
     /// The units that have this address according to `.debug_aranges`.
     pub(super) fn units_at(&self, address: u64) -> Vec<usize> {
-        self.told.at(address)
+        self.listed.at(address)
     }
 
     /// The units that have this address but are not in `.debug_aranges`. The first call reads a
     /// little of each.
-    pub(super) fn untold_units_at(&self, dwarf: &gimli::Dwarf<Slice<'_>>, address: u64) -> Vec<usize> {
-        self.untold.get_or_init(|| self.untold(dwarf)).at(address)
+    pub(super) fn unlisted_units_at(
+        &self,
+        dwarf: &gimli::Dwarf<Slice<'_>>,
+        address: u64,
+        budget: &Budget,
+    ) -> Vec<usize> {
+        self.unlisted.get_or_init(|| self.unlisted(dwarf, budget)).at(address)
     }
 
-    fn untold(&self, dwarf: &gimli::Dwarf<Slice<'_>>) -> Ranges {
-        let mut untold = headers(dwarf);
-        untold.retain(|(offset, header)| !self.told_units.contains(offset) && has_code(header));
-        let ranges = untold
-            .into_par_iter()
-            .flat_map_iter(|(offset, header)| code(dwarf, header).into_iter().map(move |range| (range, offset)));
+    fn unlisted(&self, dwarf: &gimli::Dwarf<Slice<'_>>, budget: &Budget) -> Ranges {
+        let mut unlisted = headers(dwarf);
+        unlisted.retain(|(offset, header)| !self.listed_units.contains(offset) && has_code(header));
+        let ranges = unlisted.into_par_iter().flat_map_iter(|(offset, header)| {
+            code(dwarf, header, budget)
+                .into_iter()
+                .map(move |range| (range, offset))
+        });
         Ranges::new(threads::scoped(|| ranges.collect()))
     }
 }
@@ -151,19 +159,19 @@ fn has_code(header: &UnitHeader<Slice<'_>>) -> bool {
 }
 
 /// The ranges in the unit itself, or else in its line numbers; empty if it is damaged.
-fn code(dwarf: &gimli::Dwarf<Slice<'_>>, header: UnitHeader<Slice<'_>>) -> Vec<Range> {
+fn code(dwarf: &gimli::Dwarf<Slice<'_>>, header: UnitHeader<Slice<'_>>, budget: &Budget) -> Vec<Range> {
     let Ok(unit) = dwarf.unit(header) else {
         return Vec::new();
     };
     let unit = UnitRef::new(dwarf, &unit);
-    match stated(unit) {
-        Ok(stated) if stated.is_empty() => Rows::read(unit).ranges(),
+    match stated(unit, budget) {
+        Ok(stated) if stated.is_empty() => Rows::read(unit, budget).ranges(),
         Ok(stated) => stated,
         Err(_) => Vec::new(),
     }
 }
 
-fn stated(unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<Vec<Range>> {
+fn stated(unit: UnitRef<'_, Slice<'_>>, budget: &Budget) -> gimli::Result<Vec<Range>> {
     let mut entries = unit.entries_raw(None)?;
     let mut extent = Extent::default();
     if let Some(abbreviation) = entries.read_abbreviation()? {
@@ -171,7 +179,7 @@ fn stated(unit: UnitRef<'_, Slice<'_>>) -> gimli::Result<Vec<Range>> {
             extent.note(unit, &entries.read_attribute(*specification)?)?;
         }
     }
-    extent.ranges(unit)
+    extent.ranges(unit, budget)
 }
 
 #[cfg(test)]
@@ -189,15 +197,15 @@ mod tests {
             range(7, 7, 5),
             range(9, 8, 6),
         ]);
-        let told = UnitRanges {
-            told: Ranges(ranges.0.clone()),
-            told_units: HashSet::from([1, 2, 3, 4, 9]),
-            untold: OnceLock::new(),
+        let listed = UnitRanges {
+            listed: Ranges(ranges.0.clone()),
+            listed_units: HashSet::from([1, 2, 3, 4, 9]),
+            unlisted: OnceLock::new(),
         };
-        assert_eq!(told.parts(&[12], 20), Some(vec![1..2, 2..3, 3..4]));
-        assert_eq!(told.parts(&[39, 35], 20), Some(vec![2..3, 4..9]));
-        assert_eq!(told.parts(&[39, 35], 8), None);
-        assert_eq!((told.parts(&[12, 100], 20), told.parts(&[], 20)), (None, None));
+        assert_eq!(listed.parts(&[12], 20), Some(vec![1..2, 2..3, 3..4]));
+        assert_eq!(listed.parts(&[39, 35], 20), Some(vec![2..3, 4..9]));
+        assert_eq!(listed.parts(&[39, 35], 8), None);
+        assert_eq!((listed.parts(&[12, 100], 20), listed.parts(&[], 20)), (None, None));
         assert_eq!(ranges.at(12), [3, 1, 2]);
         assert_eq!(ranges.at(13), [1, 2]);
         assert_eq!(ranges.at(20), [2]);

@@ -1,5 +1,6 @@
 //! The line number program of a unit (DWARF 5, 6.2).
 
+use backtrail_elf::budget::Budget;
 use gimli::{LineProgramHeader, Range, UnitRef};
 
 use crate::reader::Slice;
@@ -30,14 +31,18 @@ pub(super) struct Row {
 }
 
 impl<'d> Rows<'d> {
-    /// Reads the rows of a unit, up to the first damage.
-    pub(super) fn read(unit: UnitRef<'_, Slice<'d>>) -> Rows<'d> {
+    /// Reads the rows of a unit, up to the first damage or the end of the budget.
+    pub(super) fn read(unit: UnitRef<'_, Slice<'d>>, budget: &Budget) -> Rows<'d> {
         let Some(program) = unit.line_program.clone() else {
             return Rows::default();
         };
         let (mut sequences, mut rows) = (Vec::new(), Vec::new());
+        let mut steps = budget.steps();
         let mut read = program.rows();
         while let Ok(Some((_, row))) = read.next_row() {
+            if steps.step(size_of::<Row>()).is_err() {
+                break;
+            }
             if row.end_sequence() {
                 end_sequence(&mut sequences, std::mem::take(&mut rows), row.address());
                 continue;

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
+use backtrail_elf::budget::Budget;
 use backtrail_elf::{Image, Packed};
 use gimli::{EndianSlice, RunTimeEndian, SectionId};
 
@@ -19,6 +20,7 @@ pub struct DebugSections<'a> {
     /// The sections of the file that `.gnu_debugaltlink` names.
     supplementary: Option<Loaded<'a>>,
     endian: RunTimeEndian,
+    budget: Budget,
 }
 
 /// `.debug_info`.
@@ -67,7 +69,7 @@ impl<'a> DebugSections<'a> {
         let endian = sections::endian(image);
         let info = || {
             let aranges = Loaded::load(image, &[SectionId::DebugAranges])?;
-            let ranges = UnitRanges::told(&EndianSlice::new(aranges.get(SectionId::DebugAranges), endian).into())?;
+            let ranges = UnitRanges::listed(&EndianSlice::new(aranges.get(SectionId::DebugAranges), endian).into())?;
             Ok::<_, Error>((Info::unpack(packed, &ranges, asked)?, ranges))
         };
         let others = || {
@@ -86,6 +88,7 @@ impl<'a> DebugSections<'a> {
             ranges,
             supplementary,
             endian,
+            budget: image.budget().clone(),
         }))
     }
 
@@ -124,6 +127,11 @@ impl<'a> DebugSections<'a> {
                 self.with_info(whole.get_or_init(|| packed.unpack().map_or_else(|_| Vec::new(), Cow::into_owned)))
             }
         }
+    }
+
+    /// What reading them may cost.
+    pub(super) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// The byte order of the sections.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use backtrail_elf::budget::Budget;
 use gimli::{DebugInfoOffset, RunTimeEndian, UnitHeader, UnitOffset, UnitRef};
 
 use super::functions::Functions;
@@ -17,12 +18,12 @@ pub(super) struct Unit<'d> {
 }
 
 impl<'d> Unit<'d> {
-    pub(super) fn functions(&self, unit: UnitRef<'_, Slice<'d>>) -> &Functions {
-        self.functions.get_or_init(|| Functions::read(unit))
+    pub(super) fn functions(&self, unit: UnitRef<'_, Slice<'d>>, budget: &Budget) -> &Functions {
+        self.functions.get_or_init(|| Functions::read(unit, budget))
     }
 
-    pub(super) fn rows(&self, unit: UnitRef<'_, Slice<'d>>) -> &Rows<'d> {
-        self.rows.get_or_init(|| Rows::read(unit))
+    pub(super) fn rows(&self, unit: UnitRef<'_, Slice<'d>>, budget: &Budget) -> &Rows<'d> {
+        self.rows.get_or_init(|| Rows::read(unit, budget))
     }
 }
 

@@ -179,17 +179,17 @@ impl<'a> Draft<'a> {
             .unwrap_or_default();
         let (header, _) = Header::with_arch(&start)?;
         if !matches!(header.kind, Kind::Executable | Kind::Shared) {
-            return Err(Error::new(ErrorKind::NotLinked, E_TYPE));
+            return Err(Error::at(ErrorKind::NotLinked, E_TYPE));
         }
         let truncated = |end: u64, offset: u64| {
             let missing = end.saturating_sub(view.len() as u64);
-            Error::new(ErrorKind::Truncated { missing }, offset)
+            Error::at(ErrorKind::Truncated { missing }, offset)
         };
         if usize::from(header.phentsize) != PHDR_BYTES {
-            return Err(Error::new(ErrorKind::ProgramHeaderSize(header.phentsize), E_PHENTSIZE));
+            return Err(Error::at(ErrorKind::ProgramHeaderSize(header.phentsize), E_PHENTSIZE));
         }
         if header.phnum == PN_XNUM {
-            return Err(Error::new(ErrorKind::TooManyHeaders(header.phnum.into()), E_PHNUM));
+            return Err(Error::at(ErrorKind::TooManyHeaders(header.phnum.into()), E_PHNUM));
         }
         let len = u64::from(header.phnum) * PHDR_BYTES as u64;
         let table = view.read(header.phoff, len);
@@ -217,14 +217,14 @@ impl<'a> Draft<'a> {
     fn check(&self) -> Result<()> {
         // Edits rely on the first section being null, as it always is.
         if self.sections.first().is_some_and(|first| first.kind != SHT_NULL) {
-            return Err(Error::new(ErrorKind::SectionHeaders, E_SHOFF));
+            return Err(Error::at(ErrorKind::SectionHeaders, E_SHOFF));
         }
         let mut end = None;
         for (index, segment) in self.segments.iter().enumerate() {
             let at = self.phoff + (index * PHDR_BYTES) as u64;
             if segment.filesz > 0 && segment.file_end() > self.view.len() as u64 {
                 let missing = segment.file_end() - self.view.len() as u64;
-                return Err(Error::new(ErrorKind::Truncated { missing }, at + 32));
+                return Err(Error::at(ErrorKind::Truncated { missing }, at + 32));
             }
             if !segment.is_load() {
                 continue;
@@ -239,13 +239,13 @@ impl<'a> Draft<'a> {
                     .checked_add(segment.memsz)
                     .is_some_and(|end| end <= MAX_ADDRESS);
             if !sound || end.is_some_and(|end| segment.vaddr < end) {
-                return Err(Error::new(ErrorKind::Segments, at));
+                return Err(Error::at(ErrorKind::Segments, at));
             }
             end = Some(segment.memory_end());
         }
         match end {
             Some(_) => Ok(()),
-            None => Err(Error::new(ErrorKind::NotLoaded, E_PHNUM)),
+            None => Err(Error::at(ErrorKind::NotLoaded, E_PHNUM)),
         }
     }
 
@@ -362,7 +362,7 @@ impl<'a> Draft<'a> {
 
 /// All section headers, or none; a damaged table cannot be preserved.
 pub(super) fn sections(view: &View<'_>, header: &Header) -> Result<(Vec<SectionHeader>, u32)> {
-    let damaged = || Error::new(ErrorKind::SectionHeaders, E_SHOFF);
+    let damaged = || Error::at(ErrorKind::SectionHeaders, E_SHOFF);
     if header.shoff == 0 {
         return Ok((Vec::new(), 0));
     }

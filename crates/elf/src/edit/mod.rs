@@ -80,12 +80,12 @@ pub fn add_table<'a, E: From<Error>>(
         table = make(segment.address())?;
     }
     if let Some(entry) = room::dynamic_linker(&draft) {
-        return Err(Error::new(ErrorKind::DynamicLinker, entry).into());
+        return Err(Error::at(ErrorKind::DynamicLinker, entry).into());
     }
     // GNU objcopy and strip, which need sections, write program headers only at their usual place:
     // they break files whose headers were moved.
     if segment.moves_headers() && !draft.sections.is_empty() {
-        return Err(Error::new(ErrorKind::NoRoom, draft.table_end()).into());
+        return Err(Error::at(ErrorKind::NoRoom, draft.table_end()).into());
     }
     let mut edited = segment.fill(draft, &table);
     record::append(&mut edited, &view);
@@ -117,7 +117,7 @@ pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
 pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edited<'a>> {
     let mut draft = Draft::parse(View::new(bytes))?;
     if draft.sections.is_empty() || !are_named(&draft) {
-        return Err(Error::new(ErrorKind::SectionHeaders, 0));
+        return Err(Error::at(ErrorKind::SectionHeaders, 0));
     }
     if record::undo(bytes).is_none() {
         nothing_appended(&draft)?;
@@ -174,7 +174,7 @@ fn nothing_appended(draft: &Draft<'_>) -> Result<()> {
     let end = sections.chain(segments).chain(headers).fold(0, u64::max);
     let len = draft.view.len() as u64;
     if end < len && !draft.view.is_zero(end, len) && !headers::forgotten_sections(draft, end) {
-        return Err(Error::new(ErrorKind::Appended(len - end), end));
+        return Err(Error::at(ErrorKind::Appended(len - end), end));
     }
     Ok(())
 }

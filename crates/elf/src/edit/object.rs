@@ -43,10 +43,10 @@ impl<'a> Object<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Object<'a>> {
         let (header, _) = Header::with_arch(bytes)?;
         if header.kind != Kind::Relocatable {
-            return Err(Error::new(ErrorKind::Type(ET_REL), E_TYPE));
+            return Err(Error::at(ErrorKind::Type(ET_REL), E_TYPE));
         }
         if header.phnum != 0 {
-            return Err(Error::new(ErrorKind::Segments, E_PHNUM));
+            return Err(Error::at(ErrorKind::Segments, E_PHNUM));
         }
         let view = View::new(bytes);
         let (sections, shstrndx) = headers::sections(&view, &header)?;
@@ -71,7 +71,7 @@ impl<'a> Object<'a> {
         };
         match object.numbers_are_known() {
             true => Ok(object),
-            false => Err(Error::new(ErrorKind::SectionHeaders, E_SHOFF)),
+            false => Err(Error::at(ErrorKind::SectionHeaders, E_SHOFF)),
         }
     }
 
@@ -274,7 +274,7 @@ fn has_section_in_info(section: &SectionHeader) -> bool {
 /// Checks what the rest relies on: sections are whole, none overlap, and all other bytes are
 /// padding.
 fn check(draft: &Draft<'_>, bytes: &[u8]) -> Result<()> {
-    let damaged = || Error::new(ErrorKind::SectionHeaders, E_SHOFF);
+    let damaged = || Error::at(ErrorKind::SectionHeaders, E_SHOFF);
     let is_first_null = draft.sections.first().is_some_and(|first| first.kind == SHT_NULL);
     let names = draft.names().unwrap_or_default();
     let named = |section: &SectionHeader| (section.name as usize) < names.len();
@@ -294,7 +294,7 @@ fn check(draft: &Draft<'_>, bytes: &[u8]) -> Result<()> {
     }
     // Signatures cover the whole file.
     if !draft.view.is_zero(end, len) {
-        return Err(Error::new(ErrorKind::Appended(len - end), end));
+        return Err(Error::at(ErrorKind::Appended(len - end), end));
     }
     Ok(())
 }

@@ -167,7 +167,7 @@ fn encode_fields(object: &Object<'_>, table: &ObjectTable, symbols: &Symbols, ki
     let mut out = object.draft.encoder();
     for field in &table.fields {
         let symbol = symbols.by_section.get(field.section).copied().flatten();
-        let symbol = symbol.ok_or(Error::new(ErrorKind::NoSymbol(field.section as u64), E_SHOFF))?;
+        let symbol = symbol.ok_or(Error::at(ErrorKind::NoSymbol(field.section as u64), E_SHOFF))?;
         out.u64(field.offset);
         out.u64(u64::from(symbol.index) << 32 | u64::from(kinds[usize::from(field.width == 8)]));
         out.u64(field.place.wrapping_sub(symbol.value));

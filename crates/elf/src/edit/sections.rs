@@ -18,7 +18,7 @@ pub(super) fn can_be_renumbered(draft: &Draft<'_>) -> bool {
 pub(super) fn renumber(draft: &mut Draft<'_>, new: &dyn Fn(u32) -> Option<u32>) -> Result<()> {
     if !can_be_renumbered(draft) {
         let count = draft.sections.len() as u64;
-        return Err(Error::new(ErrorKind::TooManyHeaders(count), draft.shoff));
+        return Err(Error::at(ErrorKind::TooManyHeaders(count), draft.shoff));
     }
     let or_none = |old: u32| new(old).unwrap_or(u32::from(SHN_UNDEF));
     for section in &mut draft.sections {

@@ -22,6 +22,14 @@ pub enum OpenError {
         /// `kernel.perf_event_paranoid`.
         paranoid: Option<i32>,
     },
+    /// The kernel does not permit sampling all processes; with the value of
+    /// `kernel.perf_event_paranoid`, if known.
+    MachineNotPermitted {
+        /// `kernel.perf_event_paranoid`.
+        paranoid: Option<i32>,
+    },
+    /// The kernel does not take the directory for a control group whose processes it can sample.
+    NoGroup,
     /// The kernel does not permit stopping at functions.
     EntriesNotPermitted,
     /// The kernel cannot stop at functions.
@@ -56,6 +64,20 @@ impl fmt::Display for OpenError {
                     "sampling is not permitted: perf_event_open is refused to this user or container"
                 )
             }
+            OpenError::MachineNotPermitted { paranoid } => {
+                write!(
+                    f,
+                    "sampling processes of other users is not permitted: CAP_PERFMON is missing"
+                )?;
+                match paranoid {
+                    Some(level) if *level > 0 => write!(f, ", and kernel.perf_event_paranoid is {level}"),
+                    _ => Ok(()),
+                }
+            }
+            OpenError::NoGroup => write!(
+                f,
+                "the directory is not a cgroup that performance events can be restricted to"
+            ),
             OpenError::EntriesNotPermitted => write!(
                 f,
                 "sampling calls of functions is not permitted: it takes tracefs, which is root's"
@@ -94,6 +116,13 @@ impl OpenError {
                 "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
                  container a seccomp profile that allows perf_event_open is needed too",
             ),
+            OpenError::MachineNotPermitted { .. } => Some(
+                "run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0; processes of \
+                 your own can be recorded with -p",
+            ),
+            OpenError::NoGroup => {
+                Some("name a directory below /sys/fs/cgroup: of version 2, or of version 1's controller perf_event")
+            }
             OpenError::EntriesNotPermitted => Some("run it as root"),
             OpenError::FrequencyTooHigh { .. } => Some("choose a lower rate with -F, or raise the setting"),
             OpenError::RingNotPermitted => Some("raise ulimit -l, or sysctl kernel.perf_event_mlock_kb=2048"),

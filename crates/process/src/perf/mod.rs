@@ -1,18 +1,29 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
+mod constants;
 mod deep;
 mod error;
 mod file;
-#[doc(hidden)]
-pub mod fuzz;
+mod other_stacks;
 mod probes;
+mod program;
+mod programs;
 mod records;
 mod sampler;
+mod walked;
+mod walker;
 
-pub use deep::DeepStacks;
+pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
-#[doc(hidden)]
-pub use file::fuzz as fuzz_file;
 pub use file::{About, FileError, PerfFile, Timed};
+pub use other_stacks::{OtherStack, OtherStacks};
 pub use records::{Build, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
+pub use walker::{KernelTables, WalkCode, WalkMap, WalkProgram};
+
+/// Not part of the interface: for the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use super::records::{decode, time};
+    pub use super::walked::{Walked, walked_part};
+}

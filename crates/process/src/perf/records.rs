@@ -3,29 +3,8 @@
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian, Result};
 
-/// `PERF_RECORD_*`.
-mod record_type {
-    pub(super) const LOST: u32 = 2;
-    pub(super) const COMM: u32 = 3;
-    pub(super) const EXIT: u32 = 4;
-    pub(super) const THROTTLE: u32 = 5;
-    pub(super) const FORK: u32 = 7;
-    pub(super) const SAMPLE: u32 = 9;
-    pub(super) const MMAP2: u32 = 10;
-    pub(super) const LOST_SAMPLES: u32 = 13;
-}
-
-/// `PERF_SAMPLE_*`: the contents of every sample, in the order in which the kernel writes them.
-mod sample_type {
-    pub(super) const IP: u64 = 1 << 0;
-    pub(super) const TID: u64 = 1 << 1;
-    pub(super) const TIME: u64 = 1 << 2;
-    pub(super) const CALLCHAIN: u64 = 1 << 5;
-    pub(super) const CPU: u64 = 1 << 7;
-    pub(super) const RAW: u64 = 1 << 10;
-    pub(super) const REGS_USER: u64 = 1 << 12;
-    pub(super) const STACK_USER: u64 = 1 << 13;
-}
+use super::constants::{REGS_ABI_64, record_type, sample_type};
+use crate::stack::Piece;
 
 /// The `sample_type` to ask for.
 pub(super) const SAMPLE_TYPE: u64 = sample_type::IP
@@ -55,7 +34,6 @@ const PROT_EXEC: u32 = 4;
 const CONTEXT_MARKERS: u64 = -4095i64 as u64;
 /// `PERF_CONTEXT_USER`: the program's frames follow.
 const CONTEXT_USER: u64 = -512i64 as u64;
-const REGS_ABI_64: u64 = 2;
 
 /// What identifies a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +83,6 @@ pub struct Task {
 
 /// The user state of a sampled thread.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub enum UserState<'a> {
     /// A 64-bit program: its registers and a copy of its stack from the stack pointer upwards.
     Native {
@@ -113,6 +90,18 @@ pub enum UserState<'a> {
         registers: Registers,
         /// Stack bytes.
         stack: &'a [u8],
+        /// Parts of the stack further outside, from the same moment.
+        pieces: &'a [Piece],
+    },
+    /// A 64-bit program whose stack was walked in the kernel: its registers, some bytes from the
+    /// stack pointer upwards, and the words that the walk has read, by ascending address.
+    Walked {
+        /// Registers.
+        registers: Registers,
+        /// Stack bytes.
+        stack: &'a [u8],
+        /// Addresses, and the words there.
+        words: &'a [(u64, u64)],
     },
     /// A program of another word size.
     Foreign,
@@ -199,7 +188,7 @@ pub enum Record<'a> {
 }
 
 /// The time of a record, without decoding all of it; 0 if it is too short to have one.
-pub(super) fn time(record: &[u8]) -> u64 {
+pub fn time(record: &[u8]) -> u64 {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let offset = match bytes.u32(0) {
         // ip, then pid and tid.
@@ -236,7 +225,7 @@ pub(super) fn deep_part(record: &[u8]) -> Option<DeepPart<'_>> {
 }
 
 /// Decodes a record with its header.
-pub(super) fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
+pub fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let record_type = bytes.u32(0)?;
     let misc = bytes.u16(4)?;
@@ -341,7 +330,11 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     }
     let user = match abi {
         0 => UserState::None,
-        REGS_ABI_64 => UserState::Native { registers, stack },
+        REGS_ABI_64 => UserState::Native {
+            registers,
+            stack,
+            pieces: &[],
+        },
         _ => UserState::Foreign,
     };
     Ok(Sample {

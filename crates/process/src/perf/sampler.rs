@@ -10,10 +10,14 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
+use super::other_stacks::OtherStacks;
 use super::probes::Probes;
 use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState};
+use super::walked::{self, Walked};
+use super::walker::{KernelTables, WalkProgram};
 use crate::proc;
-use crate::sys::{self, Attributes, Clock, Event, Ring};
+use crate::stack::Piece;
+use crate::sys::{self, Attributes, Clock, Counted, Event, Ring};
 
 /// The largest ring per CPU: at 997 Hz and 60 KiB of stack, a quarter of a second of samples,
 /// enough time to convert all but the largest tables while sampling.
@@ -60,46 +64,65 @@ struct CpuRing {
     /// How many of the ring's events, in that order, count for threads that have ended.
     ended: usize,
     deep: Deep,
+    walked: Walked,
 }
 
-/// A stack that is deeper than its sample's copy.
+/// Parts of a stack that its sample's copy lacks.
 #[derive(Debug, Default)]
 struct Deep {
     /// Its stack pointer; 0 without one.
     sp: u64,
-    /// Address of the first byte.
-    start: u64,
-    bytes: Vec<u8>,
-    /// The copy, followed by `bytes`.
+    /// The parts; their memory is used again.
+    pieces: Vec<Piece>,
+    /// How many there are now.
+    count: usize,
+    /// The copy, followed by the part that follows it.
     whole: Vec<u8>,
 }
 
 impl Deep {
     fn add(&mut self, part: DeepPart<'_>) {
-        let end = self.start.wrapping_add(self.bytes.len() as u64);
-        if (self.sp, end) != (part.sp, part.start) {
-            (self.sp, self.start) = (part.sp, part.start);
-            self.bytes.clear();
+        if self.sp != part.sp {
+            (self.sp, self.count) = (part.sp, 0);
         }
-        self.bytes.extend_from_slice(part.bytes);
+        let last = self.pieces[..self.count].last_mut();
+        if let Some(last) = last.filter(|last| last.start.wrapping_add(last.bytes.len() as u64) == part.start) {
+            last.bytes.extend_from_slice(part.bytes);
+            return;
+        }
+        if self.count == self.pieces.len() {
+            self.pieces.push(Piece::default());
+        }
+        let piece = &mut self.pieces[self.count];
+        piece.start = part.start;
+        piece.bytes.clear();
+        piece.bytes.extend_from_slice(part.bytes);
+        self.count += 1;
     }
 
-    /// Adds the parts to the copy of the sample that follows them right away.
+    /// Adds the parts to the sample that follows them right away.
     fn complete<'s>(&'s mut self, record: Record<'s>, arch: &Arch) -> Record<'s> {
-        let sp = std::mem::take(&mut self.sp);
+        let (sp, count) = (std::mem::take(&mut self.sp), std::mem::take(&mut self.count));
         if sp != 0
             && sp.is_multiple_of(8)
             && let Record::Sample(mut sample) = record
-            && let UserState::Native { registers, stack } = sample.user
+            && let UserState::Native { registers, stack, .. } = sample.user
             && registers.get(arch.sp) == Some(sp)
-            && sp.wrapping_add(stack.len() as u64) == self.start
         {
-            self.whole.clear();
-            self.whole.extend_from_slice(stack);
-            self.whole.extend_from_slice(&self.bytes);
+            let pieces = &self.pieces[..count];
+            let end = sp.wrapping_add(stack.len() as u64);
+            let mut stack = stack;
+            // Most words are there: it is one with the copy.
+            if let Some(next) = pieces.iter().find(|piece| piece.start == end) {
+                self.whole.clear();
+                self.whole.extend_from_slice(stack);
+                self.whole.extend_from_slice(&next.bytes);
+                stack = &self.whole;
+            }
             sample.user = UserState::Native {
                 registers,
-                stack: &self.whole,
+                stack,
+                pieces,
             };
             return Record::Sample(sample);
         }
@@ -117,6 +140,7 @@ impl CpuRing {
             others: Vec::new(),
             ended: 0,
             deep: Deep::default(),
+            walked: Walked::default(),
         }
     }
 
@@ -150,7 +174,19 @@ pub struct Sampler {
 impl Sampler {
     /// Prepares to sample what the calling thread starts next: sampling starts with its first exec.
     pub fn for_next_child(options: &Options) -> Result<Sampler, OpenError> {
-        Sampler::open(options, &[0], true)
+        Sampler::open(options, &[Counted::Thread(0)], true)
+    }
+
+    /// Prepares to sample all processes.
+    pub fn for_machine(options: &Options) -> Result<Sampler, OpenError> {
+        Sampler::open(options, &[Counted::All], false)
+    }
+
+    /// Prepares to sample the processes in these control groups, given by their directories, and in
+    /// the groups below them.
+    pub fn for_groups(options: &Options, directories: &[OwnedFd]) -> Result<Sampler, OpenError> {
+        let groups: Vec<_> = directories.iter().map(|fd| Counted::Group(fd.as_fd())).collect();
+        Sampler::open(options, &groups, false)
     }
 
     /// Prepares to sample running processes, with all their threads, and everything they start from
@@ -159,12 +195,16 @@ impl Sampler {
         let mut threads = Vec::new();
         for &pid in pids {
             let tids = proc::threads(pid).map_err(|_| OpenError::NoProcess(pid))?;
-            threads.extend(tids);
+            threads.extend(tids.into_iter().map(Counted::Thread));
         }
-        Sampler::open(options, &threads, false)
+        let no_process = || OpenError::NoProcess(pids.first().copied().unwrap_or(0));
+        match Sampler::open(options, &threads, false) {
+            Err(OpenError::NoProcess(_)) => Err(no_process()),
+            opened => opened,
+        }
     }
 
-    fn open(options: &Options, threads: &[i32], enable_on_exec: bool) -> Result<Sampler, OpenError> {
+    fn open(options: &Options, counted: &[Counted<'_>], enable_on_exec: bool) -> Result<Sampler, OpenError> {
         let arch = Arch::native();
         let (probes, events) = events_of(&options.trigger)?;
         let (&first, others) = events.split_first().ok_or(OpenError::NoEntries)?;
@@ -180,34 +220,40 @@ impl Sampler {
             reports: true,
         };
         let cpus = proc::online_cpus().map_err(OpenError::Io)?;
-        let (first_thread, first_cpu) = (
-            threads.first().copied().unwrap_or(0),
-            cpus.first().copied().unwrap_or(0),
-        );
+        let first_cpu = cpus.first().copied().unwrap_or(0);
+        let &first_counted = counted.first().ok_or(OpenError::NoProcess(0))?;
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let event = negotiate(&mut attributes, first_thread, first_cpu)?;
+        let event = negotiate(&mut attributes, first_counted, first_cpu)?;
         let wanted = ring_bytes;
+        let is_grouped = matches!(first_counted, Counted::Group(_));
         // Clearing the pages of a ring takes milliseconds: this one is used if it has the size that
-        // its event was opened for.
-        let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted);
+        // its event was opened for. That of groups belongs to another event.
+        let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted && !is_grouped);
         fit(&mut attributes, ring_bytes, options.stack_bytes);
+        let wanted = wanted_events(counted, &attributes, others);
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in &cpus {
             let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
-            rings.extend(open_on(cpu, threads, &attributes, others, &mut ring_bytes, opened)?);
+            rings.extend(open_on(cpu, &wanted, &mut ring_bytes, opened)?);
         }
         if rings.is_empty() {
-            return Err(OpenError::NoProcess(threads.first().copied().unwrap_or(0)));
+            return Err(OpenError::NoProcess(0));
         }
         let dispatcher = match options.trigger {
-            Trigger::Clock(frequency) => Dispatcher::new(frequency),
+            Trigger::Clock(_) => Dispatcher::new(),
             Trigger::Entries(_) => None,
+        };
+        // The first event for groups takes no samples.
+        let leader = |ring| {
+            Some(ring)
+                .filter(|_| !is_grouped)
+                .map(|ring: &CpuRing| ring.ring.as_fd())
         };
         let events = rings
             .iter()
-            .flat_map(|ring| ring.others.iter().map(OwnedFd::as_fd).chain([ring.ring.as_fd()]));
+            .flat_map(|ring| ring.others.iter().map(OwnedFd::as_fd).chain(leader(ring)));
         let dispatcher =
             dispatcher.filter(|dispatcher| events.fold(true, |all, event| all & dispatcher.attach(event).is_ok()));
         Ok(Sampler {
@@ -234,6 +280,20 @@ impl Sampler {
     pub fn deep_stacks(&mut self) -> Option<DeepStacks> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
         self.dispatcher.as_mut()?.begin(self.stack_bytes, rings)
+    }
+
+    /// Prepares to copy parts of stacks that threads have left for another one. `None` if that is
+    /// not possible.
+    pub fn other_stacks(&mut self) -> Option<OtherStacks> {
+        let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
+        self.dispatcher.as_mut()?.other_stacks(rings)
+    }
+
+    /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is
+    /// not possible.
+    pub fn walk_in_kernel(&mut self, program: &WalkProgram) -> Option<KernelTables> {
+        let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
+        self.dispatcher.as_mut()?.walk(program, rings)
     }
 
     /// The CPUs, in the order of [`Sampler::drain`]'s index.
@@ -304,7 +364,11 @@ impl Sampler {
                 break;
             };
             let CpuRing {
-                ring, scratch, deep, ..
+                ring,
+                scratch,
+                deep,
+                walked,
+                ..
             } = &mut self.rings[index];
             let Some(record) = ring.record(scratch) else {
                 break;
@@ -312,6 +376,10 @@ impl Sampler {
             let size = record.len();
             if let Some(part) = records::deep_part(record) {
                 deep.add(part);
+            } else if let Some(part) = walked::walked_part(record) {
+                if let Some(whole) = walked.add(part) {
+                    visit(index, time, whole);
+                }
             } else {
                 // A record that cannot be decoded is of a kind that newer kernels send.
                 let decoded = records::decode(record, self.arch).unwrap_or(Record::Other);
@@ -359,29 +427,51 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
     }
 }
 
-/// The events of these threads on a CPU, and the ring of all of them: for each thread the first
-/// event, which also reports what the thread does, and the others. `opened` has the first one of
-/// all, if that is open already. `None` if no thread exists any more, or the CPU does not.
-fn open_on(
-    cpu: u32,
-    threads: &[i32],
-    first: &Attributes,
-    others: &[Event],
-    ring_bytes: &mut usize,
-    mut opened: Option<CpuRing>,
-) -> Result<Option<CpuRing>, OpenError> {
-    let others = others.iter().map(|&event| Attributes {
+/// The events to open on each CPU: for all that is counted the first event, which also reports what
+/// threads do, and the others. What the processes of a group do is reported for all processes:
+/// they may have started, and may have mapped files, in another group.
+fn wanted_events<'c>(counted: &[Counted<'c>], first: &Attributes, others: &[Event]) -> Vec<(Counted<'c>, Attributes)> {
+    let silent = |event: Event| Attributes {
         event,
         reports: false,
         ..*first
-    });
-    let each: Vec<Attributes> = [*first].into_iter().chain(others).collect();
-    let all = threads.iter().flat_map(|&tid| each.iter().map(move |each| (tid, each)));
-    for (tid, attributes) in all.skip(usize::from(opened.is_some())) {
-        let event = match sys::open_event(attributes, tid, cpu as i32) {
+    };
+    let is_grouped = matches!(counted, [Counted::Group(_), ..]);
+    let reporter = Attributes {
+        event: Event::Nothing,
+        ..*first
+    };
+    let first_of_each = match is_grouped {
+        true => silent(first.event),
+        false => *first,
+    };
+    let each: Vec<Attributes> = [first_of_each]
+        .into_iter()
+        .chain(others.iter().map(|&event| silent(event)))
+        .collect();
+    let all = counted
+        .iter()
+        .flat_map(|&who| each.iter().map(move |&each| (who, each)));
+    is_grouped
+        .then_some((Counted::All, reporter))
+        .into_iter()
+        .chain(all)
+        .collect()
+}
+
+/// These events on a CPU, and the ring of all of them. `opened` has the first one, if that is open
+/// already. `None` if no thread exists any more, or the CPU does not.
+fn open_on(
+    cpu: u32,
+    wanted: &[(Counted<'_>, Attributes)],
+    ring_bytes: &mut usize,
+    mut opened: Option<CpuRing>,
+) -> Result<Option<CpuRing>, OpenError> {
+    for (counted, attributes) in wanted.iter().skip(usize::from(opened.is_some())) {
+        let event = match sys::open_event(attributes, *counted, cpu as i32) {
             Ok(event) => event,
             Err(error) if gone(&error) => continue,
-            Err(error) => return Err(explain(error, attributes)),
+            Err(error) => return Err(explain(error, attributes, *counted)),
         };
         match &mut opened {
             Some(leader) => {
@@ -395,9 +485,9 @@ fn open_on(
 }
 
 /// Finds out what the kernel permits by opening an event, from the most to the least.
-fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd, OpenError> {
+fn negotiate(attributes: &mut Attributes, counted: Counted<'_>, cpu: u32) -> Result<OwnedFd, OpenError> {
     loop {
-        let error = match sys::open_event(attributes, tid, cpu as i32) {
+        let error = match sys::open_event(attributes, counted, cpu as i32) {
             Ok(event) => return Ok(event),
             Err(error) => error,
         };
@@ -416,22 +506,26 @@ fn negotiate(attributes: &mut Attributes, tid: i32, cpu: u32) -> Result<OwnedFd,
             {
                 *clock = Clock::Task;
             }
-            _ => return Err(explain(error, attributes)),
+            _ => return Err(explain(error, attributes, counted)),
         }
     }
 }
 
-fn explain(error: io::Error, attributes: &Attributes) -> OpenError {
+fn explain(error: io::Error, attributes: &Attributes, counted: Counted<'_>) -> OpenError {
     if let (Event::Tracepoint(_), Some(libc::EACCES | libc::EPERM)) = (attributes.event, error.raw_os_error()) {
         return OpenError::EntriesNotPermitted;
     }
-    match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => OpenError::NotPermitted {
+    match (counted, error.raw_os_error()) {
+        (Counted::Thread(_), Some(libc::EACCES | libc::EPERM)) => OpenError::NotPermitted {
             paranoid: proc::setting("/proc/sys/kernel/perf_event_paranoid"),
         },
-        Some(libc::ENOSYS) => OpenError::NoPerfEvents,
-        Some(libc::ESRCH) => OpenError::NoProcess(0),
-        Some(libc::EINVAL) => match proc::setting("/proc/sys/kernel/perf_event_max_sample_rate") {
+        (_, Some(libc::EACCES | libc::EPERM)) => OpenError::MachineNotPermitted {
+            paranoid: proc::setting("/proc/sys/kernel/perf_event_paranoid"),
+        },
+        (Counted::Group(_), Some(libc::EBADF | libc::EINVAL)) => OpenError::NoGroup,
+        (_, Some(libc::ENOSYS)) => OpenError::NoPerfEvents,
+        (_, Some(libc::ESRCH)) => OpenError::NoProcess(0),
+        (_, Some(libc::EINVAL)) => match proc::setting("/proc/sys/kernel/perf_event_max_sample_rate") {
             Some(limit) if matches!(attributes.event, Event::Clock { frequency, .. } if frequency > limit) => {
                 OpenError::FrequencyTooHigh { limit }
             }
@@ -490,8 +584,9 @@ mod tests {
     use crate::perf::records::Sample;
     use backtrail_arch::Registers;
 
-    /// The bytes of a sample's stack after `parts` (stack pointer, start, bytes) and this sample.
-    fn completed(parts: &[(u64, u64, &[u8])], sp: u64, copy: &[u8]) -> usize {
+    /// The bytes of a sample's stack, and its pieces with their lengths, after `parts` (stack
+    /// pointer, start, bytes) and this sample.
+    fn completed(parts: &[(u64, u64, &[u8])], sp: u64, copy: &[u8]) -> (usize, Vec<(u64, usize)>) {
         let arch = Arch::native();
         let mut deep = Deep::default();
         for &(sp, start, bytes) in parts {
@@ -499,34 +594,57 @@ mod tests {
         }
         let mut registers = Registers::new(0x10);
         registers.set(arch.sp, sp);
-        let stack = copy;
-        let sample = Sample::for_tests(UserState::Native { registers, stack });
+        let sample = Sample::for_tests(UserState::Native {
+            registers,
+            stack: copy,
+            pieces: &[],
+        });
         let Record::Sample(Sample {
-            user: UserState::Native { stack, .. },
+            user: UserState::Native { stack, pieces, .. },
             ..
         }) = deep.complete(Record::Sample(sample), arch)
         else {
             panic!("it is still a sample");
         };
         assert!(stack.starts_with(copy) && stack[copy.len()..].iter().all(|&byte| byte == 7));
-        let len = stack.len();
-        assert_eq!(deep.sp, 0, "used once");
-        len
+        let found = (
+            stack.len(),
+            pieces.iter().map(|piece| (piece.start, piece.bytes.len())).collect(),
+        );
+        assert_eq!((deep.sp, deep.count), (0, 0), "used once");
+        found
     }
 
     #[test]
     fn parts_count_only_for_the_sample_of_their_stack() {
         let (copy, part) = ([1; 64], [7; 32]);
-        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy), 96);
+        let none = Vec::new();
+        assert_eq!(
+            completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy),
+            (96, vec![(0x1040, 32)])
+        );
         let two: [(u64, u64, &[u8]); 2] = [(0x1000, 0x1040, &part), (0x1000, 0x1060, &part)];
-        assert_eq!(completed(&two, 0x1000, &copy), 128);
-        // Those of a sample that was lost, with a gap, of another stack, beyond a shorter copy.
+        assert_eq!(completed(&two, 0x1000, &copy), (128, vec![(0x1040, 64)]));
+        // Those of a sample that was lost, and of another stack.
         let after_lost: [(u64, u64, &[u8]); 2] = [(0x2000, 0x2040, &part), (0x1000, 0x1040, &part)];
-        assert_eq!(completed(&after_lost, 0x1000, &copy), 96);
-        let gap: [(u64, u64, &[u8]); 2] = [(0x1000, 0x1040, &part), (0x1000, 0x1080, &part)];
-        assert_eq!(completed(&gap, 0x1000, &copy), 64);
-        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1008, &copy), 64);
-        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy[..56]), 56);
-        assert_eq!(completed(&[], 0x1000, &copy), 64);
+        assert_eq!(completed(&after_lost, 0x1000, &copy), (96, vec![(0x1040, 32)]));
+        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1008, &copy), (64, none.clone()));
+        assert_eq!(completed(&[], 0x1000, &copy), (64, none));
+    }
+
+    #[test]
+    fn parts_further_outside_are_pieces() {
+        let (copy, part) = ([1; 64], [7; 32]);
+        let gap: [(u64, u64, &[u8]); 3] = [
+            (0x1000, 0x1080, &part),
+            (0x1000, 0x10a0, &part),
+            (0x1000, 0x1040, &part),
+        ];
+        assert_eq!(completed(&gap, 0x1000, &copy), (96, vec![(0x1080, 64), (0x1040, 32)]));
+        // Beyond a copy that ended early.
+        assert_eq!(
+            completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy[..56]),
+            (56, vec![(0x1040, 32)])
+        );
     }
 }

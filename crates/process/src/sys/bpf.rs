@@ -15,6 +15,7 @@ const PROG_TYPE_PERF_EVENT: u32 = 7;
 
 /// Kinds of maps (`enum bpf_map_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum MapKind {
     /// By key.
     Hash = 1,
@@ -24,7 +25,17 @@ pub enum MapKind {
     Programs = 3,
     /// Events to write to, by CPU.
     Events = 4,
+    /// By key, with memory for those values only that are there.
+    SparseHash = 1 | NO_PREALLOC << 8,
+    /// By number, in maps that replace each other in a map of maps, whatever their lengths.
+    InnerArray = 2 | INNER_MAP << 8,
+    /// Maps, by number.
+    Maps = 12,
 }
+
+/// `BPF_F_NO_PREALLOC` and `BPF_F_INNER_MAP`.
+const NO_PREALLOC: u32 = 1 << 0;
+const INNER_MAP: u32 = 1 << 12;
 
 /// A map, which programs and we use.
 #[derive(Debug)]
@@ -40,8 +51,23 @@ impl BpfMap {
     /// # Errors
     /// `EPERM` without the right to load programs.
     pub fn new(kind: MapKind, key_bytes: u32, value_bytes: u32, entries: u32) -> io::Result<BpfMap> {
+        BpfMap::with_fields([kind as u32 & 0xff, key_bytes, value_bytes, entries, kind as u32 >> 8, 0])
+    }
+
+    /// Creates a map of up to `entries` maps like `inner`, by number.
+    ///
+    /// # Errors
+    /// `EPERM` without the right to load programs.
+    pub fn of_maps(inner: &BpfMap, entries: u32) -> io::Result<BpfMap> {
+        let inner = inner.fd.as_raw_fd() as u32;
+        BpfMap::with_fields([MapKind::Maps as u32, 4, 4, entries, 0, inner])
+    }
+
+    /// Type, bytes of keys and of values, entries, flags, descriptor of an inner map.
+    fn with_fields(fields: [u32; 6]) -> io::Result<BpfMap> {
+        let [_, key_bytes, value_bytes, ..] = fields;
         let mut attr = [0; ATTR_SIZE];
-        for (index, field) in [kind as u32, key_bytes, value_bytes, entries].into_iter().enumerate() {
+        for (index, field) in fields.into_iter().enumerate() {
             put(&mut attr, 4 * index, field.to_ne_bytes());
         }
         Ok(BpfMap {

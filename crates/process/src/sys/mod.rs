@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod bpf;
+mod descriptors;
 mod perf_event;
 mod process_vm;
 pub mod ptrace;
@@ -9,8 +10,9 @@ mod ring;
 mod signals;
 
 pub use bpf::{BpfMap, MapKind, load_program};
+pub use descriptors::only_standard_input;
 pub use perf_event::{
-    Attributes, Clock, Event, enable_for, open_event, open_program_output, open_watchpoint, redirect_output,
+    Attributes, Clock, Counted, Event, enable_for, open_event, open_program_output, open_watchpoint, redirect_output,
     set_enabled, set_program,
 };
 pub use process_vm::{read_process, robust_list, touch_pages, touch_pages_below};

@@ -1,7 +1,7 @@
 //! `perf_event_open(2)`.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The bytes of `struct perf_event_attr` in use: version 5, of Linux 4.1. Later kernels accept it
 /// and take the rest as zero.
@@ -31,6 +31,7 @@ mod flag {
     pub(super) const INHERIT: u64 = 1 << 1;
     pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub(super) const EXCLUDE_HV: u64 = 1 << 6;
+    pub(super) const EXCLUDE_IDLE: u64 = 1 << 7;
     pub(super) const MMAP: u64 = 1 << 8;
     pub(super) const COMM: u64 = 1 << 9;
     pub(super) const FREQ: u64 = 1 << 10;
@@ -51,7 +52,9 @@ const PERF_TYPE_BREAKPOINT: u32 = 5;
 const BREAKPOINT_WRITE: u32 = 2;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
+const PERF_FLAG_PID_CGROUP: libc::c_ulong = 1 << 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
@@ -81,6 +84,19 @@ pub enum Event {
     },
     /// Every pass of a thread over the tracepoint with this number.
     Tracepoint(u64),
+    /// Nothing: the event only reports what threads do.
+    Nothing,
+}
+
+/// The threads that an event counts for.
+#[derive(Clone, Copy, Debug)]
+pub enum Counted<'a> {
+    /// This thread (0: the calling one) and those that it creates later.
+    Thread(i32),
+    /// All threads.
+    All,
+    /// The threads in this control group, given by its directory, and in the groups below it.
+    Group(BorrowedFd<'a>),
 }
 
 /// What to sample and what each sample carries.
@@ -112,6 +128,7 @@ impl Attributes {
         let mut flags = flag::INHERIT
             | flag::DISABLED
             | flag::EXCLUDE_HV
+            | flag::EXCLUDE_IDLE
             | flag::WATERMARK
             | flag::SAMPLE_ID_ALL
             | flag::USE_CLOCKID;
@@ -145,6 +162,10 @@ impl Attributes {
                 put(&mut attr, offset::CONFIG, number.to_ne_bytes());
                 put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
             }
+            Event::Nothing => {
+                put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());
+                put(&mut attr, offset::CONFIG, PERF_COUNT_SW_DUMMY.to_ne_bytes());
+            }
         }
         put(&mut attr, offset::SAMPLE_TYPE, self.sample_type.to_ne_bytes());
         put(&mut attr, offset::FLAGS, flags.to_ne_bytes());
@@ -160,10 +181,14 @@ fn put<const N: usize>(attr: &mut [u8; ATTR_SIZE], offset: usize, bytes: [u8; N]
     attr[offset..offset + N].copy_from_slice(&bytes);
 }
 
-/// Opens an event for thread `tid` (0: the calling thread) and its later children, while they run
-/// on `cpu`.
-pub fn open_event(attributes: &Attributes, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
-    open(attributes.encode(), tid, cpu)
+/// Opens an event for these threads, while they run on `cpu`.
+pub fn open_event(attributes: &Attributes, counted: Counted<'_>, cpu: i32) -> io::Result<OwnedFd> {
+    let (target, flags) = match counted {
+        Counted::Thread(tid) => (tid, 0),
+        Counted::All => (-1, 0),
+        Counted::Group(directory) => (directory.as_raw_fd(), PERF_FLAG_PID_CGROUP),
+    };
+    open_with(attributes.encode(), target, cpu, flags)
 }
 
 /// Counts the writes of thread `tid` to the word at `address`, a multiple of 8, with a debug
@@ -216,17 +241,21 @@ pub fn enable_for(event: impl AsFd, times: u64) -> io::Result<()> {
     ioctl(event, PERF_EVENT_IOC_REFRESH, times as libc::c_long)
 }
 
-fn open(mut attr: [u8; ATTR_SIZE], tid: i32, cpu: i32) -> io::Result<OwnedFd> {
+fn open(attr: [u8; ATTR_SIZE], tid: i32, cpu: i32) -> io::Result<OwnedFd> {
+    open_with(attr, tid, cpu, 0)
+}
+
+fn open_with(mut attr: [u8; ATTR_SIZE], target: i32, cpu: i32, flags: libc::c_ulong) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is a `struct perf_event_attr` of the size that its size field gives; the
     // kernel reads it, and writes at most its size field (on E2BIG), for which it is mutable.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             attr.as_mut_ptr(),
-            tid,
+            target,
             cpu,
             -1,
-            PERF_FLAG_FD_CLOEXEC,
+            PERF_FLAG_FD_CLOEXEC | flags,
         )
     };
     if fd < 0 {

@@ -48,7 +48,7 @@ const ENOUGH: usize = 4;
 
 /// The contents of a dump, in time order.
 #[derive(Debug, Default)]
-pub(crate) struct JitDump {
+pub struct JitDump {
     process: u32,
     /// Whether times are those of the monotonic clock, which recordings use.
     has_times: bool,
@@ -87,7 +87,7 @@ struct Line {
 
 /// A function of a dump at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct JitFunction<'a> {
+pub struct JitFunction<'a> {
     /// Its name.
     pub(crate) name: &'a str,
     /// Source file and line, from 1.
@@ -97,7 +97,7 @@ pub(crate) struct JitFunction<'a> {
 impl JitDump {
     /// Reads a dump up to its end or to the first invalid record: programs write it while they run.
     /// `None` if its beginning is not that of a dump.
-    pub(crate) fn parse(data: &[u8]) -> Option<JitDump> {
+    pub fn parse(data: &[u8]) -> Option<JitDump> {
         let endian = [Endian::Little, Endian::Big]
             .into_iter()
             .find(|&endian| Bytes::new(data, endian).u32(0) == Ok(MAGIC))?;
@@ -127,7 +127,7 @@ impl JitDump {
     }
 
     /// The number of its functions.
-    pub(crate) fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.functions.len()
     }
 
@@ -289,7 +289,7 @@ impl Reading {
 
 /// The code at one moment of a dump.
 #[derive(Clone, Debug)]
-pub(crate) struct JitCode {
+pub struct JitCode {
     dump: Arc<JitDump>,
     /// The number of changes so far.
     happened: usize,
@@ -298,7 +298,7 @@ pub(crate) struct JitCode {
 
 impl JitCode {
     /// The state before the first change.
-    pub(crate) fn new(dump: Arc<JitDump>) -> JitCode {
+    pub fn new(dump: Arc<JitDump>) -> JitCode {
         JitCode {
             dump,
             happened: 0,
@@ -307,7 +307,7 @@ impl JitCode {
     }
 
     /// Advances to a time. Returns whether anything changes.
-    pub(crate) fn advance(&mut self, time: u64) -> bool {
+    pub fn advance(&mut self, time: u64) -> bool {
         let before = self.happened;
         while let Some(change) = self
             .dump
@@ -323,14 +323,14 @@ impl JitCode {
 
     /// The number of the change that put a function at this address, and the distance from the
     /// function's start.
-    pub(crate) fn find(&self, address: u64) -> Option<(u32, u64)> {
+    pub fn find(&self, address: u64) -> Option<(u32, u64)> {
         let (_, change) = self.now.get(address)?;
         let found = self.dump.changes[change as usize];
         found.function.map(|_| (change, address - found.start))
     }
 
     /// The function of a change that was [found](JitCode::find).
-    pub(crate) fn function(&self, change: u32, offset: u64) -> Option<JitFunction<'_>> {
+    pub fn function(&self, change: u32, offset: u64) -> Option<JitFunction<'_>> {
         let number = self.dump.changes.get(change as usize)?.function?;
         Some(self.dump.function(number, offset))
     }
@@ -475,9 +475,9 @@ pub(crate) mod tests {
             .load(1, 0x1000, 0x40, 1, "first")
             .load(1, 0x2000, 0x40, 2, "second")
             .0;
-        assert_eq!(JitDump::parse(&whole).map(|dump| dump.len()), Some(2));
+        assert_eq!(JitDump::parse(&whole).map(|dump| dump.count()), Some(2));
         assert_eq!(
-            JitDump::parse(&whole[..whole.len() - 1]).map(|dump| dump.len()),
+            JitDump::parse(&whole[..whole.len() - 1]).map(|dump| dump.count()),
             Some(1)
         );
         assert!(JitDump::parse(&whole[..30]).is_none());
@@ -485,7 +485,7 @@ pub(crate) mod tests {
         let mut zero = whole;
         zero[44..48].fill(0);
         assert_eq!(
-            JitDump::parse(&zero).map(|dump| dump.len()),
+            JitDump::parse(&zero).map(|dump| dump.count()),
             Some(0),
             "a record without a size"
         );

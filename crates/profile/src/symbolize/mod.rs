@@ -25,8 +25,9 @@ use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-pub(crate) use jitdump::{JitCode, JitDump};
+pub use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
+pub use object::IsolatedNames;
 pub use perf_map::PerfMap;
 pub use source::{Call, FetchDebugFile};
 
@@ -395,11 +396,13 @@ impl Symbolizer {
         }
         let mut notes = self.notes.clone();
         for (index, symbols) in self.files.iter().enumerate() {
-            if let Some(Ok(symbols)) = symbols
-                && symbols.is_limited()
-            {
-                let file = self.modules.file(FileId(index as u32));
-                notes.add(Trouble::File(Unavailable::Limit), &file.path);
+            let Some(Ok(symbols)) = symbols else { continue };
+            if let Some(path) = symbols.unreadable() {
+                notes.add(Trouble::DebugFile, &path.to_string_lossy());
+            }
+            let limit = symbols.is_limited().then_some(Unavailable::Limit);
+            for trouble in limit.into_iter().chain(symbols.lost().map(Unavailable::Isolated)) {
+                notes.add(Trouble::File(trouble), &self.modules.file(FileId(index as u32)).path);
             }
         }
         notes.sentences()

@@ -9,6 +9,8 @@ use super::source::Unavailable;
 pub(super) enum Trouble {
     /// A module's file cannot be used.
     File(Unavailable),
+    /// A debug file can't be read, or is another module's.
+    DebugFile,
     /// A perf map or a jitdump belongs to another user, or is not a file.
     Foreign,
     /// A jitdump that a recorded program mapped is gone, or is not a jitdump.
@@ -57,8 +59,14 @@ impl Notes {
                     Trouble::File(Unavailable::Late) => {
                         format!("not answered for by their file systems, so shown as module+offset: {paths}")
                     }
+                    Trouble::File(Unavailable::Isolated(lost)) => {
+                        format!("names are missing, {lost}: {paths}")
+                    }
                     // There is nothing that a user could restore.
                     Trouble::File(Unavailable::NoFile) => return None,
+                    Trouble::DebugFile => {
+                        format!("debug files that cannot be read, so that lines and names are missing: {paths}")
+                    }
                     Trouble::Foreign => format!("not used, owned by another user or not a file: {paths}"),
                     Trouble::NoJitDump => {
                         format!("not readable, so that code made at run time has no names from it: {paths}")

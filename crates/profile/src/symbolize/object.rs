@@ -1,11 +1,13 @@
 //! Symbols, lines and inlined calls from the files themselves.
 
+mod isolated;
+
 use std::collections::HashMap;
 use std::fs::{self, File as OsFile};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use backtrail_cfi::cache::{Cache, FileIdentity, Name, Namer};
 use backtrail_cfi::go_names::{GoCall, GoNames};
@@ -16,6 +18,9 @@ use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::door::RegularFile;
 use backtrail_elf::{ErrorKind, FileBytes, Image, Symbols, door};
+
+pub use isolated::IsolatedNames;
+use isolated::IsolatedSymbols;
 
 use super::remembered::Remembered;
 use super::source::{Call, FetchDebugFile, ModuleSymbols, SymbolSource, Unavailable};
@@ -97,7 +102,7 @@ impl SymbolSource for ObjectFiles {
                 Files::of(file.map_err(|_| reason)?, &path, search)
             }
         };
-        Ok(Box::new(found.read(self.cache.as_ref())?))
+        found.read(self.cache.as_ref())
     }
 }
 
@@ -107,6 +112,10 @@ struct Files {
     debug: Option<FileBytes>,
     /// The common part of several debug files (dwz).
     supplementary: Option<FileBytes>,
+    /// The debug file, if it can't be read.
+    unreadable: Option<PathBuf>,
+    /// These files, to send to a worker that reads them.
+    open: Vec<Arc<OsFile>>,
     /// Identifies these files in their current state, and this program, which may find other names
     /// in them than another version does. `None` if one of the files cannot be identified.
     name: Option<Name>,
@@ -115,6 +124,7 @@ struct Files {
 /// An open file.
 struct Opened {
     file: FileBytes,
+    open: Arc<OsFile>,
     identity: Option<FileIdentity>,
 }
 
@@ -122,6 +132,7 @@ impl Opened {
     fn of(file: RegularFile, budget: &Budget) -> io::Result<Opened> {
         Ok(Opened {
             identity: FileIdentity::of(file.metadata()),
+            open: Arc::clone(file.file()),
             file: file.contents(budget)?,
         })
     }
@@ -178,14 +189,29 @@ impl Files {
             .filter(|found| found != path);
         let with_dwarf = debug.as_deref().unwrap_or(path);
         let debug_file = debug.as_ref().and_then(|path| open(path).ok());
+        let unreadable = match (&debug, &debug_file) {
+            (Some(path), None) => Some(path.clone()),
+            (None, _) => Image::of(&module.file)
+                .ok()
+                .and_then(|image| search.unreadable(path, &image)),
+            _ => None,
+        };
         let supplementary = Image::of(&debug_file.as_ref().unwrap_or(&module).file)
             .ok()
             .and_then(|image| search.supplementary(with_dwarf, &image.debugaltlink()?))
             .and_then(|path| open(&path).ok());
         let name = name(&[Some(&module), debug_file.as_ref(), supplementary.as_ref()]);
+        let all = [Some(&module), debug_file.as_ref(), supplementary.as_ref()];
+        let open = all
+            .into_iter()
+            .flatten()
+            .map(|opened| Arc::clone(&opened.open))
+            .collect();
         let file = |opened: Opened| opened.file;
         Files {
             name,
+            open,
+            unreadable,
             module: file(module),
             debug: debug_file.map(file),
             supplementary: supplementary.map(file),
@@ -209,20 +235,38 @@ impl Files {
         if let Some(opened) = opened {
             self.name = self.name.as_ref().and_then(|own| with_fetched_name(own, &opened));
             self.debug = Some(opened.file);
+            self.unreadable = None;
+            self.open.insert(1, opened.open);
         }
         self
     }
 
-    fn read(self, cache: Option<&Cache>) -> Result<ObjectSymbols, Unavailable> {
+    fn read(mut self, cache: Option<&Cache>) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
+        let remembered = Remembered::read(cache.cloned().zip(self.name));
+        if let Some(owner) = self.foreign_owner() {
+            let base_vaddr = Image::of(&self.module).map_err(unreadable)?.base_vaddr();
+            return Ok(Box::new(IsolatedSymbols::new(base_vaddr, owner, self, remembered)));
+        }
+        self.open = Vec::new();
+        Ok(Box::new(self.read_here(remembered)?))
+    }
+
+    /// Whose files a worker should read.
+    fn foreign_owner(&self) -> Option<u32> {
+        let others = [self.debug.as_ref(), self.supplementary.as_ref()];
+        let mut files = [Some(&self.module)].into_iter().chain(others).flatten();
+        files.find_map(FileBytes::foreign_owner)
+    }
+
+    fn read_here(self, remembered: Remembered) -> Result<ObjectSymbols, Unavailable> {
         // Lines borrow from the files. Both are needed until the report is done, and a process
         // makes one report: so they are leaked, which avoids a lifetime in everything that contains
         // names.
         let files: &'static Files = Box::leak(Box::new(self));
         let image = Image::of(&files.module).map_err(unreadable)?;
-        let place = cache.cloned().zip(files.name);
         Ok(ObjectSymbols {
             base_vaddr: image.base_vaddr(),
-            remembered: Mutex::new(Remembered::read(place)),
+            remembered: Mutex::new(remembered),
             names: OnceLock::new(),
             starts: OnceLock::new(),
             files: Some(files),
@@ -386,6 +430,10 @@ impl ModuleSymbols for ObjectSymbols {
         if !self.is_limited() {
             self.remembered().keep();
         }
+    }
+
+    fn unreadable(&self) -> Option<&Path> {
+        self.files?.unreadable.as_deref()
     }
 
     fn is_limited(&self) -> bool {

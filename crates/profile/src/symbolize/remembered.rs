@@ -93,7 +93,8 @@ fn write(cache: &Cache, name: &Name, answers: &BTreeMap<u64, Vec<Call>>) {
     }
 }
 
-fn write_call(content: &mut Vec<u8>, call: &Call) {
+/// Appends a call.
+pub(super) fn write_call(content: &mut Vec<u8>, call: &Call) {
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
     content.push(
         flag(call.inlined, INLINED)
@@ -129,7 +130,8 @@ fn parse(content: &[u8], name: &Name) -> Option<BTreeMap<u64, Vec<Call>>> {
     Some(answers)
 }
 
-fn read_call(cursor: &mut Cursor<'_>) -> Option<Call> {
+/// Reads a call.
+pub(super) fn read_call(cursor: &mut Cursor<'_>) -> Option<Call> {
     let flags = cursor.u8().ok()?;
     let (offset, line) = (cursor.u64().ok()?, cursor.u32().ok()?);
     let (function, file) = (cursor.u32().ok()?, cursor.u32().ok()?);

@@ -1,10 +1,11 @@
 //! The names in files, and their sources.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backtrail_elf::Symbols;
+use backtrail_elf::isolation::Lost;
 pub use backtrail_recording::Call;
 
 use crate::modules::File;
@@ -32,6 +33,16 @@ pub(crate) trait ModuleSymbols: Send + Sync {
     /// Whether names are missing because reading them exceeds a limit.
     fn is_limited(&self) -> bool {
         false
+    }
+
+    /// A debug file that can't be read.
+    fn unreadable(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Why names are missing that a process without privileges was to look up.
+    fn lost(&self) -> Option<Lost> {
+        None
     }
 }
 
@@ -91,6 +102,8 @@ pub(crate) enum Unavailable {
     Limit,
     /// The file system did not answer in time.
     Late,
+    /// The process without privileges that reads files of other users could not read it.
+    Isolated(Lost),
     /// There never was a file.
     NoFile,
 }

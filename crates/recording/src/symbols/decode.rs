@@ -272,14 +272,6 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Any bytes as names: what is read can be written again, and is the same then.
-#[doc(hidden)]
-pub fn fuzz_symbols(data: &[u8]) {
-    let Ok(symbols) = decode(data) else { return };
-    let encoded = super::encode(&symbols).unwrap_or_default();
-    assert_eq!(decode(&encoded), Ok(symbols));
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::encode;
@@ -373,16 +365,10 @@ mod tests {
         assert_eq!(decode(&[]), Err(SymbolsError::Damaged));
     }
 
-    /// Whatever a byte is changed to, reading ends, with names or with an error.
     #[test]
-    fn damaged_names_are_an_error_or_names() {
+    fn truncated_names_are_an_error() {
         let encoded = encode(&symbols()).unwrap();
         for at in 0..encoded.len() {
-            for bit in 0..8 {
-                let mut damaged = encoded.clone();
-                damaged[at] ^= 1 << bit;
-                fuzz_symbols(&damaged);
-            }
             assert!(decode(&encoded[..at]).is_err(), "{at} bytes");
         }
     }

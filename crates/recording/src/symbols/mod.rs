@@ -7,7 +7,7 @@ mod decode;
 mod encode;
 mod stream;
 
-pub use decode::{SymbolsError, decode, fuzz_symbols};
+pub use decode::{SymbolsError, decode};
 pub use encode::encode;
 pub(crate) use stream::read;
 pub use stream::{AddError, add_symbols};

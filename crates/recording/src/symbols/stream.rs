@@ -136,6 +136,7 @@ fn end_of(trace: &Trace) -> Result<u64, TraceError> {
             index,
             Options {
                 recover: Recover::EndStream,
+                ..Options::default()
             },
         )?;
         while stream.next_packet()? {}
@@ -159,6 +160,7 @@ fn read_stream(trace: &Trace, index: usize) -> Result<Symbols, SymbolsError> {
     let damaged = |_| SymbolsError::Damaged;
     let options = Options {
         recover: Recover::EndStream,
+        ..Options::default()
     };
     let mut stream = trace.stream(index, options).map_err(damaged)?;
     let mut encoded = Vec::new();

@@ -50,6 +50,7 @@ pub(super) fn plain(context: &Context, info: FreInfo, words: PlainWords) -> Rule
 }
 
 #[inline]
+#[expect(clippy::arithmetic_side_effects, reason = "a row has at most 15 words")]
 pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Result<Rule> {
     let arch = context.abi.arch();
     let base = if info.base_sp() { arch.sp } else { arch.fp };
@@ -77,6 +78,7 @@ pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Res
 
 /// The CFA's offset, which is scaled on s390x, also in FLEX rows.
 #[inline]
+#[expect(clippy::arithmetic_side_effects, reason = "32-bit numbers in 64 bits")]
 pub(super) fn decode_cfa_offset(context: &Context, words: &Words<'_>, index: usize) -> Result<i32> {
     let word = words.signed(index)?;
     if context.abi != Abi::S390xBig {
@@ -155,6 +157,7 @@ mod encoding {
         Ok((words, base_sp))
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "32-bit numbers in 64 bits")]
     pub(crate) fn encode_cfa_offset(context: &Context, offset: i32) -> Result<i32, Reason> {
         if context.abi != Abi::S390xBig {
             return Ok(offset);

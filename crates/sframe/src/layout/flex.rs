@@ -32,6 +32,7 @@ pub(super) fn decode(context: &Context, info: FreInfo, words: &Words<'_>) -> Res
 
 /// Reads the location at word `next` and advances it; `None` for padding or if no words are left.
 #[inline]
+#[expect(clippy::arithmetic_side_effects, reason = "a row has at most 15 words")]
 fn decode_location(words: &Words<'_>, next: &mut usize) -> Result<Option<Location>> {
     let index = *next;
     if index >= words.len() {
@@ -56,6 +57,7 @@ fn decode_location(words: &Words<'_>, next: &mut usize) -> Result<Option<Locatio
 }
 
 #[inline]
+#[expect(clippy::arithmetic_side_effects, reason = "a row has at most 15 words")]
 fn require_offset(words: &Words<'_>, index: usize, control: FlexControl) -> Result<()> {
     if index + 1 < words.len() {
         Ok(())

@@ -10,6 +10,10 @@ pub(crate) const FDE_SIZE: usize = 17;
 const INFO: usize = 16;
 
 #[inline(always)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the entry was read, so that it ends in the section"
+)]
 pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<RawFde> {
     let raw = fdes.record::<FDE_SIZE>(at)?;
     let info = FdeInfo(raw.u8::<INFO>());

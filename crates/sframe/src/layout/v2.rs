@@ -12,6 +12,10 @@ const REP_SIZE: usize = 17;
 const PADDING: usize = 18;
 
 #[inline(always)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the entry was read, so that it ends in the section"
+)]
 pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres_start: usize) -> Result<RawFde> {
     let raw = fdes.record::<FDE_SIZE>(at)?;
     let info = FdeInfo(raw.u8::<INFO>());

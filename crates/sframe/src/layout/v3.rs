@@ -16,6 +16,10 @@ const REP_SIZE: usize = 4;
 const FDE_TYPE: u8 = 0x1f;
 
 #[inline(always)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "the entry was read, so that it ends in the section"
+)]
 pub(super) fn read_fde(fdes: Bytes<'_>, at: usize, fres: Bytes<'_>, fres_start: usize) -> Result<RawFde> {
     let index = fdes.record::<INDEX_SIZE>(at)?;
     let attribute = fres_start.saturating_add(index.u32::<12>() as usize);

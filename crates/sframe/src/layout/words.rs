@@ -32,6 +32,10 @@ impl<'a> Words<'a> {
 
     /// Offset of a word in bytes from the section's start.
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most 15 words of 4 bytes after an info byte in the section"
+    )]
     pub(crate) fn offset(&self, index: usize) -> usize {
         self.at + index * self.size.bytes()
     }
@@ -81,6 +85,7 @@ impl<'a> Words<'a> {
     }
 
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "words have 1, 2 or 4 bytes")]
     fn unused_bits(&self) -> u32 {
         32 - 8 * self.size.bytes() as u32
     }
@@ -142,6 +147,11 @@ mod list {
             }
         }
 
+        #[expect(
+            clippy::arithmetic_side_effects,
+            clippy::indexing_slicing,
+            reason = "three locations take six words at most"
+        )]
         pub(crate) fn push(&mut self, word: Word) {
             self.words[self.len()] = word.bits();
             self.len += 1;
@@ -157,6 +167,7 @@ mod list {
             self.size
         }
 
+        #[expect(clippy::indexing_slicing, reason = "it counts the words")]
         pub(crate) fn write(&self, sink: &mut Sink) {
             for &bits in &self.words[..self.len()] {
                 match self.size {

@@ -86,6 +86,7 @@ pub struct Functions<'a> {
 impl<'a> Iterator for Functions<'a> {
     type Item = Result<Fde<'a>>;
 
+    #[expect(clippy::arithmetic_side_effects, reason = "it is below the number of functions")]
     fn next(&mut self) -> Option<Self::Item> {
         if self.next >= self.section.held_fdes {
             return None;

@@ -29,6 +29,10 @@ pub struct Index<'a> {
 impl<'a> Index<'a> {
     /// The number of words that [`Index::build`] needs for an index of functions: at most four for
     /// each function, plus two.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "four pieces for each of fewer than 2^32 functions"
+    )]
     pub fn words(section: &Section<'_>) -> usize {
         Extent::of_functions(section).map_or(0, |extent| extent.pieces() + 1)
     }
@@ -36,6 +40,10 @@ impl<'a> Index<'a> {
     /// The number of words that [`Index::build`] needs for an index of functions and rows: four to
     /// eight for each row, several times their size in the section. Reads every function's number
     /// of rows.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "eight words at most for each row, of which two bytes are in memory"
+    )]
     pub fn words_with_rows(section: &Section<'_>) -> usize {
         Extent::of_rows(section).map_or(0, |extent| 2 * extent.pieces() + 1)
     }
@@ -45,6 +53,10 @@ impl<'a> Index<'a> {
     ///
     /// Returns `None` if the section has no functions, they are not sorted, or `words` is shorter
     /// than [`Index::words`]. Use [`Section::lookup`] then.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "as many pieces as `words` and `words_with_rows` count"
+    )]
     pub fn build(section: &Section<'_>, words: &'a mut [u32]) -> Option<Index<'a>> {
         let of_rows = Extent::of_rows(section).filter(|extent| words.len() > 2 * extent.pieces());
         let (extent, with_rows) = match of_rows {
@@ -133,6 +145,10 @@ impl Extent {
         Extent::of(section, rows.max(section.held_fdes.into()), 1)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`finer` is 1, and the logarithm at least 2"
+    )]
     fn of(section: &Section<'_>, parts: u64, finer: u32) -> Option<Extent> {
         if !section.flags.contains(Flags::FDE_SORTED) {
             return None;
@@ -145,11 +161,13 @@ impl Extent {
         Some(Extent { first, len, shift })
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the shift is at least 1")]
     fn pieces(&self) -> usize {
         (self.len >> self.shift) as usize + 1
     }
 
     /// The number of pieces that begin before this start.
+    #[expect(clippy::arithmetic_side_effects, reason = "the shift is from 1 to 63")]
     fn pieces_before(&self, start: i64) -> usize {
         let len = start.wrapping_sub(self.first) as u64;
         (len >> self.shift) as usize + usize::from(len & ((1 << self.shift) - 1) != 0)

@@ -221,6 +221,7 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     }
 
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "indexes of fewer than 2^32 entries")]
     fn search_among(&self, first: usize, last: usize, target: i64) -> Option<(u32, u32)> {
         if first == last {
             return self.found(first, target);
@@ -249,6 +250,7 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     /// them. No branch depends on the entries. The search splits distant entries into quarters,
     /// because the three probes of a step wait for memory together, and then into halves.
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "indexes of fewer than 2^32 entries")]
     fn last_from(&self, target: i64, mut first: usize, mut len: usize) -> usize {
         const FAR: usize = 16;
         let target = target.wrapping_sub(self.base);
@@ -286,6 +288,7 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
     /// square root of their number. In a large table, that saves the steps that miss the cache. Two
     /// probes check the guess. In a small table, searching is faster than guessing.
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "less than the number of entries")]
     fn narrow(&self, target: i64) -> (usize, usize) {
         const WORTH_GUESSING: usize = 1 << 13;
         let whole = (0, self.entries.len());
@@ -343,6 +346,10 @@ impl<'a, const N: usize, F: Fn(&[u8; N]) -> (i64, u32)> Table<'a, N, F> {
 
 /// Roughly `steps * part / whole`; less than `steps` because `part` is less than `whole`.
 #[inline]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "both factors have 32 bits; the divisor is not 0"
+)]
 fn share(part: u64, whole: u64, steps: usize) -> usize {
     // A table has fewer than 2^32 entries: with 32 bits for the part, the product fits into 64.
     let excess = 32u32.saturating_sub(whole.leading_zeros());

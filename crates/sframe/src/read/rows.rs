@@ -24,6 +24,10 @@ pub(crate) struct RawRow {
 const NO_WORDS: u8 = u8::MAX;
 
 /// The size of the words after each info byte.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "the loop ends at the table; at most 15 words of 4 bytes"
+)]
 static WORDS_BYTES: [u8; 256] = {
     let mut bytes = [NO_WORDS; 256];
     let mut info = 0;
@@ -74,6 +78,10 @@ impl Walk<'_> {
     /// The last row that begins at or before this offset. `None` if [`RawRows::last_until`] would
     /// not find it, because that row or the next one can't be read, or if it is more than 64 KiB
     /// from the first.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the walk only goes forward, and on by at most `count` rows"
+    )]
     pub(super) fn until(&mut self, offset: u32) -> Option<Passed> {
         loop {
             let (at, left) = (self.rows.at, self.rows.left);
@@ -116,6 +124,10 @@ impl<'a> RawRows<'a> {
     /// The next row. An error ends the walk, because only a row determines where the next one
     /// begins.
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the row and its words are in the section, and `left` is not 0"
+    )]
     pub(crate) fn next(&mut self) -> Result<Option<RawRow>> {
         if self.left == 0 {
             return Ok(None);
@@ -171,6 +183,10 @@ impl<'a> RawRows<'a> {
 
     /// Like [`RawRows::last_until`]; `None` if start and info bytes alone don't suffice.
     #[inline(always)]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`width` is at most 4; what is found is in the section"
+    )]
     pub(super) fn quick_until(&self, offset: u32) -> Option<Option<usize>> {
         let rows = self.bytes.data().get(self.at..)?;
         let width = self.fre_type.bytes();
@@ -208,6 +224,10 @@ impl<'a> RawRows<'a> {
 
     /// Reads the row at byte `at` of the section.
     #[inline(always)]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the head was read, so that it is in the section; 60 bytes of words at most"
+    )]
     pub(super) fn read(&self, at: usize) -> Result<RawRow> {
         let (start, info) = match self.quick_head(at) {
             Some(head) => head,
@@ -233,6 +253,7 @@ impl<'a> RawRows<'a> {
 
     /// Reads start and info byte with one load for all widths; `None` near the data's end.
     #[inline(always)]
+    #[expect(clippy::arithmetic_side_effects, reason = "a start has at most 4 bytes")]
     fn quick_head(&self, at: usize) -> Option<(u32, FreInfo)> {
         let chunk = *self.bytes.data().get(at..)?.first_chunk()?;
         let bits = 8 * self.fre_type.bytes() as u32;
@@ -264,6 +285,11 @@ const SHAPE: u64 = 0x7e;
 /// does not suffice: for rows near the end of the data, and rows that can't be read.
 // Not inlined: the surrounding code leaves no registers for the loop.
 #[inline(never)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "`at` is in the rows, a row has less than 70 bytes, and `left` is not 0; the table has all bytes"
+)]
 fn until(
     rows: &[u8],
     mut left: u32,
@@ -379,6 +405,7 @@ impl Iterator for Rows<'_> {
         Some(row)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "half of a length, and two")]
     fn size_hint(&self) -> (usize, Option<usize>) {
         // The number in the file may be wrong: a row takes at least two bytes, and an error follows
         // the last one.

@@ -80,6 +80,7 @@ impl<'a> Validator<'a, '_, '_> {
     }
 
     /// Whether CFA, RA and FP use up the words of a FLEX row. Reports unused bits in control words.
+    #[expect(clippy::arithmetic_side_effects, reason = "a row has at most 15 words")]
     fn flex_controls(
         &mut self,
         index: u32,

@@ -138,7 +138,8 @@ fn joined<'f>(parts: &[Part<'_>], function_of: impl Fn(&Part<'_>) -> &'f Functio
         })
     });
     Joined::Range(FunctionRows {
-        start: function.start + u64::from(first.offset),
+        // A function may extend over the end of the address space.
+        start: function.start.wrapping_add(first.offset.into()),
         size: (last.end - first.start) as u32,
         rows: rows.collect(),
         ..FunctionRows {
@@ -286,11 +287,11 @@ impl Edges {
         let mut before: Option<&Part<'_>> = None;
         let (mut rows, mut body, mut last, mut hash) = (0, 0, 0, 0u64);
         let most_parts = MAX_PIECES.max(options.merge.into());
-        let mut functions = 0u8;
+        let mut functions = 0u32;
         for (index, part) in parts.iter().enumerate() {
             let is_new = before.is_none_or(|before| before.function != part.function);
-            functions += u8::from(is_new);
-            if index > 0 && (!part.follows || functions > options.merge.max(1)) {
+            functions += u32::from(is_new);
+            if index > 0 && (!part.follows || functions > options.merge.max(1).into()) {
                 break;
             }
             let mut distinct = &part.distinct[..];

@@ -1,7 +1,9 @@
 //! Helpers of several tests: the corpus, and a second reader.
 #![allow(dead_code)]
 
+#[path = "../../../../fuzz/targets/src/differential.rs"]
 pub(crate) mod differential;
+#[path = "../../../../fuzz/targets/src/naive.rs"]
 pub(crate) mod naive;
 
 use std::path::PathBuf;

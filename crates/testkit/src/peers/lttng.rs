@@ -6,9 +6,12 @@ use crate::{TempDir, place, scratch, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 /// The user that runs the daemon if the tests run as root: root's daemon would be that of the whole
 /// system.
@@ -166,6 +169,50 @@ impl Lttng {
         self.lttng(&["stop"]);
         self.lttng(&["destroy"]);
         output
+    }
+
+    /// Records a live session through a relay daemon of its own. `record` gets the daemon's port
+    /// for viewers, makes the events and ends the session by [`Lttng::destroy`]. Returns the directory of what the
+    /// daemon wrote.
+    ///
+    /// # Panics
+    /// If LTTng fails.
+    pub fn live(&self, name: &str, record: impl FnOnce(&Lttng, u16)) -> PathBuf {
+        let output = self.folder.path().join(name);
+        // Nobody else takes them in the short time until the daemon does.
+        let sockets = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let ports = sockets.map(|socket| socket.local_addr().expect("a bound port").port());
+        let [control, data, viewers] = ports.map(|port| format!("tcp://127.0.0.1:{port}"));
+        let mut daemon = self.tool("lttng-relayd");
+        daemon
+            .args(["-C", &control, "-D", &data, "-L", &viewers, "-o"])
+            .arg(&output);
+        daemon.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut daemon = daemon.spawn().expect("a relay daemon");
+        let is_up = |port| {
+            (0..500).any(|_| {
+                sleep(Duration::from_millis(20));
+                TcpStream::connect(("127.0.0.1", port)).is_ok()
+            })
+        };
+        assert!(ports.into_iter().all(is_up), "the relay daemon does not listen");
+        let urls = [format!("--ctrl-url={control}"), format!("--data-url={data}")];
+        self.lttng(&["create", name, "--live=100000", &urls[0], &urls[1]]);
+        self.channel(&[], &[]);
+        self.lttng(&["start"]);
+        record(self, ports[2]);
+        let _ = kill_process(Pid::from_child(&daemon), Signal::TERM);
+        let _ = daemon.wait();
+        output
+    }
+
+    /// Ends the current session.
+    ///
+    /// # Panics
+    /// If LTTng fails.
+    pub fn destroy(&self) {
+        self.lttng(&["stop"]);
+        self.lttng(&["destroy"]);
     }
 
     /// Lets the program write this many events and extracts them from the buffers in their current

@@ -2,7 +2,7 @@
 
 use super::target::{Target, name_of};
 use super::unsaid::{self, Unsaid};
-use super::{from_rfc, repack, to_rfc};
+use super::{from_rfc, idle, repack, to_rfc};
 use crate::content::{Compression, Packing};
 use crate::create::create;
 use backtrail_trace::constants::METADATA_FILE;
@@ -39,11 +39,13 @@ pub fn convert(
     match (trace.dialect(), dialect) {
         (Dialect::Rfc1_1, Dialect::Rfc1_1) => repacked(trace, directory, packing)?,
         (_, Dialect::Rfc1_1) => {
-            let described = to_rfc::described(trace)?;
+            let mut described = to_rfc::described(trace)?;
+            let idle = idle::leave_out(trace, &mut described)?;
             let writer = create(directory, described.description, packing)?;
             recoded(trace, &writer, &described.targets)?;
             let parts = [
                 (described.unused, Unsaid::UnusedStreams),
+                (idle, Unsaid::IdleEvents),
                 (described.unnamed_cpus, Unsaid::Cpus),
             ];
             left_out.extend(parts.into_iter().filter(|(is, _)| *is).map(|(_, what)| what));

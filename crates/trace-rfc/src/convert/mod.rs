@@ -3,6 +3,7 @@
 mod between;
 mod error;
 mod from_rfc;
+mod idle;
 mod repack;
 mod target;
 mod to_rfc;

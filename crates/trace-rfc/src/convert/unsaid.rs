@@ -22,6 +22,8 @@ pub enum Unsaid {
     Bases,
     /// Classes of streams of which there is no stream.
     UnusedStreams,
+    /// Classes of events that no event has, and that have fields of other dialects.
+    IdleEvents,
     /// CPUs of packets that are not in the names of their files.
     Cpus,
     /// That fields do not cross the ends of C's units.
@@ -37,6 +39,7 @@ impl std::fmt::Display for Unsaid {
             Unsaid::LogLevels => "log levels",
             Unsaid::Bases => "the bases of numbers",
             Unsaid::UnusedStreams => "classes without streams",
+            Unsaid::IdleEvents => "classes without events",
             Unsaid::Cpus => "CPUs that no file name has",
             Unsaid::Units => "units of bit fields",
         })

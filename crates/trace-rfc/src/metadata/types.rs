@@ -314,6 +314,7 @@ impl<'b> Types<'b> {
             size,
             align: alignment(attributes, size)?,
             byte_order: self.byte_order(attributes)?,
+            reversed: false,
         }))
     }
 

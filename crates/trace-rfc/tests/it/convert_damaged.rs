@@ -1,10 +1,10 @@
 //! Damaged traces are converted or refused; what was converted says what we read from the original.
 
 use crate::bytes::{Header, event, metadata, packet, section, types, u16, u32};
+use crate::fuzz;
 use crate::support;
 use backtrail_testkit::text::Random;
 use backtrail_trace::{Dialect, StreamOptions, TraceWriter};
-use backtrail_trace_rfc::fuzz;
 use backtrail_wire::Endian;
 use std::fs;
 use std::path::Path;

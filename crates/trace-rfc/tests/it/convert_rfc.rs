@@ -3,8 +3,9 @@
 
 use crate::support;
 use backtrail_testkit::peers::{babeltrace2_2_0, babeltrace2_2_1};
+use backtrail_trace::description::{Clock, Description, EventClass, Float, Integer, Struct};
 use backtrail_trace::{
-    CreateErrorKind, Dialect, JsonWriter, Options, Statistics, StreamReader, TraceError, TraceWriter,
+    CreateErrorKind, Dialect, JsonWriter, Options, Statistics, StreamOptions, StreamReader, TraceError, TraceWriter,
 };
 use backtrail_trace_rfc::{Checksum, Compression, Key, Packing, Unsaid, convert, open};
 use backtrail_wire::Endian;
@@ -225,4 +226,42 @@ fn what_is_left_out_is_named() {
         error,
         "RFC v1.1 cannot express a floating point number, in event.fields of event 0 of stream 0"
     );
+}
+
+/// Tracers declare more than they record.
+#[test]
+fn a_number_that_no_event_has_is_left_out() {
+    let order = Endian::Little;
+    let float = Float {
+        size: 64,
+        align: 8,
+        byte_order: order,
+        reversed: false,
+    };
+    let events = vec![
+        EventClass::new(0, "app:plain", Struct::new().with("n", Integer::unsigned(32, order))),
+        EventClass::new(1, "app:float", Struct::new().with("f", float)),
+    ];
+    for recorded in [0, 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, there) = (folder.path().join("trace"), folder.path().join("there"));
+        let description = Description::of_events(Clock::nanoseconds("c", 0), events.clone());
+        let writer = TraceWriter::create(&trace, description, Dialect::V1_8).unwrap();
+        let mut stream = writer.stream("main_0", StreamOptions::for_cpu(0, 0)).unwrap();
+        let mut event = stream.writer().event(recorded, 1_000);
+        match recorded {
+            0 => event.u32(7),
+            _ => event.f64(0.5),
+        };
+        event.finish().unwrap();
+        stream.flush(2_000).unwrap();
+        match (recorded, converted(&trace, &there, Dialect::Rfc1_1)) {
+            (0, Ok(left_out)) => {
+                assert!(left_out.contains(&Unsaid::IdleEvents));
+                assert!(json(&there).unwrap().contains("\"n\": 7"));
+            }
+            (1, Err(error)) => assert!(error.to_string().contains("floating point")),
+            (_, result) => panic!("{result:?}"),
+        }
+    }
 }

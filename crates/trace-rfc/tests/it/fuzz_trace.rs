@@ -1,9 +1,9 @@
 //! The fuzz targets for two seconds each, on valid inputs with a few bytes changed.
 
+use crate::fuzz;
 use crate::support;
 use crate::support::fuzz::run;
 use backtrail_trace::Dialect;
-use backtrail_trace_rfc::fuzz;
 use backtrail_wire::Endian;
 
 /// The RFC's kinds of types, and what they inherit.

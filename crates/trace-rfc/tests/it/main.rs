@@ -3,6 +3,8 @@
 mod bytes;
 mod convert_damaged;
 mod convert_rfc;
+#[path = "../../../../fuzz/targets/src/trace_rfc.rs"]
+pub mod fuzz;
 mod fuzz_trace;
 mod rfc;
 mod rfc_write;

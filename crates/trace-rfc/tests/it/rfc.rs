@@ -469,7 +469,10 @@ fn recovery_goes_on_after_what_is_damaged() {
     let files = directory(&[("metadata", metadata), ("s_0", data)]);
     let trace = open(files.path(), None).unwrap();
     let events_with = |recover| {
-        let options = Options { recover };
+        let options = Options {
+            recover,
+            ..Options::default()
+        };
         let mut stream = trace.stream(0, options).unwrap();
         while stream.next().unwrap().is_some() {}
         let kinds: Vec<DecodeErrorKind> = stream.problems().iter().map(|problem| problem.error.kind).collect();

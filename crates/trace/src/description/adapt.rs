@@ -23,6 +23,7 @@ impl Description {
                 }
             }
             Dialect::V1_8 | Dialect::Rfc1_1 => {
+                self.rename_roles();
                 let order = self.first_byte_order();
                 self.byte_order = self.byte_order.or(order);
             }

@@ -327,6 +327,8 @@ pub struct Float {
     pub align: u32,
     /// Order of its bytes.
     pub byte_order: Endian,
+    /// Whether its first bit has the significance of the last one, as [`Storage::Reversed`].
+    pub reversed: bool,
 }
 
 /// Fields with names, one after the other.

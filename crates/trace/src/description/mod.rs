@@ -3,6 +3,7 @@
 mod adapt;
 mod class;
 mod error;
+mod reserved;
 mod standard;
 mod trace;
 mod uuid;

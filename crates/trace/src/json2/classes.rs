@@ -12,6 +12,10 @@ use backtrail_wire::Endian;
 use serde_json::Value;
 
 impl Reader {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     pub(super) fn class(&mut self, value: &Value, depth: usize) -> Result<FieldClass> {
         if depth >= MAX_NESTING {
             return Err(ErrorKind::TooDeep);
@@ -120,6 +124,10 @@ impl Reader {
     }
 
     /// Section 5.3.19.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn optional(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Optional> {
         let (tag, class) = self.location(object.required("selector-field-location")?)?;
         let list = object.take("selector-field-ranges");
@@ -166,6 +174,10 @@ impl Reader {
         found.copied().ok_or(ErrorKind::Value("roles"))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn structure(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Struct> {
         self.way.frames.push(Frame {
             members: Vec::new(),
@@ -237,6 +249,10 @@ impl Reader {
         Ok(class)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn variant(&mut self, object: &mut Object<'_>, depth: usize) -> Result<Variant> {
         let (tag, class) = self.location(object.required("selector-field-location")?)?;
         let signed = match class {
@@ -287,16 +303,17 @@ impl Reader {
         }
         let current = self.way.scope.ok_or(ErrorKind::Location)?;
         let Some(origin) = origin else {
-            let parents = path.iter().take_while(|name| name.is_null()).count();
+            let (parents, names) = steps(path)?;
             let last = self.way.frames.len().checked_sub(1);
             let frame = last
                 .and_then(|last| last.checked_sub(parents))
                 .ok_or(ErrorKind::Location)?;
-            return self.follow_frames(current, frame, &names(&path[parents..])?);
+            return self.follow_frames(current, frame, &names);
         };
         let scope = Scope::ALL.into_iter().find(|scope| scope.json_name() == origin);
         let scope = scope.ok_or(ErrorKind::Value("origin"))?;
-        let names = names(path)?;
+        let names: Option<Vec<&str>> = path.iter().map(Value::as_str).collect();
+        let names = names.ok_or(ErrorKind::Location)?;
         if scope == current {
             return self.follow_frames(scope, 0, &names);
         }
@@ -314,6 +331,11 @@ impl Reader {
     }
 
     /// Names along the path to the current field stay on it, through the arrays and options there.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the depth was compared with its limit; parts of paths by their own lengths"
+    )]
     fn follow_frames(&self, scope: Scope, first: usize, names: &[&str]) -> Result<(Reference, Found<'_>)> {
         let mut names = names;
         let mut index = first;
@@ -353,10 +375,20 @@ enum Selector {
     Any,
 }
 
-fn names(path: &[Value]) -> Result<Vec<&str>> {
-    path.iter()
-        .map(|name| name.as_str().ok_or(ErrorKind::Location))
-        .collect()
+/// How many structures up a path begins, and the names from there on. A null behind a name leads
+/// back to the structure that the name was in.
+#[expect(clippy::arithmetic_side_effects, reason = "fewer than the path has steps")]
+fn steps(path: &[Value]) -> Result<(usize, Vec<&str>)> {
+    let (mut parents, mut names) = (0, Vec::new());
+    for step in path {
+        match step {
+            Value::String(name) => names.push(name.as_str()),
+            Value::Null if names.pop().is_none() => parents += 1,
+            Value::Null => {}
+            _ => return Err(ErrorKind::Location),
+        }
+    }
+    Ok((parents, names))
 }
 
 /// The fields that names lead to, and whether through variants: then there is one in each option.
@@ -456,13 +488,11 @@ fn float(object: &mut Object<'_>) -> Result<FieldClass> {
         _ => return Err(ErrorKind::Value("length")),
     };
     let (byte_order, storage) = bit_order(object)?;
-    if storage != Storage::Bits {
-        return Err(ErrorKind::Unsupported("floating point numbers with reversed bits"));
-    }
     Ok(FieldClass::Float(Float {
         size,
         align: object.alignment("alignment")?.unwrap_or(1),
         byte_order,
+        reversed: storage == Storage::Reversed,
     }))
 }
 

@@ -151,6 +151,7 @@ fn trace_class(description: &Description) -> Map<String, Value> {
     class
 }
 
+#[expect(clippy::arithmetic_side_effects, reason = "the frequency is at least 1")]
 fn clock_class(clock: &Clock) -> Map<String, Value> {
     let mut class = object("clock-class");
     class.insert("id".into(), clock.name.as_str().into());
@@ -232,12 +233,17 @@ fn field_class(class: &FieldClass, context: &Context<'_>) -> Value {
     match class {
         FieldClass::Integer(class) => Value::Object(integer(class)),
         FieldClass::Enumeration(class) => enumeration(class),
-        FieldClass::Float(class) => json!({
-            "type": "fixed-length-floating-point-number",
-            "length": class.size,
-            "alignment": class.align,
-            "byte-order": order_name(class.byte_order),
-        }),
+        FieldClass::Float(class) => {
+            let bits = Integer {
+                storage: if class.reversed {
+                    Storage::Reversed
+                } else {
+                    Storage::Bits
+                },
+                ..Integer::unsigned(class.size, class.byte_order).align(class.align)
+            };
+            Value::Object(fixed_bits("fixed-length-floating-point-number", &bits))
+        }
         FieldClass::String(encoding) => {
             json!({ "type": "null-terminated-string", "encoding": encoding_name(*encoding) })
         }

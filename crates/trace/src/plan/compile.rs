@@ -181,6 +181,10 @@ impl Compiler {
         }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids and slots are those that the compiler gave out; the description limits the depth"
+    )]
     fn has_role(&self, root: Option<FieldId>, role: Role) -> bool {
         // The root's own fields are the last ones, since children are compiled before their parent.
         let Some(root) = root else { return false };
@@ -263,6 +267,10 @@ impl Compiler {
     }
 
     /// The register of a wanted integer.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "fewer slots than fields, which have 32-bit ids"
+    )]
     fn slot(&mut self, path: &Reference, signed: bool) -> Option<u32> {
         let in_options = (!self.options.is_empty()).then(|| self.without_options(path));
         let any = in_options.filter(|any| self.wanted.contains(any));
@@ -314,6 +322,11 @@ impl Compiler {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "ids and slots are those that the compiler gave out; the description limits the depth"
+    )]
     fn structure(&mut self, class: &Struct, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
         let mut align = self.alignment(class.min_align.max(1))?;
         let mut names = HashSet::new();
@@ -331,6 +344,11 @@ impl Compiler {
         Ok(self.push(name, align, None, Shape::Struct(members.into_boxed_slice())))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "ids and slots are those that the compiler gave out; the description limits the depth"
+    )]
     fn array(&mut self, class: &Array, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
         let mut prefix = None;
         let count = match &class.length {
@@ -363,7 +381,7 @@ impl Compiler {
             (Shape::Integer(integer), None) if integer.storage == Storage::Bits => {
                 Some(u64::from(integer.size).next_multiple_of(field.align))
             }
-            (Shape::Float(float), None) => Some(u64::from(float.size).next_multiple_of(field.align)),
+            (Shape::Float(float), None) if !float.reversed => Some(u64::from(float.size).next_multiple_of(field.align)),
             _ => None,
         };
         let text = matches!(&field.shape, Shape::Integer(integer) if stride.is_some() && integer.is_character());
@@ -388,6 +406,10 @@ impl Compiler {
         Ok(self.push_with(name, (align, outer_align), None, shape))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "ids and slots are those that the compiler gave out; the description limits the depth"
+    )]
     fn variant(&mut self, class: &Variant, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
         if class.options.is_empty() {
             return Err(self.error(DescriptionErrorKind::NoOptions));
@@ -430,6 +452,10 @@ impl Compiler {
         ))
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "ids and slots are those that the compiler gave out; the description limits the depth"
+    )]
     fn optional(&mut self, class: &Optional, path: &mut Reference, name: &str, depth: usize) -> Result<FieldId> {
         let &Defined { slot, signed, .. } = self.target(&class.tag)?;
         self.check_ranges(&class.ranges)?;
@@ -483,6 +509,7 @@ impl Compiler {
     }
 }
 
+#[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
 fn collect_struct(class: &Struct, depth: usize, wanted: &mut HashSet<Reference>) {
     for member in &class.members {
         collect(&member.class, depth + 1, wanted);
@@ -490,6 +517,7 @@ fn collect_struct(class: &Struct, depth: usize, wanted: &mut HashSet<Reference>)
 }
 
 /// Deeper classes than allowed are rejected later, so they are skipped.
+#[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
 fn collect(class: &FieldClass, depth: usize, wanted: &mut HashSet<Reference>) {
     if depth > MAX_NESTING {
         return;

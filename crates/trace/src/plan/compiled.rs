@@ -49,6 +49,11 @@ impl EventIds {
     const DENSE: u64 = 4096;
 
     /// Adds a class; returns whether there already was one with this id.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`place` is below the limit of the dense table"
+    )]
     pub(crate) fn insert(&mut self, id: u64, index: usize) -> bool {
         if id >= EventIds::DENSE {
             return self.others.insert(id, index).is_some();
@@ -108,6 +113,10 @@ impl Plan {
         &self.description
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "ids and slots are those that the compiler gave out"
+    )]
     pub(crate) fn field(&self, id: FieldId) -> &Field {
         &self.fields[id as usize]
     }

@@ -38,10 +38,12 @@ pub(crate) struct Roles {
 const _: () = assert!(Role::COUNT <= u32::BITS as usize);
 
 impl Roles {
+    #[expect(clippy::indexing_slicing, reason = "the values have a place for each role")]
     pub(crate) fn get(&self, role: Role) -> Option<u64> {
         (self.met >> role as u32 & 1 == 1).then(|| self.values[role as usize])
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the values have a place for each role")]
     fn set(&mut self, role: Role, value: u64) {
         self.met |= 1 << role as u32;
         self.values[role as usize] = value;
@@ -74,6 +76,10 @@ type Result<T> = std::result::Result<T, DecodeError>;
 
 impl Decoder<'_> {
     /// Decodes a field and its contents, and returns its node's index on the tape.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "slots and nodes are those of the plan and of this tape"
+    )]
     pub(crate) fn field(&mut self, id: FieldId) -> Result<usize> {
         let plan = self.plan;
         let field = plan.field(id);
@@ -84,7 +90,13 @@ impl Decoder<'_> {
             | Shape::Enumeration(integer, _)
             | Shape::BitMap(integer, _)
             | Shape::Boolean(integer) => Raw::Bits(self.integer(field, integer)?),
-            Shape::Float(float) => Raw::Bits(self.bits(float.size, float.byte_order)?),
+            Shape::Float(float) => {
+                let bits = self.bits(float.size, float.byte_order)?;
+                Raw::Bits(match float.reversed {
+                    true => reversed(bits, float.size),
+                    false => bits,
+                })
+            }
             Shape::String(encoding) => self.string(encoding.unit_bytes())?,
             Shape::Struct(members) => {
                 for &member in members {
@@ -122,6 +134,10 @@ impl Decoder<'_> {
     /// Decodes the header of an event of the stream class. Its fields are never requested, so nodes
     /// for them are only made if the form is not the usual one.
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "slots and nodes are those of the plan and of this tape"
+    )]
     pub(crate) fn event_header(&mut self, class: &StreamPlan) -> Result<()> {
         if let Some(usual) = &class.usual_header
             && let Some(found) = usual.read(self.data, self.position, self.limit)
@@ -145,6 +161,10 @@ impl Decoder<'_> {
 
     /// Decodes a member of a struct: mostly a number, for which this is all.
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "slots and nodes are those of the plan and of this tape"
+    )]
     fn member(&mut self, id: FieldId) -> Result<()> {
         let field = self.plan.field(id);
         if let Some(whole) = field.whole
@@ -176,6 +196,11 @@ impl Decoder<'_> {
     }
 
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the position is in the packet; sizes and units are at most 64 bits, and slots those of the plan"
+    )]
     fn integer(&mut self, field: &Field, integer: &Integer) -> Result<u64> {
         let bits = match integer.storage {
             Storage::Bits => self.bits(integer.size, integer.byte_order)?,
@@ -188,7 +213,7 @@ impl Decoder<'_> {
             }
             Storage::Reversed => {
                 let bits = self.bits(integer.size, integer.byte_order)?;
-                bits.reverse_bits() >> (64 - integer.size)
+                reversed(bits, integer.size)
             }
             Storage::Leb128 => self.leb128(integer.signed)?,
         };
@@ -209,6 +234,10 @@ impl Decoder<'_> {
         Ok(value)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the position stays at or before the limit, which the packet has"
+    )]
     fn leb128(&mut self, signed: bool) -> Result<u64> {
         let start = (self.position / 8) as usize;
         let end = (self.limit / 8) as usize;
@@ -226,6 +255,10 @@ impl Decoder<'_> {
         Ok(value)
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the position stays at or before the limit, which the packet has"
+    )]
     fn string(&mut self, unit: usize) -> Result<Raw> {
         let start = (self.position / 8) as usize;
         let end = (self.limit / 8) as usize;
@@ -246,6 +279,11 @@ impl Decoder<'_> {
         })
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "slots are those of the plan; `skip` compared the size with the packet"
+    )]
     fn array(&mut self, array: &ArrayPlan) -> Result<Raw> {
         let count = match array.count {
             Count::Fixed(count) => count,
@@ -300,6 +338,7 @@ impl Decoder<'_> {
     }
 
     #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "an alignment is a power of two")]
     fn align(&mut self, field: &Field) -> Result<()> {
         let padding = self.position.wrapping_neg() & (field.align - 1);
         if padding == 0 {
@@ -309,6 +348,10 @@ impl Decoder<'_> {
     }
 
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the position stays at or before the limit, which the packet has"
+    )]
     fn skip(&mut self, bits: u64) -> Result<()> {
         if bits > self.limit.saturating_sub(self.position) {
             return Err(self.error(DecodeErrorKind::Truncated));
@@ -335,8 +378,15 @@ impl Decoder<'_> {
     }
 }
 
+/// The low `size` bits, the last one first.
+#[expect(clippy::arithmetic_side_effects, reason = "a field has 1 to 64 bits")]
+fn reversed(bits: u64, size: u32) -> u64 {
+    bits.reverse_bits() >> (64 - size)
+}
+
 /// The clock's next value whose low `size` bits are `low`: at most one wrap since `clock` (CTF
 /// 1.8.3, section 8).
+#[expect(clippy::arithmetic_side_effects, reason = "`size` is below 64")]
 pub(crate) fn advance(clock: u64, low: u64, size: u32) -> u64 {
     if size >= 64 {
         return low;

@@ -38,6 +38,7 @@ pub(super) struct Found {
 }
 
 impl UsualHeader {
+    #[expect(clippy::arithmetic_side_effects, reason = "alignments are powers of two")]
     pub(super) fn of(fields: &[Field], header: FieldId) -> Option<UsualHeader> {
         let field = |id: FieldId| fields.get(id as usize);
         let Field {
@@ -91,6 +92,7 @@ impl UsualHeader {
 }
 
 impl Number {
+    #[expect(clippy::arithmetic_side_effects, reason = "alignments are powers of two")]
     fn of(field: &Field, role: Role) -> Option<Number> {
         let (Shape::Integer(integer) | Shape::Enumeration(integer, _)) = &field.shape else {
             return None;
@@ -113,6 +115,10 @@ impl Number {
     }
 
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the position is in the packet; alignment and size are small"
+    )]
     fn read(&self, data: &[u8], position: u64) -> Option<(u64, u64)> {
         let start = (position + self.align) & !self.align;
         let value = read_bits(data, start, self.size, self.order).ok()?;

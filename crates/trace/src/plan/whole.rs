@@ -19,6 +19,10 @@ pub(super) struct Whole {
 }
 
 impl Whole {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "`size` is from 8 to 64, an alignment a power of two"
+    )]
     pub(super) fn of(shape: &Shape, align: u64) -> Option<Whole> {
         let (size, order, signed) = match shape {
             Shape::Integer(integer)
@@ -28,7 +32,7 @@ impl Whole {
                 (Storage::Bits, None) => (integer.size, integer.byte_order, integer.signed),
                 _ => return None,
             },
-            Shape::Float(float) => (float.size, float.byte_order, false),
+            Shape::Float(float) if !float.reversed => (float.size, float.byte_order, false),
             _ => return None,
         };
         (size.is_multiple_of(8) && (8..=64).contains(&size) && align >= 8).then(|| Whole {
@@ -42,6 +46,10 @@ impl Whole {
 
     /// Its bits, sign-extended for a signed number, and its end.
     #[inline]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "at most 64 bits behind an aligned position in memory"
+    )]
     pub(super) fn read(self, data: &[u8], position: u64, limit: u64) -> Option<(u64, u64)> {
         let start = position.checked_add(self.align)? & !self.align;
         let end = start + u64::from(self.bytes) * 8;

@@ -32,11 +32,19 @@ impl<'a> Event<'a> {
     }
 
     /// Class of its stream.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the current packet and event are of classes of the plan"
+    )]
     pub fn stream_class(&self) -> &'a StreamClass {
         &self.plan.description().streams[self.state.packet.stream_class]
     }
 
     /// Its class.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the current packet and event are of classes of the plan"
+    )]
     pub fn class(&self) -> &'a EventClass {
         &self.stream_class().events[self.state.event]
     }
@@ -58,6 +66,10 @@ impl<'a> Event<'a> {
     }
 
     /// The stream's clock, if it has one.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the current packet and event are of classes of the plan"
+    )]
     pub fn clock(&self) -> Option<&'a Clock> {
         let class = &self.plan.streams[self.state.packet.stream_class];
         class.clock.as_ref().map(|plan| &plan.clock)

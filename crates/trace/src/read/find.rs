@@ -26,6 +26,7 @@ pub fn find_traces(path: &Path) -> Result<Vec<PathBuf>, TraceError> {
     Ok(found)
 }
 
+#[expect(clippy::arithmetic_side_effects, reason = "`look` compares it with its limit")]
 fn look(directory: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), TraceError> {
     let io = |error| TraceError::new(directory, TraceErrorKind::Io(error));
     let mut below = Vec::new();

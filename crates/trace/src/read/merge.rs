@@ -43,6 +43,7 @@ impl Events {
     }
 
     /// The next event, and the time at which it is due.
+    #[expect(clippy::indexing_slicing, reason = "the heap has indexes of `streams`")]
     pub(super) fn next_due(&mut self) -> Result<Option<(Option<i64>, Event<'_>)>, TraceError> {
         while let Some(index) = self.pending.pop() {
             if self.streams[index].advance()? {
@@ -81,6 +82,7 @@ impl Events {
     }
 
     /// The sum over all streams.
+    #[expect(clippy::arithmetic_side_effects, reason = "the sums saturate")]
     pub fn statistics(&self) -> Statistics {
         self.streams
             .iter()

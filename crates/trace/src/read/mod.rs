@@ -1,10 +1,17 @@
 //! Reads whole traces, packets and events.
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "what the user has typed is short, and all places are in it"
+)]
+mod condition;
 mod event;
 mod find;
 mod merge;
 mod options;
 mod parallel;
+mod range;
 mod ring;
 mod split;
 mod state;
@@ -12,11 +19,13 @@ mod stream;
 mod trace;
 mod value;
 
+pub use condition::{Condition, ConditionError};
 pub use event::Event;
 pub use find::find_traces;
 pub use merge::Events;
 pub use options::{Options, Recover};
 pub use parallel::{Rendered, render};
+pub(crate) use range::index_entries;
 pub use ring::packets_of_ring;
 pub use state::Packet;
 pub use stream::{Problem, Statistics, StreamReader};

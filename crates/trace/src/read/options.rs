@@ -5,6 +5,11 @@
 pub struct Options {
     /// What to do if a packet cannot be read, as after a crash.
     pub recover: Recover,
+    /// Leave out events before this time, in nanoseconds from the clock's origin, and those without
+    /// a time. Packets that end before it are skipped by their headers.
+    pub begin: Option<i64>,
+    /// Leave out events after this time. A stream ends with the first packet that begins after it.
+    pub end: Option<i64>,
 }
 
 /// What to do if a packet cannot be read.

@@ -235,6 +235,10 @@ impl Slot {
     }
 
     /// Removes the first parts that are completely merged; returns whether there were any.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "indexes and sums of its own lists, which are in memory"
+    )]
     fn retire(&mut self, readers: &mut Vec<StreamReader>) -> bool {
         let before = self.merged;
         while let Some(part) = self
@@ -318,6 +322,10 @@ impl Batch {
     }
 
     /// Its memory.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "indexes and sums of its own lists, which are in memory"
+    )]
     fn size(&self) -> usize {
         self.bytes.len() + self.records.len() * size_of::<Record>()
     }
@@ -326,6 +334,11 @@ impl Batch {
 impl State {
     /// The most useful next task. Parts at the front come first, and among these those with the
     /// least to merge: first of all those of the stream that is waited for.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "indexes and sums of its own lists, which are in memory"
+    )]
     fn next_job(&mut self, shared: &Shared, wanted: Option<usize>) -> Option<Job> {
         let ahead: usize = self.slots.iter().map(|slot| slot.parts.len().saturating_sub(1)).sum();
         let may_split = ahead < shared.most_ahead;
@@ -357,6 +370,10 @@ impl State {
 }
 
 impl Shared {
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "indexes and sums of its own lists, which are in memory"
+    )]
     fn new(streams: Vec<StreamReader>, threads: usize) -> Shared {
         let slots: Vec<Slot> = groups(streams, threads).into_iter().map(Slot::new).collect();
         Shared {
@@ -396,6 +413,11 @@ impl Shared {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "indexes and sums of its own lists, which are in memory"
+    )]
     fn run(&self, job: Job, make: &impl Fn(&Event<'_>, &mut Vec<u8>)) -> MutexGuard<'_, State> {
         match job {
             Job::Decode(index, part, mut reader, mut batch) => {
@@ -441,6 +463,11 @@ impl Shared {
     }
 
     /// The next batch of a stream, in exchange for the merged one; `None` at the stream's end.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "indexes and sums of its own lists, which are in memory"
+    )]
     fn next_batch(
         &self,
         index: usize,
@@ -476,6 +503,11 @@ impl Shared {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "indexes and sums of its own lists, which are in memory"
+    )]
     fn merge(
         &self,
         make: &impl Fn(&Event<'_>, &mut Vec<u8>),
@@ -536,6 +568,10 @@ impl Shared {
 
 /// Each stream alone, or, if there are many, groups of neighbours with about the same amount of
 /// data.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "indexes and sums of its own lists, which are in memory"
+)]
 fn groups(streams: Vec<StreamReader>, threads: usize) -> Vec<Vec<StreamReader>> {
     if streams.len() <= STREAMS_PER_THREAD * threads {
         return streams.into_iter().map(|stream| vec![stream]).collect();

@@ -18,16 +18,25 @@ impl StreamReader {
     /// continues; `None` if this one has to read the rest: at its end, or if a packet's header is
     /// incomplete or invalid. Both together read what this one would have read alone. It must not
     /// have read any packet itself. Buffers are taken from a reader that is no longer needed.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "both positions are in the file, or one packet behind it"
+    )]
     pub(crate) fn split(&mut self, bytes: u64, old: Option<StreamReader>) -> Option<StreamReader> {
         let Source::File(file) = &self.source else { return None };
         let file = file.clone();
         if self.options.recover != Recover::Never || self.finished {
             return None;
         }
+        self.skip_to_begin().ok()?;
         let start = self.next_packet;
         let before = (self.state.packet, self.state.has_packet);
-        while self.next_packet < self.length && self.next_packet - start < bytes {
+        while self.next_packet < self.end && self.next_packet - start < bytes {
             let Some(packet) = self.look_ahead() else { break };
+            if self.is_past_end(&packet) {
+                self.end = self.next_packet;
+                break;
+            }
             self.next_packet += packet.packet_bits / 8;
             self.state.packet = packet;
             self.state.has_packet = true;
@@ -38,7 +47,7 @@ impl StreamReader {
         let source = (Source::File(file), self.length);
         let part = StreamReader::new(self.plan.clone(), &self.path, source, self.state.class, self.options);
         let mut part = part.with_content(self.content.clone());
-        (part.next_packet, part.end) = (start, self.next_packet);
+        (part.next_packet, part.end, part.sought) = (start, self.next_packet, true);
         (part.state.packet, part.state.has_packet) = before;
         if let Some(StreamReader { state, .. }) = old {
             let State { data, tape, .. } = state;
@@ -78,6 +87,7 @@ impl StreamReader {
     }
 
     /// Adds the counts of the readers of the previous parts.
+    #[expect(clippy::arithmetic_side_effects, reason = "the sums saturate")]
     pub(crate) fn absorb(&mut self, totals: Totals) {
         self.statistics = totals.statistics + self.statistics;
         self.span = (totals.span.0.or(self.span.0), self.span.1.or(totals.span.1));
@@ -86,6 +96,7 @@ impl StreamReader {
 
 impl Totals {
     /// Adds the counts of a part.
+    #[expect(clippy::arithmetic_side_effects, reason = "the sums saturate")]
     pub(crate) fn add(&mut self, part: &StreamReader) {
         self.statistics = self.statistics + part.statistics;
         self.span = (self.span.0.or(part.span.0), part.span.1.or(self.span.1));

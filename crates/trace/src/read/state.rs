@@ -96,6 +96,11 @@ impl State {
 
     /// Decodes the packet header and context at the start of `data`, a packet at most `rest` bytes
     /// long.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the current packet and event are of classes of the plan; eight bits for each byte in memory"
+    )]
     pub(super) fn decode_packet(&mut self, plan: &Plan, offset: u64, rest: u64) -> Result<Packet, DecodeError> {
         let mut roles = Roles::default();
         self.packet_tape.clear();
@@ -192,6 +197,10 @@ impl State {
     }
 
     /// Reverses the transformation of the content, once all of it is in `data`.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the current packet and event are of classes of the plan; eight bits for each byte in memory"
+    )]
     pub(super) fn unpack(&mut self, content: Option<&dyn ContentDecoder>) -> Result<(), DecodeError> {
         self.limit = self.packet.content_bits.min(self.data.len() as u64 * 8);
         let start = (self.position / 8) as usize;
@@ -230,6 +239,10 @@ impl State {
 
     /// Decodes the event at the current position.
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the current packet and event are of classes of the plan; eight bits for each byte in memory"
+    )]
     pub(super) fn decode_event(&mut self, plan: &Plan) -> Result<(), DecodeError> {
         let class = &plan.streams[self.packet.stream_class];
         let start = self.position;

@@ -35,11 +35,11 @@ impl std::ops::Add for Statistics {
 
     fn add(self, other: Statistics) -> Statistics {
         Statistics {
-            packets: self.packets + other.packets,
-            events: self.events + other.events,
-            discarded: self.discarded + other.discarded,
-            lost_packets: self.lost_packets + other.lost_packets,
-            damaged: self.damaged + other.damaged,
+            packets: self.packets.saturating_add(other.packets),
+            events: self.events.saturating_add(other.events),
+            discarded: self.discarded.saturating_add(other.discarded),
+            lost_packets: self.lost_packets.saturating_add(other.lost_packets),
+            damaged: self.damaged.saturating_add(other.damaged),
         }
     }
 }
@@ -75,6 +75,8 @@ pub struct StreamReader {
     /// Cycles at the start and the end of the part read so far.
     pub(super) span: (Option<u64>, Option<u64>),
     pub(super) finished: bool,
+    /// Whether packets before [`Options::begin`] were skipped.
+    pub(super) sought: bool,
 }
 
 /// The source of a stream's bytes.
@@ -139,6 +141,13 @@ impl StreamReader {
         StreamReader { content, ..self }
     }
 
+    /// Begins with the packet at this offset, as if there were none before.
+    #[must_use]
+    pub fn start_at(mut self, offset: u64) -> StreamReader {
+        self.next_packet = offset.min(self.length);
+        self
+    }
+
     /// Every read after this many fails, as on a broken disk; for tests.
     #[doc(hidden)]
     #[must_use]
@@ -175,6 +184,7 @@ impl StreamReader {
             damaged: None,
             span: (None, None),
             finished: false,
+            sought: false,
         }
     }
 
@@ -233,6 +243,7 @@ impl StreamReader {
         loop {
             let result = self.try_advance();
             match &result {
+                Ok(true) if self.is_unwanted() => continue,
                 Ok(true) => self.count_event(),
                 Ok(false) => self.finished = true,
                 Err(error) => {
@@ -250,6 +261,7 @@ impl StreamReader {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "fewer events than bits")]
     fn count_event(&mut self) {
         self.statistics.events += 1;
         if let Some(cycles) = self.state.timestamp {
@@ -277,6 +289,7 @@ impl StreamReader {
     }
 
     /// The first problem of a packet.
+    #[expect(clippy::arithmetic_side_effects, reason = "fewer than packets")]
     fn note(&mut self, problem: Problem) {
         if self.damaged.replace(problem.offset) == Some(problem.offset) {
             return;
@@ -289,6 +302,10 @@ impl StreamReader {
 
     /// The time at which the current event is due: its own time, but not before the start of the
     /// packet that it is the first event of.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the current packet and event are of classes of the plan"
+    )]
     pub(super) fn merge_time(&self) -> Option<i64> {
         let time = self.state.time?;
         let Some(due) = self.state.due else { return Some(time) };
@@ -325,11 +342,11 @@ impl StreamReader {
     ///
     /// The packet cannot be read. [`Options::recover`] does not matter here.
     pub fn next_packet(&mut self) -> Result<bool, TraceError> {
+        self.skip_to_begin()?;
         if self.next_packet >= self.end {
             return Ok(false);
         }
-        self.read_packet()?;
-        Ok(true)
+        self.read_packet()
     }
 
     /// The next event of the packet that [`StreamReader::next_packet`] read.
@@ -365,6 +382,10 @@ impl StreamReader {
     }
 
     /// Reads the start of the next packet, which contains its size; returns how many bytes it read.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the next packet begins in the file, whose bits fit into 64 bits"
+    )]
     pub(super) fn read_header(&mut self) -> Result<(Packet, u64), TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
@@ -383,11 +404,19 @@ impl StreamReader {
         Ok((packet, beginning))
     }
 
-    /// Reads the next packet.
-    fn read_packet(&mut self) -> Result<(), TraceError> {
+    /// Reads the next packet, unless it is after the wanted times.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the next packet begins in the file, whose bits fit into 64 bits"
+    )]
+    fn read_packet(&mut self) -> Result<bool, TraceError> {
         let offset = self.next_packet;
         let rest = self.length - offset;
         let (packet, beginning) = self.read_header()?;
+        if self.is_past_end(&packet) {
+            self.end = offset;
+            return Ok(false);
+        }
         self.next_packet = offset.saturating_add(packet.packet_bits / 8);
         let content = packet.content_bits.min(rest * 8).div_ceil(8);
         self.fill(offset, beginning.min(content), content)?;
@@ -407,11 +436,16 @@ impl StreamReader {
             let error = DecodeError { kind, bit };
             self.note(Problem { offset, error });
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Fills `data` with the `end` bytes of the file from `offset`, the first `start` of which are
     /// already there.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "`data` was resized to the end"
+    )]
     fn fill(&mut self, offset: u64, start: u64, end: u64) -> Result<(), TraceError> {
         // Both are at most the length of the file.
         let (start, end) = (start as usize, end as usize);
@@ -425,22 +459,23 @@ impl StreamReader {
         let before = self.state.has_packet.then_some(self.state.packet);
         let pair = |get: fn(&Packet) -> Option<u64>| before.as_ref().and_then(get).zip(get(packet));
         if let Some((old, new)) = pair(|packet| packet.sequence_number) {
-            self.statistics.lost_packets += lost_between(old, new, packet.sequence_number_bits);
+            let lost = lost_between(old, new, packet.sequence_number_bits);
+            self.statistics.lost_packets = self.statistics.lost_packets.saturating_add(lost);
         }
-        match pair(|packet| packet.events_discarded) {
-            Some((old, new)) => self.statistics.discarded += new.saturating_sub(old),
+        let discarded = match pair(|packet| packet.events_discarded) {
+            Some((old, new)) => new.saturating_sub(old),
             // A stream that begins with its first packet has counted from 0.
-            None if packet.sequence_number == Some(0) => {
-                self.statistics.discarded += packet.events_discarded.unwrap_or(0)
-            }
-            None => {}
-        }
-        self.statistics.packets += 1;
+            None if packet.sequence_number == Some(0) => packet.events_discarded.unwrap_or(0),
+            None => 0,
+        };
+        self.statistics.discarded = self.statistics.discarded.saturating_add(discarded);
+        self.statistics.packets = self.statistics.packets.saturating_add(1);
         self.span = (self.span.0.or(packet.begin), packet.end.or(self.span.1));
     }
 }
 
 /// The missing packets between two of these numbers, of which `bits` bits are significant.
+#[expect(clippy::arithmetic_side_effects, reason = "`bits` is from 1 to 63")]
 fn lost_between(old: u64, new: u64, bits: u32) -> u64 {
     if bits == 0 {
         return 0;

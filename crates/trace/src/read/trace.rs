@@ -139,6 +139,7 @@ impl Trace {
     /// # Panics
     ///
     /// There is no stream with this index.
+    #[expect(clippy::indexing_slicing, reason = "as many classes as streams")]
     pub fn stream(&self, index: usize, options: Options) -> Result<StreamReader, TraceError> {
         let class = self.classes[index];
         let stream = StreamReader::open(self.plan.clone(), &self.streams[index], class, options)?;

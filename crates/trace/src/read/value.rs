@@ -17,17 +17,29 @@ impl<'a> View<'a> {
         View { plan, data, tape }
     }
 
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub(crate) fn field(&self, node: usize) -> &'a Field {
         self.plan.field(self.tape[node].field)
     }
 
     #[cfg(feature = "render")]
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub(crate) fn node(&self, node: usize) -> Node {
         self.tape[node]
     }
 
     /// The node after this one and its contents.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub(crate) fn after(&self, node: usize) -> usize {
         match self.tape.get(node).map(|node| node.raw) {
             Some(Raw::Group { end, .. }) => end as usize,
@@ -41,6 +53,10 @@ impl<'a> View<'a> {
         self.data.get(start..end).unwrap_or_default()
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub(crate) fn value(&self, node: usize) -> Option<Value<'a>> {
         let raw = self.tape.get(node)?.raw;
         Some(match (&self.field(node).shape, raw) {
@@ -93,6 +109,10 @@ impl<'a> View<'a> {
 
     /// The elements of an array of plain numbers: their class, and their bits as on the tape.
     /// `None` for other arrays.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub(crate) fn plain_elements(&self, node: usize) -> Option<(PlainClass<'a>, impl Iterator<Item = u64> + use<'a>)> {
         let Raw::Packed { bit, count } = self.tape.get(node)?.raw else {
             return None;
@@ -142,6 +162,10 @@ pub(crate) fn float(size: u32, bits: u64) -> f64 {
 }
 
 /// Text of fixed length ends at its first zero byte.
+#[expect(
+    clippy::indexing_slicing,
+    reason = "nodes and ranges are those of this tape and its packet"
+)]
 fn text(bytes: &[u8]) -> &[u8] {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     &bytes[..end]
@@ -184,6 +208,10 @@ pub struct WideText<'a> {
 
 impl WideText<'_> {
     /// Its characters up to the first zero; invalid ones are replaced.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "as many units as bytes; surrogates were compared with their ranges"
+    )]
     pub fn chars(&self) -> impl Iterator<Item = char> {
         let order = match self.encoding {
             Encoding::Utf16Be | Encoding::Utf32Be => Endian::Big,
@@ -250,6 +278,10 @@ pub struct Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     /// Its value.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub fn value(&self) -> Option<Value<'a>> {
         self.view.value(self.node + 1)
     }
@@ -426,10 +458,18 @@ impl<'a> Fields<'a> {
     }
 
     #[cfg(feature = "render")]
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub(crate) fn is_empty(&self) -> bool {
         self.view.after(self.node) <= self.node + 1
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     fn nodes(&self) -> impl Iterator<Item = usize> + use<'a> {
         let view = self.view;
         let end = view.after(self.node);
@@ -466,6 +506,10 @@ impl<'a> Elements<'a> {
     }
 
     /// All elements, in order.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub fn iter(&self) -> impl Iterator<Item = Value<'a>> + use<'a> {
         let Elements { view, node, count } = *self;
         let mut plain = view.plain_elements(node);
@@ -486,6 +530,11 @@ impl<'a> Elements<'a> {
     }
 
     /// The bytes, if elements are 8-bit numbers.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
     pub fn as_bytes(&self) -> Option<&'a [u8]> {
         let Raw::Packed { bit, count } = self.view.tape[self.node].raw else {
             return None;

@@ -16,6 +16,8 @@ pub enum ClockFormat {
     TimeOfDay,
     /// Seconds since the clock's origin.
     Seconds,
+    /// The local date and time of day.
+    Date,
 }
 
 /// Prints events in the format of `babeltrace2`, one line each. Texts are printed in their stored
@@ -24,9 +26,11 @@ pub enum ClockFormat {
 pub struct TextWriter {
     format: ClockFormat,
     zone: TimeZone,
+    /// Whether the time since the previous event is printed.
+    delta: bool,
     last: Option<i64>,
     /// The last printed second, and its text.
-    second: Option<(i64, [u8; 8])>,
+    second: Option<(i64, String)>,
 }
 
 impl TextWriter {
@@ -35,12 +39,28 @@ impl TextWriter {
         TextWriter {
             format,
             zone: match format {
-                ClockFormat::TimeOfDay => TimeZone::system(),
+                ClockFormat::TimeOfDay | ClockFormat::Date => TimeZone::system(),
                 ClockFormat::Seconds => TimeZone::UTC,
             },
+            delta: true,
             last: None,
             second: None,
         }
+    }
+
+    /// The same with times of UTC instead of local ones.
+    #[must_use]
+    pub fn in_utc(self) -> TextWriter {
+        TextWriter {
+            zone: TimeZone::UTC,
+            ..self
+        }
+    }
+
+    /// The same without the time since the previous event.
+    #[must_use]
+    pub fn without_delta(self) -> TextWriter {
+        TextWriter { delta: false, ..self }
     }
 
     /// Appends the event's line to `line`.
@@ -56,6 +76,7 @@ impl TextWriter {
         line.push(b'[');
         self.clock(line, time);
         match self.last.replace(time) {
+            _ if !self.delta => line.extend_from_slice(b"] "),
             None => line.extend_from_slice(b"] (+?.?????????) "),
             Some(last) => {
                 line.extend_from_slice(b"] (+");
@@ -95,23 +116,23 @@ impl TextWriter {
             return nanoseconds(line, (time % SECOND).unsigned_abs());
         }
         let second = time.div_euclid(SECOND);
-        let clock = match self.second {
-            Some((last, clock)) if last == second => clock,
-            _ => {
-                let clock = self.time_of_day(second);
-                self.second = Some((second, clock));
-                clock
-            }
-        };
-        line.extend_from_slice(&clock);
+        if self.second.as_ref().is_none_or(|(last, _)| *last != second) {
+            self.second = Some((second, self.second_of_day(second)));
+        }
+        if let Some((_, clock)) = &self.second {
+            line.extend_from_slice(clock.as_bytes());
+        }
         nanoseconds(line, time.rem_euclid(SECOND).unsigned_abs());
     }
 
-    fn time_of_day(&self, second: i64) -> [u8; 8] {
+    fn second_of_day(&self, second: i64) -> String {
+        let format = match self.format {
+            ClockFormat::Date => "%Y-%m-%d %H:%M:%S",
+            _ => "%H:%M:%S",
+        };
         // All seconds of 64-bit nanoseconds are in years with four digits.
         let clock = Timestamp::from_second(second).map(|timestamp| timestamp.to_zoned(self.zone.clone()));
-        let clock = clock.map_or(String::new(), |clock| clock.strftime("%H:%M:%S").to_string());
-        clock.into_bytes().try_into().unwrap_or(*b"??:??:??")
+        clock.map_or("??:??:??".to_owned(), |clock| clock.strftime(format).to_string())
     }
 }
 

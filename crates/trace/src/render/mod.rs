@@ -4,7 +4,9 @@ mod bytes;
 mod digits;
 mod json;
 mod line;
+mod moment;
 mod pieces;
 mod text;
 
 pub use line::{ClockFormat, JsonWriter, TextWriter};
+pub use moment::Moment;

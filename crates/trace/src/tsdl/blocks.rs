@@ -39,17 +39,30 @@ pub(super) struct EventBlock {
     pub(super) roots: HashMap<Scope, Rc<Raw>>,
 }
 
-pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
-    let mut types = Types::new(most_fields);
-    let mut blocks = Blocks::default();
-    for statement in &document.statements {
+/// Collects the blocks of a document from its statements.
+pub(super) struct Collector {
+    types: Types,
+    blocks: Blocks,
+}
+
+impl Collector {
+    pub(super) fn new(most_fields: u64) -> Collector {
+        Collector {
+            types: Types::new(most_fields),
+            blocks: Blocks::default(),
+        }
+    }
+
+    /// Adds the next statement.
+    pub(super) fn add(&mut self, statement: &Statement) -> Result<()> {
+        let (types, blocks) = (&mut self.types, &mut self.blocks);
         let Statement::Block { name, block } = statement else {
-            if !types.define(statement)? {
-                return misplaced(statement);
-            }
-            continue;
+            return match types.define(statement)? {
+                true => Ok(()),
+                false => misplaced(statement),
+            };
         };
-        let contents = Contents::of(block, name == "env", &mut types)?;
+        let contents = Contents::of(block, name == "env", types)?;
         match name.as_str() {
             "trace" => {
                 if blocks.trace.is_some() {
@@ -60,19 +73,26 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             "env" => environment(&contents, &mut blocks.environment)?,
             "clock" => {
                 let clock = clock(&contents)?;
-                if blocks.clocks.iter().any(|other| other.name == clock.name) {
-                    return error(ErrorKind::Duplicate, block.position);
+                match blocks.clocks.iter().find(|other| other.name == clock.name) {
+                    // babeltrace2 writes a clock once for each trace that it merges.
+                    Some(other) if *other == clock => {}
+                    Some(_) => return error(ErrorKind::Duplicate, block.position),
+                    None => blocks.clocks.push(clock),
                 }
-                blocks.clocks.push(clock);
             }
             "stream" => blocks.streams.push(stream(contents)?),
             "event" => blocks.events.push(event(contents)?),
             // Call sites do not describe data.
             _ => {}
         }
+        Ok(())
     }
-    types.check_lengths()?;
-    Ok(blocks)
+
+    /// All blocks.
+    pub(super) fn finish(self) -> Result<Blocks> {
+        self.types.check_lengths()?;
+        Ok(self.blocks)
+    }
 }
 
 fn misplaced<T>(statement: &Statement) -> Result<T> {

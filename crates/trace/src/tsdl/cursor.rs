@@ -25,6 +25,11 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "the last token is the end, so that there is always one"
+    )]
     fn token(&self, ahead: usize) -> &'t Token<'t> {
         &self.tokens[(self.next + ahead).min(self.tokens.len() - 1)]
     }
@@ -45,6 +50,10 @@ impl<'t> Cursor<'t> {
     }
 
     /// Skips the next token.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        reason = "the last token is the end, so that there is always one"
+    )]
     pub fn advance(&mut self) {
         self.next = (self.next + 1).min(self.tokens.len() - 1);
     }
@@ -107,6 +116,7 @@ impl<'t> Cursor<'t> {
     /// # Errors
     ///
     /// The level is too deep.
+    #[expect(clippy::arithmetic_side_effects, reason = "the depth is compared with its limit")]
     pub fn enter(&mut self) -> Result<()> {
         if self.depth >= self.max_depth {
             return error(ErrorKind::TooDeep, self.position());
@@ -116,6 +126,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// Leaves the level that [`Cursor::enter`] entered.
+    #[expect(clippy::arithmetic_side_effects, reason = "the depth is compared with its limit")]
     pub fn leave(&mut self) {
         self.depth -= 1;
     }

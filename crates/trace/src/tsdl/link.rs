@@ -8,8 +8,8 @@ use super::reserved;
 use super::syntax::{Dimension, Path};
 use super::types::{Raw, RawClass, RawInteger, RawMember};
 use crate::description::{
-    Array, Clock, Description, Enumeration, EventClass, FieldClass, Float, Integer, Length, Member, Reference, Role,
-    Scope, Storage, StreamClass, Struct, Variant, VariantOption,
+    Array, Clock, Description, Enumeration, EnvironmentValue, EventClass, FieldClass, Float, Integer, Length, Member,
+    Reference, Role, Scope, Storage, StreamClass, Struct, Variant, VariantOption,
 };
 use backtrail_wire::Endian;
 use std::cell::Cell;
@@ -23,6 +23,7 @@ pub(super) fn link(blocks: Blocks, most_fields: u64) -> Result<Description> {
     let order = trace.byte_order.unwrap_or(Endian::NATIVE);
     let mut linker = Linker {
         clocks: &blocks.clocks,
+        environment: &blocks.environment,
         needs_clock: Cell::new(false),
         order,
         roots: HashMap::new(),
@@ -51,6 +52,7 @@ pub(super) fn link(blocks: Blocks, most_fields: u64) -> Result<Description> {
 
 struct Linker<'c> {
     clocks: &'c [Clock],
+    environment: &'c [(String, EnvironmentValue)],
     /// Whether there are timestamps but no clock: then they count nanoseconds from the epoch.
     needs_clock: Cell<bool>,
     order: Endian,
@@ -79,6 +81,7 @@ struct Frame<'r> {
 }
 
 impl Linker<'_> {
+    #[expect(clippy::indexing_slicing, reason = "indexes of its own lists")]
     fn streams(&mut self, blocks: Vec<StreamBlock>, events: Vec<EventBlock>) -> Result<Vec<StreamClass>> {
         let mut streams: Vec<StreamClass> = Vec::new();
         let mut roots = Vec::new();
@@ -179,6 +182,7 @@ impl Linker<'_> {
                 size: *size,
                 align: *align,
                 byte_order: order.unwrap_or(self.order),
+                reversed: false,
             }),
             RawClass::String(encoding) => FieldClass::String(*encoding),
             RawClass::Struct { members, min_align } => FieldClass::Struct(self.structure(members, *min_align, way)?),
@@ -275,7 +279,13 @@ impl Linker<'_> {
         let is_uuid = way.scope == Scope::PacketHeader && way.path.len() == 1 && name == "uuid";
         let length = match length {
             Dimension::Number(number) => Length::Fixed(*number),
-            Dimension::Path(path) => Length::Field(self.reference(path, way, is_length)?.0),
+            Dimension::Path(path) => match self.constant(path) {
+                Some(length) => Length::Fixed(length.ok_or(Error {
+                    kind: ErrorKind::UnknownReference,
+                    position: path.position,
+                })?),
+                None => Length::Field(self.reference(path, way, is_length)?.0),
+            },
         };
         let outside = std::mem::replace(&mut way.in_array, true);
         let element = self.class(element, way, "", element.position)?;
@@ -287,6 +297,21 @@ impl Linker<'_> {
             length,
             element: Box::new(element),
             min_align: 0,
+        })
+    }
+
+    /// A number of the environment, if the path leads there (CTF 1.8.3, section 7.3.2).
+    fn constant(&self, path: &Path) -> Option<Option<u64>> {
+        let [scope, name] = path.words.as_slice() else {
+            return None;
+        };
+        if scope != "env" {
+            return None;
+        }
+        let entry = self.environment.iter().find(|(entry, _)| entry == name);
+        Some(match entry {
+            Some((_, EnvironmentValue::Integer(number))) => u64::try_from(*number).ok(),
+            _ => None,
         })
     }
 
@@ -327,6 +352,7 @@ impl Linker<'_> {
     /// The field that a path refers to: in the structs around, then in the earlier scopes, unless
     /// it starts with a scope's name. A nearer field whose class makes it unusable does not hide
     /// one further out: a named type may be used where there is one.
+    #[expect(clippy::indexing_slicing, reason = "indexes of its own lists")]
     fn reference<'s>(
         &'s self,
         path: &Path,
@@ -343,10 +369,7 @@ impl Linker<'_> {
                 continue;
             };
             let found = match scope == way.scope {
-                true => way
-                    .frames
-                    .first()
-                    .and_then(|frame| descend(&frame.members[..frame.before], frame.members, rest)),
+                true => way.descend(rest),
                 false => self.descend_root(scope, rest),
             };
             let (names, target) = found.filter(|(_, target)| fits(target)).ok_or(unknown)?;
@@ -396,6 +419,32 @@ impl Linker<'_> {
             RawClass::Struct { members, .. } => descend(members, members, words),
             _ => None,
         }
+    }
+}
+
+impl<'r> Way<'r> {
+    /// Follows names from the root. Those of structs that are still open lead to their members
+    /// before the field.
+    #[expect(
+        clippy::arithmetic_side_effects,
+        clippy::indexing_slicing,
+        reason = "lists are not empty where their first part is taken, and open ones have the field"
+    )]
+    fn descend(&self, words: &[&str]) -> Option<(Vec<String>, &'r Raw)> {
+        let mut words = words;
+        let mut frames = self.frames.as_slice();
+        while let ([outer, inner, ..], [first, rest @ ..]) = (frames, words)
+            && !rest.is_empty()
+            && outer.members[outer.before].name == **first
+            // Names of options are not part of such a path.
+            && inner.path == outer.path + 1
+        {
+            (frames, words) = (&frames[1..], rest);
+        }
+        let frame = frames.first()?;
+        let (names, target) = descend(&frame.members[..frame.before], frame.members, words)?;
+        let open = self.path[..frame.path].iter().cloned();
+        Some((open.chain(names).collect(), target))
     }
 }
 

@@ -127,7 +127,8 @@ pub(super) enum Dimension {
     Path(Path),
 }
 
-pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Block> {
+/// Parses the tokens of statements.
+pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Vec<Statement>> {
     let mut parser = Parser {
         at: Cursor::new(tokens, MAX_NESTING),
     };
@@ -135,10 +136,7 @@ pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Block> {
     while parser.at.peek() != &TokenKind::End {
         statements.push(parser.statement()?);
     }
-    Ok(Block {
-        position: Position { line: 1, column: 1 },
-        statements,
-    })
+    Ok(statements)
 }
 
 struct Parser<'t> {
@@ -347,7 +345,10 @@ impl Parser<'_> {
 
     /// Scopes begin with keywords.
     fn path_word(&mut self) -> Result<String> {
-        match ["trace", "stream", "event"].iter().any(|scope| self.at.is_word(scope)) {
+        match ["trace", "stream", "event", "env"]
+            .iter()
+            .any(|scope| self.at.is_word(scope))
+        {
             true => self.at.word("a field's name"),
             false => self.name("a field's name"),
         }
@@ -541,6 +542,7 @@ impl Parser<'_> {
         Ok(labels)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "64-bit numbers in 128 bits")]
     fn signed(&mut self) -> Result<i128> {
         let (magnitude, negative) = self.number()?;
         let value = i128::from(magnitude);
@@ -559,6 +561,7 @@ impl Value {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "64-bit numbers in 128 bits")]
     pub(super) fn as_i128(&self, what: &'static str, position: Position) -> Result<i128> {
         match *self {
             Value::Number { magnitude, negative } => {

@@ -124,8 +124,9 @@ impl Types {
             ..
         } = &class.class
         {
-            self.lengths
-                .extend(path.words.last().map(|name| (name.clone(), path.position)));
+            let is_constant = path.words.first().is_some_and(|scope| scope == "env");
+            let name = path.words.last().filter(|_| !is_constant);
+            self.lengths.extend(name.map(|name| (name.clone(), path.position)));
         }
         self.insert(|scope| &mut scope.aliases, &alias.name, class, alias.position)
     }
@@ -195,6 +196,7 @@ impl Types {
         self.share(raw, position)
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the depth is compared with its limit")]
     fn share(&self, class: RawClass, position: Position) -> Result<Rc<Raw>> {
         let (mut depth, mut fields) = (0, 1u64);
         let mut add = |class: &Raw| {
@@ -350,6 +352,7 @@ impl Types {
 
 /// The options of a variant must share a label with a tag beside it, even if the struct is not
 /// used.
+#[expect(clippy::indexing_slicing, reason = "indexes of these lists")]
 fn check_labels(members: &[RawMember]) -> Result<()> {
     for (index, member) in members.iter().enumerate() {
         let RawClass::Variant {
@@ -374,6 +377,11 @@ fn check_labels(members: &[RawMember]) -> Result<()> {
     Ok(())
 }
 
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "at most 64 bits in 128; indexes of its own list"
+)]
 fn mappings(labels: &[Label], integer: &RawInteger) -> Result<Vec<Mapping>> {
     let (least, greatest) = match integer.signed {
         true => (-(1i128 << (integer.size - 1)), (1i128 << (integer.size - 1)) - 1),
@@ -458,6 +466,7 @@ fn default_align(size: u32) -> u32 {
     if size.is_multiple_of(8) { 8 } else { 1 }
 }
 
+#[expect(clippy::indexing_slicing, reason = "indexes of these lists")]
 fn check_duplicates(attributes: &[Attribute]) -> Result<()> {
     for (index, attribute) in attributes.iter().enumerate() {
         if attributes[..index].iter().any(|earlier| earlier.name == attribute.name) {

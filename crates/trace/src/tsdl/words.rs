@@ -50,6 +50,10 @@ pub fn is_identifier(name: &str) -> bool {
 }
 
 /// A text in quotes, with escapes.
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "two more than the length of a text in memory"
+)]
 pub fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

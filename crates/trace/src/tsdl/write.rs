@@ -20,6 +20,8 @@ pub enum WriteErrorKind {
     Name,
     /// A role that belongs to a field with another name.
     Role(Role),
+    /// A field with the name of a role that it does not have.
+    NoRole,
     /// A reference to a field that has no path in 1.8.
     Reference,
     /// A variant whose options are not the labels of its tag.
@@ -40,6 +42,7 @@ impl std::fmt::Display for WriteErrorKind {
         match self {
             WriteErrorKind::Name => write!(f, "a name that is no identifier"),
             WriteErrorKind::Role(role) => write!(f, "the role {role:?} under this name"),
+            WriteErrorKind::NoRole => write!(f, "a field of this name that does not have its role"),
             WriteErrorKind::Reference => write!(f, "a reference to this field"),
             WriteErrorKind::Option => write!(f, "a variant whose options are not its tag's labels"),
             WriteErrorKind::ArrayAlignment => write!(f, "an array's own alignment"),
@@ -173,6 +176,7 @@ impl<'d> Writer<'d> {
         Ok(())
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the index of a stream of this description")]
     fn stream(&mut self, index: usize) -> Result<()> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
@@ -224,6 +228,7 @@ impl<'d> Writer<'d> {
         }
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
     fn structure(&mut self, class: &'d Struct, depth: usize) -> Result<()> {
         self.line(format_args!("struct {{"));
         self.frames.push((self.path.len(), Vec::new()));
@@ -268,25 +273,17 @@ impl<'d> Writer<'d> {
             FieldClass::Array(array) if array.trace_uuid && name != "uuid" => return self.fail(WriteErrorKind::Name),
             _ => return Ok(()),
         };
-        let Some(role) = integer.role else { return Ok(()) };
-        let expected = match (role, self.scope) {
-            (Role::Magic, _) => "magic",
-            (Role::StreamClassId, _) => "stream_id",
-            (Role::StreamInstanceId, _) => "stream_instance_id",
-            (Role::Timestamp, Some(Scope::PacketContext)) => "timestamp_begin",
-            (Role::Timestamp, _) => name,
-            (Role::TimestampEnd, _) => "timestamp_end",
-            (Role::ContentSize, _) => "content_size",
-            (Role::PacketSize, _) => "packet_size",
-            (Role::SequenceNumber, _) => "packet_seq_num",
-            (Role::EventsDiscarded, _) => "events_discarded",
-            (Role::EventClassId, _) => "id",
-            // Only the RFC has them.
-            (_, _) => return self.fail(WriteErrorKind::Role(role)),
+        let Some(scope) = self.scope else { return Ok(()) };
+        let Some(role) = integer.role else {
+            return match self.path.is_empty() && Role::is_reserved(scope, name) {
+                true => self.fail(WriteErrorKind::NoRole),
+                false => Ok(()),
+            };
         };
-        match name == expected {
-            true => Ok(()),
-            false => self.fail(WriteErrorKind::Role(role)),
+        match (role.reserved_name(scope), scope, role) {
+            (Some(expected), ..) if name == expected => Ok(()),
+            (None, Scope::EventHeader, Role::Timestamp) => Ok(()),
+            _ => self.fail(WriteErrorKind::Role(role)),
         }
     }
 
@@ -295,6 +292,7 @@ impl<'d> Writer<'d> {
         match class {
             FieldClass::Integer(integer) => self.integer(integer)?,
             FieldClass::Enumeration(class) => self.enumeration(class, depth)?,
+            FieldClass::Float(float) if float.reversed => return self.fail(WriteErrorKind::Class),
             FieldClass::Float(float) => self.float(float),
             FieldClass::String(Encoding::Ascii) => self.put(format_args!("string {{ encoding = ASCII; }}")),
             FieldClass::String(encoding) if encoding.unit_bytes() > 1 => return self.fail(WriteErrorKind::Class),
@@ -354,6 +352,7 @@ impl<'d> Writer<'d> {
         self.text.push_str(" }");
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
     fn enumeration(&mut self, class: &Enumeration, depth: usize) -> Result<()> {
         self.text.push_str("enum : ");
         self.integer(&class.integer)?;
@@ -390,6 +389,7 @@ impl<'d> Writer<'d> {
         Ok(format!("[{length}]{inner}"))
     }
 
+    #[expect(clippy::arithmetic_side_effects, reason = "the description limits the depth")]
     fn variant(&mut self, class: &'d Variant, depth: usize) -> Result<()> {
         let labels = match self.target(&class.tag) {
             Some(FieldClass::Enumeration(tag)) => &tag.mappings,

@@ -257,7 +257,7 @@ pub(super) fn check_bytes(plan: &Plan, id: FieldId, least: &mut u64) -> bool {
         }
         Shape::Float(float) => {
             *least += u64::from(float.size / 8);
-            float.align == 8
+            float.align == 8 && !float.reversed
         }
         Shape::String(encoding) => {
             *least += 1;

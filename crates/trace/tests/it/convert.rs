@@ -115,3 +115,68 @@ fn other_dialects_are_refused_by_name() {
     );
     assert!(!there.exists());
 }
+
+/// In 1.8 a field has its role by its name; references follow it.
+#[test]
+fn fields_with_roles_get_the_reserved_names() {
+    let unsigned = |bits: u32, role: &str| {
+        format!(
+            r#"{{"type":"fixed-length-unsigned-integer","length":{bits},"alignment":8,"byte-order":"little-endian","roles":["{role}"]}}"#
+        )
+    };
+    let structure = |members: &[(&str, String)]| {
+        let members: Vec<String> = members
+            .iter()
+            .map(|(name, class)| format!(r#"{{"name":"{name}","field-class":{class}}}"#))
+            .collect();
+        format!(r#"{{"type":"structure","member-classes":[{}]}}"#, members.join(","))
+    };
+    let header = structure(&[("m", unsigned(32, "packet-magic-number"))]);
+    let context = structure(&[
+        ("b", unsigned(64, "default-clock-timestamp")),
+        ("e", unsigned(64, "packet-end-default-clock-timestamp")),
+        ("c", unsigned(32, "packet-content-length")),
+        ("p", unsigned(32, "packet-total-length")),
+    ]);
+    let event = structure(&[
+        ("k", unsigned(8, "event-record-class-id")),
+        ("t", unsigned(64, "default-clock-timestamp")),
+    ]);
+    let text =
+        r#"{"type":"dynamic-length-string","length-field-location":{"origin":"event-record-header","path":["k"]}}"#;
+    let fragments = [
+        r#"{"type":"preamble","version":2}"#.to_owned(),
+        format!(r#"{{"type":"trace-class","packet-header-field-class":{header}}}"#),
+        r#"{"type":"clock-class","id":"clock","frequency":1000000000}"#.to_owned(),
+        format!(
+            r#"{{"type":"data-stream-class","default-clock-class-id":"clock","packet-context-field-class":{context},"event-record-header-field-class":{event}}}"#
+        ),
+        format!(
+            r#"{{"type":"event-record-class","id":2,"name":"named","payload-field-class":{}}}"#,
+            structure(&[("text", text.to_owned())])
+        ),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, there) = (folder.path().join("trace"), folder.path().join("there"));
+    fs::create_dir(&trace).unwrap();
+    let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
+    fs::write(trace.join("metadata"), metadata).unwrap();
+    let mut packet = vec![0xc1, 0x1f, 0xfc, 0xc1];
+    packet.extend([5u64.to_le_bytes(), 9u64.to_le_bytes()].concat());
+    packet.extend([312u32.to_le_bytes(), 312u32.to_le_bytes()].concat());
+    packet.push(2);
+    packet.extend(7u64.to_le_bytes());
+    packet.extend(b"hi");
+    fs::write(trace.join("stream"), packet).unwrap();
+    converted(&trace, &there, Dialect::V1_8).unwrap();
+    let text = support::text_of(&there).unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&text),
+        "[0.000000007] (+?.?????????) named: { text = \"hi\" }\n"
+    );
+    assert_eq!(text, support::text_of(&trace).unwrap());
+    if let Some(peer) = babeltrace2_2_1() {
+        let output = peer.command().arg("--clock-seconds").arg(&there).output().unwrap();
+        assert!(output.stdout == text, "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}

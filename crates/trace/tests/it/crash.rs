@@ -61,6 +61,8 @@ fn child(directory: &Path) -> Command {
 
 const RECOVER: Options = Options {
     recover: Recover::EndStream,
+    begin: None,
+    end: None,
 };
 
 fn read(directory: &Path, options: Options) -> Result<Statistics, TraceErrorKind> {

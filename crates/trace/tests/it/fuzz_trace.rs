@@ -1,8 +1,9 @@
 //! The fuzz targets for two seconds each, on valid inputs with a few bytes changed.
 
+use crate::fuzz;
 use crate::support;
 use crate::support::fuzz::run;
-use backtrail_trace::{fuzz, json2, tsdl};
+use backtrail_trace::{json2, tsdl};
 use backtrail_wire::Endian;
 
 /// What LTTng writes and our own writer doesn't.
@@ -45,4 +46,14 @@ fn json2_text() {
     let more = support::json2::METADATA;
     json2::parse(more).unwrap();
     run(fuzz::json2, &[(ours.into_bytes(), 0), (more.into(), 0)], true);
+}
+
+#[test]
+fn conditions() {
+    let texts = [
+        "name == \"net:*\" && (len >= 0x10 || !(packet.cpu_id < -1)) && peer",
+        "a || b || c = 1.5",
+    ];
+    let seeds: Vec<(Vec<u8>, usize)> = texts.map(|text| (text.into(), 0)).into();
+    run(fuzz::conditions, &seeds, true);
 }

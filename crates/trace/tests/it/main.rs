@@ -5,11 +5,14 @@ mod corpus;
 mod crash;
 mod differential;
 mod format;
+#[path = "../../../../fuzz/targets/src/trace.rs"]
+pub mod fuzz;
 mod fuzz_trace;
 mod json;
 mod json2_fields;
 mod parallel;
 mod peers;
+mod range;
 mod ring;
 mod support;
 mod tracers;

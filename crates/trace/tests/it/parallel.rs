@@ -208,7 +208,10 @@ fn damaged(streams: u32, packet_bytes: usize, all_rounds: usize) {
         }
         fs::write(&file, damaged).unwrap();
         for recover in [Recover::Never, Recover::EndStream, Recover::NextPacket] {
-            let options = Options { recover };
+            let options = Options {
+                recover,
+                ..Options::default()
+            };
             let outcome = compare(&format!("byte {place}, {recover:?}"), &directory, options);
             errors += usize::from(outcome.error.is_some());
         }

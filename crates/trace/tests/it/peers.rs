@@ -106,6 +106,7 @@ fn write_whole_bytes(directory: &Path, order: Endian) {
                 size: 64,
                 align: 8,
                 byte_order: order,
+                reversed: false,
             },
         );
     let text = Struct::new()
@@ -194,5 +195,56 @@ fn both_dialects_say_the_same() {
             text.lines().map(line).collect()
         };
         compare(&lines(text(&description)), &lines(text(&from_json)));
+    }
+}
+
+/// Its sink writes a clock once for each class of streams.
+#[test]
+fn what_babeltrace2s_sink_writes() {
+    const METADATA: &str = "/* CTF 1.8 */
+typealias integer { size = 64; align = 8; } := u64;
+typealias integer { size = 32; align = 8; } := u32;
+trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
+clock { name = c; };
+typealias integer { size = 64; align = 8; map = clock.c.value; } := time;
+stream { id = 0; packet.context := struct { time timestamp_begin; time timestamp_end; };
+  event.header := struct { time timestamp; }; };
+stream { id = 1; packet.context := struct { time timestamp_begin; time timestamp_end; };
+  event.header := struct { time timestamp; }; };
+event { name = e; stream_id = 0; fields := struct { u32 a; }; };
+event { name = f; stream_id = 1; fields := struct { u32 a; }; };
+";
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    std::fs::create_dir(&trace).unwrap();
+    std::fs::write(trace.join("metadata"), METADATA).unwrap();
+    for class in 0..2u32 {
+        let mut packet = [0xc1fc_1fc1u32.to_le_bytes(), class.to_le_bytes()].concat();
+        packet.extend([10u64.to_le_bytes(), 100u64.to_le_bytes()].concat());
+        for number in 0..3u32 {
+            packet.extend((10 + u64::from(number) * 10 + u64::from(class)).to_le_bytes());
+            packet.extend(number.to_le_bytes());
+        }
+        std::fs::write(trace.join(format!("s{class}")), packet).unwrap();
+    }
+    let (expected, _) = our_text(&trace);
+    assert_eq!(expected.lines().count(), 6);
+    for (peer, version) in [
+        (babeltrace2_2_0(), None),
+        (babeltrace2_2_1(), Some("1")),
+        (babeltrace2_2_1(), Some("2")),
+    ] {
+        let Some(peer) = peer else { continue };
+        let sunk = folder.path().join(format!("sunk{}", version.unwrap_or_default()));
+        let mut parameters = format!("path=\"{}\"", sunk.display());
+        if let Some(version) = version {
+            parameters += &format!(",ctf-version=\"{version}\"");
+        }
+        let mut command = peer.command();
+        command
+            .arg(&trace)
+            .args(["--component=sink.ctf.fs", "--params", &parameters]);
+        assert!(command.output().unwrap().status.success());
+        assert_eq!(our_text(&sunk.join("trace")).0, expected, "{version:?}");
     }
 }

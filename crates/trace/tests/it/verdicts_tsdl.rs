@@ -5,7 +5,7 @@
 //! metadata. `$T` are types, `$H` these and a trace block; `$C` is a clock; `$F fields` is a stream
 //! and an event with these fields. Every stream is 24 bytes of 1. `alone` marks cases in which
 //! babeltrace2 disagrees: it accepts words for clocks and booleans, labels that are not numbers of
-//! the enumeration, rejects references to fields of the own scope by their whole path, and aborts.
+//! the enumeration, and aborts.
 
 use crate::support;
 

@@ -154,7 +154,7 @@ fn with_stack(number: u64, class: &EventClass) -> EventClass {
 }
 
 /// Parses a class's text: level, name and fields, with tabs between.
-pub(crate) fn parse(text: &str) -> Result<EventClass, ClassError> {
+pub fn parse(text: &str) -> Result<EventClass, ClassError> {
     let mut parts = text.split('\t');
     let (level, name, fields) = (parts.next(), parts.next(), parts.next());
     let level = level
@@ -424,6 +424,7 @@ fn plain(word: &str) -> Option<FieldClass> {
             size,
             align: 8,
             byte_order: ORDER,
+            reversed: false,
         }
         .into(),
         _ => return None,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 pub use describe::ClassError;
-pub(crate) use describe::parse as parse_class;
+pub use describe::parse as parse_class;
 pub(crate) use drain::{Drain, snapshot};
 
 use crate::layout::head;

@@ -158,6 +158,7 @@ fn everything(order: Endian) -> Struct {
                 size: 32,
                 align: 8,
                 byte_order: order,
+                reversed: false,
             },
         )
         .with(
@@ -166,6 +167,7 @@ fn everything(order: Endian) -> Struct {
                 size: 64,
                 align: 8,
                 byte_order: order,
+                reversed: false,
             },
         )
         .with("text", FieldClass::String(Encoding::Utf8))

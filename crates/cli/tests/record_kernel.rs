@@ -1,0 +1,100 @@
+//! Stacks that are walked in the kernel.
+
+use crate::common;
+
+use std::fs;
+use std::path::Path;
+
+use backtrail_evidence::alternating;
+use backtrail_testkit::{available, program, skip, workload};
+use common::{PROMISED, Setup, setup, text};
+use serde_json::Value;
+
+/// Everything for a test that walks stacks in the kernel.
+fn walking() -> Option<Setup> {
+    if !rustix::process::geteuid().is_root() || !cfg!(target_arch = "x86_64") {
+        skip("only root may load programs, which are for x86-64");
+        return None;
+    }
+    setup()
+}
+
+/// The recorder's summary.
+fn summary(path: &Path) -> Value {
+    let text = fs::read_to_string(path).expect("the recorder was to write it");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+#[test]
+fn stacks_of_any_depth_are_walked() {
+    let Some(setup) = walking() else { return };
+    for (depth, functions) in [("30", "one"), ("1000", "three"), ("5000", "one")] {
+        let Some(deep) = available(workload::built("deep", &program::DEEP, &[depth, "2", functions])) else {
+            return;
+        };
+        let json = setup.path("summary.json");
+        let recording = setup.record(&["--walk", "kernel", "--json", text(&json)], &deep);
+        recording.ended_with(0).complete(400, PROMISED).readable();
+        let summary = summary(&json);
+        let count = |name: &str| summary[name].as_u64().expect("it is a number");
+        assert!(count("walked_in_kernel") > 0, "{summary}");
+        // Nothing was read later.
+        assert!(
+            count("live") + count("walked_in_kernel") <= count("samples"),
+            "{summary}"
+        );
+        assert!(count("kernel_table_bytes") >= 8 * count("kernel_rows"), "{summary}");
+        let chain: &[&str] = match functions {
+            "one" => &["main", "descend", "descend", "descend"],
+            _ => &["first", "second", "third", "first"],
+        };
+        assert!(recording.share_through(chain) > 0.9, "{depth} {functions}");
+        fs::remove_dir_all(&recording.trace).expect("it was written");
+    }
+}
+
+#[test]
+fn signals_and_programs_that_load_others() {
+    let Some(setup) = walking() else { return };
+    for run in [workload::signals(1), workload::kernel(1), workload::rust_threads(1)] {
+        let Some(run) = available(run) else { continue };
+        let recording = setup.record(&["--walk", "kernel"], &run);
+        recording.ended_with(0).complete(200, PROMISED).readable();
+        fs::remove_dir_all(&recording.trace).expect("it was written");
+    }
+}
+
+#[test]
+fn alternating_stacks_are_not_mixed() {
+    let Some(_setup) = walking() else { return };
+    let backtrail = Path::new(env!("CARGO_BIN_EXE_backtrail"));
+    for shape in alternating::SHAPES {
+        for phase in [100, 5_000] {
+            let counts = alternating::record_by(backtrail, Some("kernel"), shape, phase, 997, 0.4);
+            let counts = counts.expect("it can be recorded");
+            assert_eq!((counts.impossible, counts.wrong), (0, 0), "{shape} {phase}: {counts:?}");
+        }
+    }
+}
+
+/// Without the right to load programs, stacks are copied, and one line says so.
+#[test]
+fn an_ordinary_user_gets_copies() {
+    let Some(setup) = walking() else { return };
+    let trace = setup.path("trace");
+    let command = format!(
+        "chmod 777 {folder} && setpriv --reuid 65534 --clear-groups {backtrail} record --walk kernel -o {trace} -- true",
+        folder = text(setup.folder.path()),
+        backtrail = env!("CARGO_BIN_EXE_backtrail"),
+        trace = text(&trace),
+    );
+    let mut shell = std::process::Command::new("sh");
+    setup.backtrail.surroundings(shell.args(["-c", &command]));
+    let Some(finished) = available(backtrail_testkit::command::run(&mut shell, common::LIMIT)) else {
+        return;
+    };
+    if finished.code() != 0 {
+        return skip("other users cannot run the recorder here");
+    }
+    common::one_line_about(&finished, "stacks were copied");
+}

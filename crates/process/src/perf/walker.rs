@@ -1,0 +1,171 @@
+//! The program that walks stacks in the kernel, and the tables that it walks by.
+//!
+//! Where it comes to the outermost frame, its records take the place of the sample; otherwise the
+//! sample is written with its copy of the stack.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use super::programs::{BEGIN, LICENSE, WALKER, is_initial_namespace};
+use crate::sys::{self, BpfMap, MapKind};
+
+/// The most tables.
+const MOST_TABLES: u32 = 1 << 14;
+/// The most processes.
+const MOST_PROCESSES: u32 = 1 << 14;
+/// `LOAD_MAP` with the descriptor of a map (`BPF_PSEUDO_MAP_FD`).
+const MAP_FD: u64 = 1 << 12;
+
+/// What an instruction refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WalkMap {
+    /// By process number, its ranges of addresses.
+    Processes,
+    /// By number, tables.
+    Tables,
+    /// By CPU, what the program keeps.
+    States,
+    /// By CPU, events to write to.
+    Events,
+    /// Programs to continue with: the copier is number 1, the walker number 2.
+    Programs,
+}
+
+/// Instructions, and which of them load the address of a map.
+#[derive(Clone, Debug)]
+pub struct WalkCode {
+    /// `struct bpf_insn`.
+    pub instructions: Vec<u64>,
+    /// Numbers of instructions.
+    pub maps: Vec<(usize, WalkMap)>,
+}
+
+/// The program, and the sizes of what it shares with us.
+#[derive(Clone, Debug)]
+pub struct WalkProgram {
+    /// Runs first.
+    pub begin: WalkCode,
+    /// Walks some frames, and continues with itself.
+    pub walk: WalkCode,
+    /// Bytes of a process's value.
+    pub process_bytes: u32,
+    /// Bytes of a page of a table.
+    pub page_bytes: u32,
+    /// Bytes of a CPU's state.
+    pub state_bytes: u32,
+}
+
+/// The tables in the kernel.
+#[derive(Clone, Debug)]
+pub struct KernelTables {
+    shared: Rc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    processes: BpfMap,
+    tables: BpfMap,
+    page_bytes: u32,
+}
+
+impl KernelTables {
+    /// Sets the table with this number, made of pages; what had the number is freed.
+    ///
+    /// # Errors
+    /// If the number is too high, or there is no memory.
+    pub fn set_table(&self, number: u32, pages: &[u8]) -> io::Result<()> {
+        let page_bytes = self.shared.page_bytes;
+        let pages = pages.chunks_exact(page_bytes as usize);
+        let map = BpfMap::new(MapKind::InnerArray, 4, page_bytes, pages.len() as u32)?;
+        for (index, page) in (0_u32..).zip(pages) {
+            map.set(&index.to_ne_bytes(), page)?;
+        }
+        let fd = map.as_fd().as_raw_fd();
+        self.shared.tables.set(&number.to_ne_bytes(), &fd.to_ne_bytes())
+    }
+
+    /// Frees the table with this number.
+    pub fn remove_table(&self, number: u32) {
+        // It may not be there.
+        let _ = self.shared.tables.remove(&number.to_ne_bytes());
+    }
+
+    /// Walks the stacks of this process from now on, by ranges in the program's format.
+    ///
+    /// # Errors
+    /// If there are too many processes.
+    pub fn set_process(&self, pid: u32, ranges: &[u8]) -> io::Result<()> {
+        self.shared.processes.set(&pid.to_ne_bytes(), ranges)
+    }
+
+    /// Copies the stacks of this process from now on.
+    pub fn remove_process(&self, pid: u32) {
+        // It may not be there.
+        let _ = self.shared.processes.remove(&pid.to_ne_bytes());
+    }
+}
+
+/// The loaded program.
+#[derive(Debug)]
+pub(super) struct Walker {
+    tables: KernelTables,
+    _states: BpfMap,
+    _begin: OwnedFd,
+    _walk: OwnedFd,
+}
+
+impl Walker {
+    /// Loads the program into `programs`, for CPUs with numbers below `cpus`.
+    pub(super) fn load(program: &WalkProgram, cpus: u32, programs: &BpfMap, events: &BpfMap) -> io::Result<Walker> {
+        if !is_initial_namespace() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let processes = BpfMap::new(MapKind::SparseHash, 4, program.process_bytes, MOST_PROCESSES)?;
+        let page = BpfMap::new(MapKind::InnerArray, 4, program.page_bytes, 1)?;
+        let tables = BpfMap::of_maps(&page, MOST_TABLES)?;
+        let states = BpfMap::new(MapKind::Array, 4, program.state_bytes, cpus)?;
+        let load = |code: &WalkCode| {
+            let fd = |map: WalkMap| match map {
+                WalkMap::Processes => processes.as_fd(),
+                WalkMap::Tables => tables.as_fd(),
+                WalkMap::States => states.as_fd(),
+                WalkMap::Events => events.as_fd(),
+                WalkMap::Programs => programs.as_fd(),
+            };
+            sys::load_program(&linked(code, fd), LICENSE)
+        };
+        let (walk, begin) = (load(&program.walk)?, load(&program.begin)?);
+        let set =
+            |number: u32, program: &OwnedFd| programs.set(&number.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes());
+        set(WALKER, &walk)?;
+        set(BEGIN, &begin)?;
+        Ok(Walker {
+            tables: KernelTables {
+                shared: Rc::new(Shared {
+                    processes,
+                    tables,
+                    page_bytes: program.page_bytes,
+                }),
+            },
+            _states: states,
+            _begin: begin,
+            _walk: walk,
+        })
+    }
+
+    pub(super) fn tables(&self) -> KernelTables {
+        self.tables.clone()
+    }
+}
+
+fn linked<'m>(code: &WalkCode, fd: impl Fn(WalkMap) -> BorrowedFd<'m>) -> Vec<u64> {
+    let mut instructions = code.instructions.clone();
+    for &(at, map) in &code.maps {
+        if let Some(instruction) = instructions.get_mut(at) {
+            let fd = u64::from(fd(map).as_raw_fd() as u32);
+            *instruction = *instruction & 0x0fff | MAP_FD | fd << 32;
+        }
+    }
+    instructions
+}

@@ -1,0 +1,40 @@
+//! Not part of the interface: for the fuzz targets, which must not read other files.
+
+use backtrail_cfi::tables::Tables;
+use backtrail_process::Snapshot;
+use backtrail_wire::Endian;
+
+use crate::arguments::{self, module::Source};
+use crate::modules::{ModuleSet, Problem};
+use crate::process::{Process, ThreadStack};
+use crate::space::Space;
+use crate::walk::{self, Wants};
+
+fn no_files() -> ModuleSet {
+    ModuleSet::new(Tables::without_cache(), None, None)
+}
+
+/// The stacks of a snapshot, with registers and arguments, and what was wrong with its modules.
+pub fn stacks(snapshot: &Snapshot<'_>) -> (Process, Vec<Problem>) {
+    let modules = no_files();
+    let wants = Wants {
+        registers: true,
+        arguments: true,
+    };
+    let process = walk::stacks(snapshot, &modules, wants);
+    (process, modules.problems())
+}
+
+/// Finds the threads' arguments by one table and its section of types, in little endian.
+pub fn find_arguments(snapshot: &Snapshot<'_>, table: Vec<u8>, types: Vec<u8>, threads: &mut [ThreadStack]) {
+    let source = Source {
+        table,
+        types,
+        strings: b"\0outside\0".to_vec(),
+        endian: Endian::Little,
+    };
+    let modules = no_files();
+    arguments::find_by(snapshot, &Space::new(snapshot, &modules), threads, |_| {
+        Some((&source, 0, 0))
+    });
+}
