@@ -13,7 +13,7 @@ pub(super) fn difference(printed: &[String], output: &str) -> Option<String> {
     }
     // The longest beginning of the page's lines that the output has.
     let omitted = OMITTED.to_owned();
-    let begins = |count: &usize| are_alike(&[&expected[..*count], &[omitted.clone()]].concat(), lines);
+    let begins = |count: &usize| are_alike(&[&expected[..*count], std::slice::from_ref(&omitted)].concat(), lines);
     let common = (0..expected.len()).rev().find(begins).unwrap_or(0);
     let wanted = printed.get(common).map_or("nothing more", String::as_str);
     let at = common + 1;
