@@ -400,7 +400,8 @@ impl<'a> Session<'a> {
             stop = self.walk(time, sample);
         }
         let stop = self.walker.without_gone_program(sample, stop);
-        self.has_news |= stop == Stop::BeyondCopy;
+        // More may be copied of the next ones.
+        self.has_news |= matches!(stop, Stop::BeyondCopy | Stop::NotExpressible);
         self.prepare_walks(sample, stop);
         self.announce(time, pid, tid)?;
         self.outcome.samples += 1;
