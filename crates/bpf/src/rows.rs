@@ -8,7 +8,7 @@ use backtrail_sframe::{Base, Fde, Location, Section};
 use crate::layout::{PAGE_BYTES, PAGES, ROWS};
 
 /// The most rows made from one section: a hostile one may repeat a pattern any number of times.
-const MOST_ROWS: usize = 1 << 23;
+const MOST_ROWS: usize = 1 << 24;
 /// The most addresses of a table: the rest of 32 bits stands for no address.
 const MOST_ADDRESSES: u64 = u32::MAX as u64 - 1;
 
@@ -98,26 +98,6 @@ pub struct Table {
 }
 
 impl Table {
-    fn new(rows: &[(u64, Rule)], end: u64) -> Table {
-        let first = rows.first().map_or(end, |row| row.0);
-        let relative = |address: u64| (address - first) as u32;
-        let mut directory: Vec<u32> = rows.chunks(ROWS).map(|page| relative(page[0].0)).collect();
-        directory.resize(PAGES, u32::MAX);
-        let mut pages: Vec<u8> = directory.iter().flat_map(|first| first.to_ne_bytes()).collect();
-        for page in rows.chunks(ROWS) {
-            pages.extend(page.iter().flat_map(|&(address, rule)| {
-                let halves = [relative(address), rule.0].map(u32::to_ne_bytes);
-                u64::from_ne_bytes(halves.as_flattened().try_into().unwrap_or_default()).to_ne_bytes()
-            }));
-            pages.resize(pages.len().next_multiple_of(PAGE_BYTES), u8::MAX);
-        }
-        Table {
-            addresses: first..end,
-            rows: rows.len(),
-            pages,
-        }
-    }
-
     /// The rule for an address, as the program finds it.
     pub fn find(&self, address: u64) -> Rule {
         if !self.addresses.contains(&address) {
@@ -149,48 +129,79 @@ impl Table {
     }
 }
 
-/// The tables for a section, by ascending address.
-pub fn tables(arch: &Arch, section: &Section<'_>) -> Vec<Table> {
-    let (rows, end) = fixed_rows(arch, section);
-    let mut rest = rows.as_slice();
-    let mut tables = Vec::new();
-    while let Some(&(first, _)) = rest.first() {
-        let near = rest.partition_point(|row| row.0 - first < MOST_ADDRESSES);
-        let (rows, others) = rest.split_at(near.min(ROWS * PAGES));
-        let next = others.first().map_or(end, |row| row.0);
-        tables.push(Table::new(rows, next.min(first.saturating_add(MOST_ADDRESSES))));
-        rest = others;
+/// Makes the tables for a section, by ascending address, and passes each to `take` before it makes
+/// the next: all tables of a large file are much memory.
+pub fn tables(arch: &Arch, section: &Section<'_>, take: impl FnMut(Table)) {
+    let mut tables = Tables::new(take);
+    let mut functions: Vec<(u64, u32)> = (0_u32..)
+        .zip(section.functions())
+        .filter_map(|(index, fde)| Some((fde.ok()?.function().start, index)))
+        .collect();
+    if !functions.is_sorted() {
+        functions.sort_unstable();
     }
-    tables
-}
-
-/// All rows by ascending address, of which no two neighbours have the same rule; and the end of the
-/// last one.
-fn fixed_rows(arch: &Arch, section: &Section<'_>) -> (Vec<(u64, Rule)>, u64) {
-    let mut functions: Vec<Fde<'_>> = section.functions().flatten().collect();
-    functions.sort_by_key(|function| function.function().start);
-    let mut rows: Vec<(u64, Rule)> = Vec::new();
     let mut end = 0;
-    for (index, fde) in functions.iter().enumerate() {
-        let function = fde.function();
-        let limit = functions.get(index + 1).map_or(u64::MAX, |next| next.function().start);
-        let stop = function.start.saturating_add(function.size.into()).min(limit);
-        if stop <= function.start || rows.len() >= MOST_ROWS {
+    for (number, &(start, index)) in functions.iter().enumerate() {
+        let Ok(fde) = section.fde(index) else { continue };
+        let limit = functions.get(number + 1).map_or(u64::MAX, |next| next.0);
+        let stop = start.saturating_add(fde.function().size.into()).min(limit);
+        if stop <= start {
             continue;
         }
-        if end < function.start {
-            add(&mut rows, end, Rule::NONE);
+        if tables.rows >= MOST_ROWS {
+            break;
         }
-        // What comes before the first row.
-        add(&mut rows, function.start, Rule::NONE);
+        if end < start {
+            tables.add(end, Rule::NONE);
+        }
+        tables.add_function(arch, &fde, stop);
+        end = stop;
+    }
+    tables.finish(end);
+}
+
+/// Tables in the making.
+struct Tables<F> {
+    take: F,
+    /// The newest row, which the next one may still replace; and the rule of the one before.
+    newest: Option<(u64, Rule)>,
+    before: Rule,
+    /// First address of the current table, and of its pages relative to that.
+    first: u64,
+    directory: Vec<u32>,
+    /// Pages after the directory.
+    pages: Vec<u8>,
+    /// Rows of the current table, and of all.
+    in_table: usize,
+    rows: usize,
+}
+
+impl<F: FnMut(Table)> Tables<F> {
+    fn new(take: F) -> Self {
+        Tables {
+            take,
+            newest: None,
+            before: Rule::NONE,
+            first: 0,
+            directory: Vec::new(),
+            pages: Vec::new(),
+            in_table: 0,
+            rows: 0,
+        }
+    }
+
+    fn add_function(&mut self, arch: &Arch, fde: &Fde<'_>, stop: u64) {
+        let function = fde.function();
         let block = function.repeat.map_or(u64::MAX, |repeat| u64::from(repeat.max(1)));
         let mut start = function.start;
-        while start < stop && rows.len() < MOST_ROWS {
+        while start < stop && self.rows < MOST_ROWS {
+            // What comes before the first row.
+            self.add(start, Rule::NONE);
             let block_end = start.saturating_add(block).min(stop);
-            let mut decoded = true;
             for row in fde.rows() {
                 let Ok(row) = row else {
-                    decoded = false;
+                    // What was read before cannot be relied on, either; later rows of the stack are
+                    // proved anyway.
                     break;
                 };
                 let address = start.saturating_add(row.start.into());
@@ -202,28 +213,73 @@ fn fixed_rows(arch: &Arch, section: &Section<'_>) -> (Vec<(u64, Rule)>, u64) {
                     Some(rule) if function.signal_frame => Rule::of_signal_frame(arch, &rule),
                     Some(rule) => Rule::new(arch, &rule),
                 };
-                add(&mut rows, address, rule);
-            }
-            if !decoded {
-                add(&mut rows, start, Rule::NONE);
+                self.add(address, rule);
             }
             start = block_end;
         }
-        end = start;
+        if start < stop {
+            self.add(start, Rule::NONE);
+        }
     }
-    if rows.first().is_some_and(|row| row.1 == Rule::NONE) {
-        rows.remove(0);
-    }
-    (rows, end)
-}
 
-/// Adds a row, which replaces those from its address on.
-fn add(rows: &mut Vec<(u64, Rule)>, address: u64, rule: Rule) {
-    while rows.last().is_some_and(|last| last.0 >= address) {
-        rows.pop();
+    /// Adds a row, which replaces one at the same address. Rows that go back are damage.
+    fn add(&mut self, address: u64, rule: Rule) {
+        match self.newest {
+            Some((newest, _)) if address < newest => {}
+            Some((newest, _)) if address == newest => self.newest = Some((newest, rule)),
+            _ => {
+                self.keep_newest();
+                self.newest = Some((address, rule));
+            }
+        }
     }
-    if rows.last().is_none_or(|last| last.1 != rule) {
-        rows.push((address, rule));
+
+    /// Puts the newest row into its page, unless its rule is that of the one before.
+    fn keep_newest(&mut self) {
+        let Some((address, rule)) = self.newest.take() else {
+            return;
+        };
+        if rule == self.before {
+            return;
+        }
+        let is_full = self.in_table >= ROWS * PAGES;
+        if self.in_table > 0 && (is_full || address - self.first >= MOST_ADDRESSES) {
+            self.finish_table(address);
+        }
+        if self.in_table == 0 {
+            self.first = address;
+        }
+        let relative = (address - self.first) as u32;
+        if self.in_table.is_multiple_of(ROWS) {
+            self.directory.push(relative);
+        }
+        self.pages
+            .extend([relative, rule.0].map(u32::to_ne_bytes).as_flattened());
+        self.before = rule;
+        self.in_table += 1;
+        self.rows += 1;
+    }
+
+    fn finish_table(&mut self, end: u64) {
+        self.directory.resize(PAGES, u32::MAX);
+        let directory = self.directory.drain(..).flat_map(u32::to_ne_bytes);
+        let mut pages: Vec<u8> = directory.collect();
+        pages.append(&mut self.pages);
+        pages.resize(pages.len().next_multiple_of(PAGE_BYTES), u8::MAX);
+        (self.take)(Table {
+            addresses: self.first..end.min(self.first.saturating_add(MOST_ADDRESSES)),
+            rows: std::mem::take(&mut self.in_table),
+            pages,
+        });
+        // The first row of a table is always one.
+        self.before = Rule::NONE;
+    }
+
+    fn finish(mut self, end: u64) {
+        self.keep_newest();
+        if self.in_table > 0 {
+            self.finish_table(end);
+        }
     }
 }
 
@@ -277,10 +333,11 @@ mod tests {
                 .expect("it can be expressed")
                 .bytes;
             let section = Section::parse(&bytes, 0).expect("it was just written");
-            let tables = tables(&ARCH, &section);
-            assert_eq!(tables.len(), 1);
+            let mut made = Vec::new();
+            tables(&ARCH, &section, |table| made.push(table));
+            assert_eq!(made.len(), 1);
             for pc in 0xff0..0x1010 + 32 * count {
-                assert_eq!(tables[0].find(pc), expected(&section, pc), "{count} functions, {pc:#x}");
+                assert_eq!(made[0].find(pc), expected(&section, pc), "{count} functions, {pc:#x}");
             }
         }
     }
@@ -306,14 +363,43 @@ mod tests {
 
     #[test]
     fn large_sections_become_several_tables() {
-        let count = (ROWS * PAGES) as u64;
-        let rows: Vec<(u64, Rule)> = (0..count)
-            .map(|at| (16 * at, Rule(1 | (1 + at as u32 % 2) << 3)))
-            .collect();
-        let table = Table::new(&rows, 16 * count);
-        assert_eq!(table.pages.len(), PAGE_BYTES * (1 + PAGES));
-        for at in (0..16 * count).step_by(1237) {
-            assert_eq!(table.find(at), rows[at as usize / 16].1);
+        let count = 2 * (ROWS * PAGES) as u64 + 100;
+        let rule = |at: u64| Rule(1 | (1 + at as u32 % 2) << 3);
+        let mut made = Vec::new();
+        let mut tables = Tables::new(|table| made.push(table));
+        for at in 0..count {
+            tables.add(16 * at, rule(at));
+        }
+        tables.finish(16 * count);
+        assert_eq!(
+            made.iter().map(|table| table.rows).collect::<Vec<_>>(),
+            [ROWS * PAGES, ROWS * PAGES, 100]
+        );
+        assert_eq!(made[0].pages.len(), PAGE_BYTES * (1 + PAGES));
+        for address in (0..16 * count).step_by(1237) {
+            let table = made
+                .iter()
+                .find(|table| table.addresses.contains(&address))
+                .expect("it has one");
+            assert_eq!(table.find(address), rule(address / 16));
+        }
+        // More addresses than a table can have.
+        let mut made = Vec::new();
+        let mut tables = Tables::new(|table| made.push(table));
+        for at in 0..4 {
+            tables.add(at << 31, rule(at));
+        }
+        tables.finish(4 << 31);
+        assert!(
+            made.iter()
+                .all(|table| table.addresses.end - table.addresses.start <= MOST_ADDRESSES)
+        );
+        for at in 0..4 {
+            let table = made
+                .iter()
+                .find(|table| table.addresses.contains(&(at << 31)))
+                .expect("it has one");
+            assert_eq!(table.find(at << 31), rule(at));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Files that change places, share or fake their identity, or whose file system never answers, while
-//! their programs run.
+//! Files that change places, share or fake their identity, or whose file system never answers,
+//! while their programs run.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

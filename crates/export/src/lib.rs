@@ -23,6 +23,7 @@ mod collect;
 mod firefox;
 mod folded;
 mod format;
+mod locations;
 mod otlp;
 pub mod page;
 mod perf_script;

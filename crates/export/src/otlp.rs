@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
+use crate::locations::{self, Fields};
 use crate::protobuf::Message;
 use crate::samples::{Frame, Samples};
 use crate::strings::{Table, hex};
@@ -19,6 +20,12 @@ mod dictionary {
     pub(super) const ATTRIBUTES: u32 = 6;
     pub(super) const STACKS: u32 = 7;
 }
+
+const LOCATION: Fields = Fields {
+    mapping: 1,
+    address: 2,
+    lines: 3,
+};
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -175,28 +182,8 @@ fn write_tables(message: &mut Message, samples: &Samples, mut tables: Tables, st
         };
         let kind = kind.map(|kind| tables.text("profile.frame.type", kind));
         message.message(dictionary::LOCATIONS, |written| {
-            let mut line = |name: u32, file: u32, line: u32| {
-                let function = tables.functions.of((name, file));
-                written.message(3, |inner| {
-                    inner.number(1, u64::from(function) + 1);
-                    inner.number(2, line.into());
-                });
-            };
-            match frame {
-                Frame::Marker(text) => line(tables.strings.text(text), 0, 0),
-                Frame::Code {
-                    address,
-                    file,
-                    location,
-                } => {
-                    for call in &samples.locations[*location as usize].calls {
-                        let file = tables.strings.text(call.file.as_deref().unwrap_or_default());
-                        line(tables.strings.text(&call.function), file, call.line.unwrap_or(0));
-                    }
-                    written.number(1, file.map_or(0, |file| u64::from(file) + 1));
-                    written.number(2, *address);
-                }
-            }
+            let Tables { strings, functions, .. } = &mut tables;
+            locations::add(written, &LOCATION, (samples, frame), strings, functions);
             written.packed(4, kind.into_iter());
         });
     }

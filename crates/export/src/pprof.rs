@@ -6,8 +6,9 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustc_hash::FxHashMap;
 
+use crate::locations::{self, Fields};
 use crate::protobuf::Message;
-use crate::samples::{Frame, Samples};
+use crate::samples::Samples;
 use crate::strings::{Table, hex};
 
 mod profile {
@@ -24,6 +25,12 @@ mod profile {
     pub(super) const COMMENT: u32 = 13;
     pub(super) const DEFAULT_SAMPLE_TYPE: u32 = 14;
 }
+
+const LOCATION: Fields = Fields {
+    mapping: 2,
+    address: 3,
+    lines: 4,
+};
 
 /// Writes the message in pieces, so that it is never in memory as a whole.
 pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
@@ -67,7 +74,7 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
             (7..=10).for_each(|has| mapping.number(has, 1));
         });
     }
-    let functions = locations(samples, &mut message, &mut strings, &mut gzip)?;
+    let functions = write_locations(samples, &mut message, &mut strings, &mut gzip)?;
     for (index, &(name, file)) in functions.values().iter().enumerate() {
         message.message(profile::FUNCTION, |function| {
             function.number(1, index as u64 + 1);
@@ -139,7 +146,7 @@ fn labels(sample: &mut Message, samples: &Samples, strings: &mut Table<String>, 
 }
 
 /// Writes the locations, and returns their functions: name and source file.
-fn locations(
+fn write_locations(
     samples: &Samples,
     message: &mut Message,
     strings: &mut Table<String>,
@@ -149,29 +156,7 @@ fn locations(
     for (index, frame) in samples.frames.iter().enumerate() {
         message.message(profile::LOCATION, |written| {
             written.number(1, index as u64 + 1);
-            let mut line = |function: (u32, u32), line: u32| {
-                let function = functions.of(function);
-                written.message(4, |inner| {
-                    inner.number(1, u64::from(function) + 1);
-                    inner.number(2, line.into());
-                });
-            };
-            match frame {
-                Frame::Marker(text) => line((strings.text(text), 0), 0),
-                Frame::Code {
-                    address,
-                    file,
-                    location,
-                } => {
-                    for call in &samples.locations[*location as usize].calls {
-                        let file = call.file.as_deref().unwrap_or_default();
-                        let function = (strings.text(&call.function), strings.text(file));
-                        line(function, call.line.unwrap_or(0));
-                    }
-                    written.number(2, file.map_or(0, |file| u64::from(file) + 1));
-                    written.number(3, *address);
-                }
-            }
+            locations::add(written, &LOCATION, (samples, frame), strings, &mut functions);
         });
         flush(message, out)?;
     }

@@ -98,7 +98,7 @@ impl DeepThreads {
         match (&self.copying, self.by_thread.get_mut(&sample.tid)) {
             (Copying::Possible(stacks), Some(stack)) if !stack.below => {
                 stack.below = true;
-                stack.mapping.contains(&sample.sp) && stack.tell(stacks, sample.tid)
+                stack.mapping.contains(&sample.sp) && stack.publish(stacks, sample.tid)
             }
             _ => false,
         }
@@ -197,7 +197,7 @@ impl Stack {
         };
         self.edges = outermost(&mapping, sample.time);
         let known = std::mem::replace(&mut self.mapping, mapping.clone());
-        if !self.tell(stacks, sample.tid) {
+        if !self.publish(stacks, sample.tid) {
             self.mapping = known;
             return;
         }
@@ -219,7 +219,7 @@ impl Stack {
         };
         self.edges = outermost(&range, sample.time);
         self.mapping = range;
-        self.is_known = self.tell(stacks, sample.tid);
+        self.is_known = self.publish(stacks, sample.tid);
     }
 
     fn add_edge(&mut self, stacks: &DeepStacks, sample: DeepSample, address: u64) -> bool {
@@ -246,10 +246,10 @@ impl Stack {
         }
         self.edges.push((edge, sample.time));
         self.edges.sort_unstable();
-        self.tell(stacks, sample.tid)
+        self.publish(stacks, sample.tid)
     }
 
-    fn tell(&self, stacks: &DeepStacks, tid: u32) -> bool {
+    fn publish(&self, stacks: &DeepStacks, tid: u32) -> bool {
         let mut edges = Edges::default();
         edges.iter_mut().zip(&self.edges).for_each(|(to, known)| *to = known.0);
         stacks.add(tid, &self.mapping, self.below, edges).is_ok()

@@ -130,15 +130,15 @@ impl<'a> KernelWalks<'a> {
             return Rc::clone(parts);
         }
         let mut parts = Vec::new();
-        for table in bpf::tables(Arch::native(), section) {
-            if self.tables.set_table(self.next, &table.pages).is_err() {
-                break;
+        bpf::tables(Arch::native(), section, |table| {
+            let number = self.next;
+            if self.tables.set_table(number, &table.pages).is_ok() {
+                self.bytes += table.pages.len() as u64;
+                self.rows += table.rows as u64;
+                parts.push((table.addresses, number));
+                self.next += 1;
             }
-            self.bytes += table.pages.len() as u64;
-            self.rows += table.rows as u64;
-            parts.push((table.addresses, self.next));
-            self.next += 1;
-        }
+        });
         let parts: Parts = parts.into();
         self.by_section.insert(key, Rc::clone(&parts));
         parts

@@ -53,7 +53,7 @@ const LEFT: [(&str, usize); 14] = [
     ("crates/stacks", 1),
     ("crates/trace", 2),
     ("crates/unwind", 1),
-    ("docs", 10),
+    ("docs", 7),
 ];
 
 /// Rooms that have more lines with such words than are left to them, or fewer, so that the number

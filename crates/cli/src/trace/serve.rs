@@ -26,8 +26,8 @@ pub(crate) struct Serve {
     /// Stop after SECS seconds [default: until interrupted].
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     duration: Option<Duration>,
-    /// Assume that a stream without a new packet for SECS seconds had no event, so that viewers show
-    /// those of the others.
+    /// Assume that a stream without a new packet for SECS seconds had no event, so that viewers
+    /// show those of the others.
     #[arg(long, value_name = "SECS", default_value = "2", value_parser = seconds)]
     idle: Duration,
 }

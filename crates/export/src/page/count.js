@@ -117,6 +117,9 @@ function through(model, counts, found) {
   return samples;
 }
 
+// As the table prints it. A number in the middle of two is rounded to the even one there, to the
+// larger one by toFixed; only eighths are exactly in the middle.
 function percent(part, whole) {
-  return whole ? (part * 100 / whole).toFixed(2) : "0.00";
+  const share = whole ? part * 100 / whole : 0, below = Math.floor(share * 100);
+  return (share * 8 % 2 === 1 && below % 2 === 0 ? below / 100 : share).toFixed(2);
 }

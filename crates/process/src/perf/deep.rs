@@ -6,8 +6,8 @@
 //! (`CAP_BPF` and `CAP_PERFMON`).
 //!
 //! The sample's copy also ends at the first page that is not present; the program copies what lies
-//! beyond such a hole, too. The recorder says where a thread's stack ends, so that no more than that
-//! is copied; until it does, a little more is copied than what the sample has.
+//! beyond such a hole, too. The recorder sets where a thread's stack ends, and no more than that is
+//! copied; until it does, a little more is copied than what the sample has.
 //!
 //! A frame may be larger than all that may be copied, as those of functions that work in a buffer
 //! on the stack. The word in which a walk was interrupted (an edge) mostly serves the next samples,
@@ -38,8 +38,8 @@ const PAGE: i32 = 4096;
 const PAGES: i32 = 15;
 /// The most records of a sample.
 const MOST_PARTS: i32 = 16;
-/// A CPU may copy one byte in so many nanoseconds, as a power of two: 250 MB a second, which takes
-/// a few percent of it. What it does not use it may use later, up to a limit.
+/// Nanoseconds of a CPU's time per copied byte, as a power of two: 250 MB a second, which takes a
+/// few percent of it. What it does not use it may use later, up to a limit.
 const BYTE_NS_LOG: i32 = 2;
 const MOST_SAVED: i32 = 4 << 20;
 /// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
@@ -306,6 +306,8 @@ fn copier(
     code.push(op::COPY, 1, 0, 0, 0);
     code.call(helper::TASK_REGISTERS);
     code.push(op::LOAD, SP, 0, sp_offset, 0);
+    // A thread of the kernel has no other stack.
+    code.jump(&mut out, op::JUMP_IF_NUMBER, SP, 0, 0);
     code.call(helper::PID_TGID);
     look_up(&mut code, &mut new, threads);
     for (word, slot) in (0..).zip([slot::START, slot::END, slot::BELOW].into_iter().chain(edge_slots())) {
@@ -391,8 +393,8 @@ fn copier(
     code
 }
 
-/// Adds what this CPU may copy for the time since its last sample, and lets `left` be as many records
-/// as that is enough for, or less.
+/// Adds what this CPU may copy for the time since its last sample, and limits `left` to the records
+/// that this is enough for.
 fn save(code: &mut Code, left: u8) {
     use register::FRAME;
     code.call(helper::TIME);
@@ -411,8 +413,8 @@ fn save(code: &mut Code, left: u8) {
     code.push(op::COPY, left, 0, 0, 0);
 }
 
-/// Leads NEXT to what the sample's copy lacks of the stack: what follows it, or lies beyond the first
-/// page that is not present. Goes `out` if there is nothing.
+/// Leads NEXT to what the sample's copy lacks of the stack: what follows it, or lies beyond the
+/// first page that is not present. Goes `out` if there is nothing.
 fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     use register::{FRAME, NEXT, SP};
     let probe = |code: &mut Code| {
