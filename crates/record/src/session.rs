@@ -400,8 +400,7 @@ impl<'a> Session<'a> {
             stop = self.walk(time, sample);
         }
         let stop = self.walker.without_gone_program(sample, stop);
-        // More may be copied of the next ones.
-        self.has_news |= matches!(stop, Stop::BeyondCopy | Stop::NotExpressible);
+        self.has_news |= stop == Stop::BeyondCopy;
         self.prepare_walks(sample, stop);
         self.announce(time, pid, tid)?;
         self.outcome.samples += 1;
