@@ -46,13 +46,10 @@ const MOST_SAVED: i32 = 4 << 20;
 const HEAD: i32 = 20;
 /// Keeps what follows the mark aligned.
 const PAD: i32 = 4;
-/// What each CPU has.
+/// What each CPU has: its state, and the buffer in which records are made.
 const VALUE_OF_CPU: u32 = (STATE + BUFFER) as u32;
 const BUFFER: i32 = PAD + HEAD + PAGES * PAGE;
-/// Before the buffer: the time of the last sample, and the bytes that may be copied.
-const TIME: i16 = 0;
-const SAVED: i16 = 8;
-const STATE: i32 = 16;
+const STATE: i32 = 8 * (9 + MOST_EDGES as i32);
 /// The most threads whose stacks are known.
 const MOST_THREADS: u32 = 8192;
 /// Records of a sample of a thread about which nothing is known.
@@ -256,26 +253,36 @@ impl Dispatcher {
 /// Registers that calls preserve, and the frame pointer.
 mod register {
     pub(super) const CONTEXT: u8 = 6;
+    pub(super) const NEXT: u8 = 7;
     pub(super) const SP: u8 = 8;
-    pub(super) const NEXT: u8 = 9;
+    pub(super) const STATE: u8 = 9;
     pub(super) const FRAME: u8 = 10;
 }
 
-/// Places in the program's frame.
-mod slot {
-    pub(super) const KEY: i16 = -4;
-    pub(super) const BUFFER: i16 = -16;
-    pub(super) const START: i16 = -24;
-    pub(super) const END: i16 = -32;
-    pub(super) const COPIED: i16 = -40;
-    pub(super) const PROBE: i16 = -48;
-    pub(super) const BELOW: i16 = -56;
+/// Places in the CPU's state. Everything that changes is kept there, because the kernel's verifier
+/// takes what is loaded from there for any number: it sees one state where it would otherwise
+/// follow each way through the program by itself, which took most of a second.
+mod place {
+    /// The time of the last sample, and the bytes that may be copied.
+    pub(super) const TIME: i16 = 0;
+    pub(super) const SAVED: i16 = 8;
+    /// What is known of the thread, or what holds for those of which nothing is.
+    pub(super) const START: i16 = 16;
+    pub(super) const END: i16 = 24;
+    pub(super) const BELOW: i16 = 32;
+    /// Where the rest of the stack begins.
+    pub(super) const COPIED: i16 = 40;
+    pub(super) const NEXT: i16 = 48;
+    /// Records that may still be written.
+    pub(super) const LEFT: i16 = 56;
+    /// Bytes of the current record.
+    pub(super) const LEN: i16 = 64;
     /// That of the first edge; the others follow.
-    pub(super) const EDGES: i16 = -64;
-    /// In the frame of the part's copier.
-    pub(super) const LEN: i16 = -24;
-    pub(super) const PIECE: i16 = -32;
+    pub(super) const EDGES: i16 = 72;
 }
+
+/// The place in the program's frame to which bytes are read whose value does not matter.
+const PROBE: i16 = -16;
 
 /// Copies what follows the first `stack_bytes` of the stack, in up to 16 records, if the
 /// thread is on the stack that `threads` gives for it: first what lies beyond the edges that are
@@ -287,93 +294,51 @@ fn copier(
     buffers: BorrowedFd<'_>,
     events: BorrowedFd<'_>,
 ) -> Code {
-    use register::{CONTEXT, FRAME, NEXT, SP};
-    /// Records that may still be written.
-    const LEFT: u8 = 7;
+    use register::{CONTEXT, NEXT, SP, STATE};
     let mut code = Code::default();
     let (mut out, mut calls) = (Jumps::default(), Jumps::default());
-    let look_up = |code: &mut Code, out: &mut Jumps, map| {
-        code.push(op::STORE_HALF, FRAME, 0, slot::KEY, 0);
-        code.map(1, map);
-        code.push(op::COPY, 2, FRAME, 0, 0);
-        code.push(op::ADD, 2, 0, 0, slot::KEY.into());
-        code.call(helper::MAP_LOOKUP);
-        code.jump(out, op::JUMP_IF_NUMBER, 0, 0, 0);
-    };
-    let (mut new, mut ready) = (Jumps::default(), Jumps::default());
     code.push(op::COPY, CONTEXT, 1, 0, 0);
-    code.call(helper::CURRENT_TASK);
-    code.push(op::COPY, 1, 0, 0, 0);
-    code.call(helper::TASK_REGISTERS);
-    code.push(op::LOAD, SP, 0, sp_offset, 0);
+    code.load_sp(sp_offset);
     // A thread of the kernel has no other stack.
     code.jump(&mut out, op::JUMP_IF_NUMBER, SP, 0, 0);
-    code.call(helper::PID_TGID);
-    look_up(&mut code, &mut new, threads);
-    for (word, slot) in (0..).zip([slot::START, slot::END, slot::BELOW].into_iter().chain(edge_slots())) {
-        code.push(op::LOAD, 1, 0, 8 * word, 0);
-        code.push(op::STORE, FRAME, 1, slot, 0);
-    }
-    code.push(op::LOAD, 1, FRAME, slot::START, 0);
-    code.jump(&mut out, op::JUMP_IF_BELOW, SP, 1, 0);
-    code.push(op::LOAD, 1, FRAME, slot::END, 0);
-    code.jump(&mut out, op::JUMP_IF_NOT_BELOW, SP, 1, 0);
-    code.push(op::MOV, LEFT, 0, 0, MOST_PARTS);
-    code.jump(&mut ready, op::JUMP, 0, 0, 0);
-    code.land(new);
-    code.push(op::MOV, LEFT, 0, 0, PARTS_OF_NEW);
-    for slot in edge_slots() {
-        code.push(op::STORE_NUMBER, FRAME, 0, slot, 0);
-    }
-    code.push(op::COPY, NEXT, SP, 0, 0);
-    code.push(op::ADD, NEXT, 0, 0, stack_bytes + PARTS_OF_NEW * PAGES * PAGE);
-    code.push(op::STORE, FRAME, NEXT, slot::END, 0);
-    code.push(op::STORE_NUMBER, FRAME, 0, slot::BELOW, Arch::native().red_zone as i32);
-    code.land(ready);
     code.call(helper::CPU);
-    look_up(&mut code, &mut out, buffers);
-    code.push(op::STORE, FRAME, 0, slot::BUFFER, 0);
-    save(&mut code, LEFT);
+    code.look_up(&mut out, buffers);
+    code.push(op::COPY, STATE, 0, 0, 0);
+    set_limits(&mut code, &mut out, stack_bytes, threads);
+    save(&mut code);
     let mut above = Jumps::default();
-    code.push(op::LOAD, 4, FRAME, slot::BELOW, 0);
+    code.push(op::LOAD, 4, STATE, place::BELOW, 0);
     code.jump(&mut above, op::JUMP_IF_NUMBER, 4, 0, 0);
-    code.push(op::COPY, 3, SP, 0, 0);
-    code.push(op::SUBTRACT_REGISTER, 3, 4, 0, 0);
-    code.push(op::COPY, 4, 3, 0, 0);
-    code.push(op::COPY, 1, CONTEXT, 0, 0);
-    code.push(op::LOAD, 2, FRAME, slot::BUFFER, 0);
-    code.push(op::ADD, 2, 0, 0, STATE);
-    code.push(op::COPY, 3, SP, 0, 0);
+    code.push(op::COPY, NEXT, SP, 0, 0);
+    code.push(op::SUBTRACT_REGISTER, NEXT, 4, 0, 0);
     code.push(op::COPY, 5, SP, 0, 0);
-    code.call_own(&mut calls);
+    call_part(&mut code, &mut calls);
     code.land(above);
     find_rest(&mut code, &mut out, stack_bytes);
-    code.push(op::STORE, FRAME, NEXT, slot::COPIED, 0);
+    code.push(op::STORE, STATE, NEXT, place::COPIED, 0);
     // One part from NEXT on; goes to `end` if it is not a whole one.
     let part = |code: &mut Code, out: &mut Jumps, calls: &mut Jumps, end: &mut Jumps| {
-        code.jump(out, op::JUMP_IF_NUMBER, LEFT, 0, 0);
-        code.push(op::ADD, LEFT, 0, 0, -1);
-        code.push(op::COPY, 1, CONTEXT, 0, 0);
-        code.push(op::LOAD, 2, FRAME, slot::BUFFER, 0);
-        code.push(op::LOAD, 3, 2, SAVED, 0);
-        code.push(op::ADD, 3, 0, 0, -PAGES * PAGE);
-        code.push(op::STORE, 2, 3, SAVED, 0);
-        code.push(op::ADD, 2, 0, 0, STATE);
-        code.push(op::COPY, 3, SP, 0, 0);
-        code.push(op::COPY, 4, NEXT, 0, 0);
-        code.push(op::LOAD, 5, FRAME, slot::END, 0);
-        code.call_own(calls);
+        code.push(op::LOAD, 1, STATE, place::LEFT, 0);
+        code.jump(out, op::JUMP_IF_NUMBER, 1, 0, 0);
+        code.push(op::ADD, 1, 0, 0, -1);
+        code.push(op::STORE, STATE, 1, place::LEFT, 0);
+        code.push(op::LOAD, 5, STATE, place::END, 0);
+        call_part(code, calls);
         code.push(op::COPY, 1, 0, 0, 0);
         code.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
+        code.push(op::LOAD, 2, STATE, place::SAVED, 0);
+        code.push(op::SUBTRACT_REGISTER, 2, 1, 0, 0);
+        code.push(op::STORE, STATE, 2, place::SAVED, 0);
         code.push(op::COPY, NEXT, 0, 0, 0);
-        code.jump(end, op::JUMP_UNLESS_NUMBER, 1, 0, PAGES * PAGE);
+        code.jump(end, op::JUMP_IF_AT_MOST, 1, 0, (PAGES - 1) * PAGE);
+        forget(code);
     };
-    for slot in edge_slots() {
+    for edge in edges() {
         let mut next = Jumps::default();
-        code.push(op::LOAD, NEXT, FRAME, slot, 0);
-        code.push(op::LOAD, 1, FRAME, slot::COPIED, 0);
+        code.push(op::LOAD, NEXT, STATE, edge, 0);
+        code.push(op::LOAD, 1, STATE, place::COPIED, 0);
         code.jump(&mut next, op::JUMP_IF_BELOW, NEXT, 1, 0);
-        code.push(op::LOAD, 1, FRAME, slot::END, 0);
+        code.push(op::LOAD, 1, STATE, place::END, 0);
         code.jump(&mut next, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
         for _ in 0..PARTS_OF_EDGE {
             part(&mut code, &mut out, &mut calls, &mut next);
@@ -381,7 +346,7 @@ fn copier(
         code.land(next);
     }
     let mut end = Jumps::default();
-    code.push(op::LOAD, NEXT, FRAME, slot::COPIED, 0);
+    code.push(op::LOAD, NEXT, STATE, place::COPIED, 0);
     for _ in 0..MOST_PARTS {
         part(&mut code, &mut out, &mut calls, &mut end);
     }
@@ -393,33 +358,63 @@ fn copier(
     code
 }
 
-/// Adds what this CPU may copy for the time since its last sample, and limits `left` to the records
-/// that this is enough for.
-fn save(code: &mut Code, left: u8) {
-    use register::FRAME;
+/// Puts into the state where the thread's stack ends, what else is to be copied, and how much. Goes
+/// `out` if the thread is on another stack.
+fn set_limits(code: &mut Code, out: &mut Jumps, stack_bytes: i32, threads: BorrowedFd<'_>) {
+    use register::{SP, STATE};
+    let (mut new, mut ready) = (Jumps::default(), Jumps::default());
+    code.call(helper::PID_TGID);
+    code.look_up(&mut new, threads);
+    let places = [place::START, place::END, place::BELOW].into_iter().chain(edges());
+    for (word, place) in (0..).zip(places) {
+        code.push(op::LOAD, 1, 0, 8 * word, 0);
+        code.push(op::STORE, STATE, 1, place, 0);
+    }
+    code.push(op::LOAD, 1, STATE, place::START, 0);
+    code.jump(out, op::JUMP_IF_BELOW, SP, 1, 0);
+    code.push(op::LOAD, 1, STATE, place::END, 0);
+    code.jump(out, op::JUMP_IF_NOT_BELOW, SP, 1, 0);
+    code.push(op::STORE_NUMBER, STATE, 0, place::LEFT, MOST_PARTS);
+    code.jump(&mut ready, op::JUMP, 0, 0, 0);
+    code.land(new);
+    code.push(op::COPY, 1, SP, 0, 0);
+    code.push(op::ADD, 1, 0, 0, stack_bytes + PARTS_OF_NEW * PAGES * PAGE);
+    code.push(op::STORE, STATE, 1, place::END, 0);
+    code.push(op::STORE_NUMBER, STATE, 0, place::BELOW, Arch::native().red_zone as i32);
+    for edge in edges() {
+        code.push(op::STORE_NUMBER, STATE, 0, edge, 0);
+    }
+    code.push(op::STORE_NUMBER, STATE, 0, place::LEFT, PARTS_OF_NEW);
+    code.land(ready);
+}
+
+/// Adds what this CPU may copy for the time since its last sample, and limits the records that may
+/// be written to those that this is enough for.
+fn save(code: &mut Code) {
+    use register::STATE;
     code.call(helper::TIME);
-    code.push(op::LOAD, 1, FRAME, slot::BUFFER, 0);
-    code.push(op::LOAD, 2, 1, TIME, 0);
-    code.push(op::STORE, 1, 0, TIME, 0);
+    code.push(op::LOAD, 2, STATE, place::TIME, 0);
+    code.push(op::STORE, STATE, 0, place::TIME, 0);
     code.push(op::SUBTRACT_REGISTER, 0, 2, 0, 0);
     code.push(op::SHIFT_RIGHT, 0, 0, 0, BYTE_NS_LOG);
-    code.push(op::LOAD, 2, 1, SAVED, 0);
+    code.push(op::LOAD, 2, STATE, place::SAVED, 0);
     code.push(op::ADD_REGISTER, 0, 2, 0, 0);
     code.push(op::JUMP_IF_AT_MOST, 0, 0, 1, MOST_SAVED);
     code.push(op::MOV, 0, 0, 0, MOST_SAVED);
-    code.push(op::STORE, 1, 0, SAVED, 0);
+    code.push(op::STORE, STATE, 0, place::SAVED, 0);
     code.push(op::DIVIDE, 0, 0, 0, PAGES * PAGE);
-    code.push(op::JUMP_IF_NOT_BELOW, 0, left, 1, 0);
-    code.push(op::COPY, left, 0, 0, 0);
+    code.push(op::LOAD, 2, STATE, place::LEFT, 0);
+    code.push(op::JUMP_IF_NOT_BELOW, 0, 2, 1, 0);
+    code.push(op::STORE, STATE, 0, place::LEFT, 0);
 }
 
 /// Leads NEXT to what the sample's copy lacks of the stack: what follows it, or lies beyond the
 /// first page that is not present. Goes `out` if there is nothing.
 fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
-    use register::{FRAME, NEXT, SP};
+    use register::{FRAME, NEXT, SP, STATE};
     let probe = |code: &mut Code| {
         code.push(op::COPY, 1, FRAME, 0, 0);
-        code.push(op::ADD, 1, 0, 0, slot::PROBE.into());
+        code.push(op::ADD, 1, 0, 0, PROBE.into());
         code.push(op::MOV, 2, 0, 0, 1);
         code.push(op::COPY, 3, NEXT, 0, 0);
         code.call(helper::READ_USER);
@@ -427,7 +422,8 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     let next_page = |code: &mut Code, out: &mut Jumps| {
         code.push(op::AND, NEXT, 0, 0, -PAGE);
         code.push(op::ADD, NEXT, 0, 0, PAGE);
-        code.push(op::LOAD, 1, FRAME, slot::END, 0);
+        forget(code);
+        code.push(op::LOAD, 1, STATE, place::END, 0);
         code.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
     };
     let (mut hole, mut found) = (Jumps::default(), Jumps::default());
@@ -439,7 +435,7 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     }
     code.push(op::COPY, NEXT, SP, 0, 0);
     code.push(op::ADD, NEXT, 0, 0, stack_bytes);
-    code.push(op::LOAD, 1, FRAME, slot::END, 0);
+    code.push(op::LOAD, 1, STATE, place::END, 0);
     code.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
     code.jump(&mut found, op::JUMP, 0, 0, 0);
     code.land(hole);
@@ -450,60 +446,109 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     }
     // Nothing follows it soon, but there may be edges further outside.
     code.land(found);
+    forget(code);
 }
 
-fn edge_slots() -> impl Iterator<Item = i16> {
-    (0..MOST_EDGES as i16).map(|edge| slot::EDGES - 8 * edge)
+/// Nothing is known about NEXT from here on.
+fn forget(code: &mut Code) {
+    use register::{NEXT, STATE};
+    code.push(op::STORE, STATE, NEXT, place::NEXT, 0);
+    code.push(op::LOAD, NEXT, STATE, place::NEXT, 0);
 }
 
-/// Copies a part into the buffer and writes it: a function of the context, the buffer, the stack
-/// pointer, the first address, and the address at which to end; returns where the part ends.
+/// The places of edges in the state.
+fn edges() -> impl Iterator<Item = i16> {
+    (0..MOST_EDGES as i16).map(|edge| place::EDGES + 8 * edge)
+}
+
+/// Calls the part's copier for what lies from NEXT to the address in register 5.
+fn call_part(code: &mut Code, calls: &mut Jumps) {
+    use register::{CONTEXT, NEXT, SP, STATE};
+    for (argument, value) in (1..).zip([CONTEXT, STATE, SP, NEXT]) {
+        code.push(op::COPY, argument, value, 0, 0);
+    }
+    code.call_own(calls);
+}
+
+/// Copies a part into the buffer and writes it: a function of the context, the state, the stack
+/// pointer, the first address, and the address at which to end; returns where the part ends. That
+/// is the first page that is not present, or after 14 to 15 pages: up to the end of the first page,
+/// and then as many pages as are present, found by halves.
 fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
-    use register::{CONTEXT, FRAME, NEXT, SP};
-    use slot::{BUFFER, LEN, PIECE};
+    use register::{CONTEXT, STATE as AT};
     const END: u8 = 7;
+    const NEXT: u8 = 8;
+    /// Counts of pages: each number up to all but one is a sum of some, taken in this order.
+    const STEPS: [i32; 4] = [7, 4, 2, 1];
+    const { assert!(STEPS[0] + STEPS[1] + STEPS[2] + STEPS[3] == PAGES - 1) };
     /// `BPF_F_CURRENT_CPU`, as 32 bits.
     const THIS_CPU: i32 = -1;
+    let (mut done, mut empty) = (Jumps::default(), Jumps::default());
     code.push(op::COPY, CONTEXT, 1, 0, 0);
-    code.push(op::STORE, FRAME, 2, BUFFER, 0);
-    code.push(op::COPY, SP, 3, 0, 0);
+    code.push(op::COPY, AT, 2, 0, 0);
     code.push(op::COPY, NEXT, 4, 0, 0);
     code.push(op::COPY, END, 5, 0, 0);
-    code.push(op::STORE_HALF_NUMBER, 2, 0, 4, DEEP_PART as i32);
-    code.push(op::STORE, 2, SP, 8, 0);
-    code.push(op::STORE, 2, NEXT, 16, 0);
-    code.push(op::STORE_NUMBER, FRAME, 0, LEN, 0);
-    let mut whole = Jumps::default();
-    for page in 0..PAGES {
-        code.jump(&mut whole, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
-        code.push(op::COPY, 2, END, 0, 0);
-        code.push(op::SUBTRACT_REGISTER, 2, NEXT, 0, 0);
-        code.push(op::JUMP_IF_AT_MOST, 2, 0, 1, PAGE);
-        code.push(op::MOV, 2, 0, 0, PAGE);
-        code.push(op::STORE, FRAME, 2, PIECE, 0);
-        code.push(op::LOAD, 1, FRAME, BUFFER, 0);
-        code.push(op::ADD, 1, 0, 0, PAD + HEAD + page * PAGE);
+    code.push(op::STORE_HALF_NUMBER, AT, 0, STATE as i16 + 4, DEEP_PART as i32);
+    code.push(op::STORE, AT, 3, STATE as i16 + 8, 0);
+    code.push(op::STORE, AT, NEXT, STATE as i16 + 16, 0);
+    let beginning = |code: &mut Code| {
+        code.push(op::COPY, 1, AT, 0, 0);
+        code.push(op::ADD, 1, 0, 0, STATE + PAD + HEAD);
+    };
+    code.push(op::COPY, 1, NEXT, 0, 0);
+    code.push(op::AND, 1, 0, 0, PAGE - 1);
+    code.push(op::MOV, 2, 0, 0, PAGE);
+    code.push(op::SUBTRACT_REGISTER, 2, 1, 0, 0);
+    code.push(op::COPY, 1, END, 0, 0);
+    code.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
+    code.push(op::JUMP_IF_NOT_BELOW, 1, 2, 1, 0);
+    code.push(op::COPY, 2, 1, 0, 0);
+    // Never, but the verifier does not see it.
+    code.push(op::JUMP_IF_AT_MOST, 2, 0, 1, PAGE);
+    code.push(op::MOV, 2, 0, 0, PAGE);
+    code.push(op::STORE, AT, 2, place::LEN, 0);
+    beginning(code);
+    code.push(op::COPY, 3, NEXT, 0, 0);
+    code.call(helper::READ_USER);
+    code.jump(&mut empty, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
+    code.push(op::LOAD, 1, AT, place::LEN, 0);
+    code.push(op::ADD_REGISTER, NEXT, 1, 0, 0);
+    let mut most = PAGE;
+    for bytes in STEPS.map(|pages| pages * PAGE) {
+        let mut next = Jumps::default();
+        code.push(op::COPY, 1, END, 0, 0);
+        code.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
+        code.jump(&mut next, op::JUMP_IF_AT_MOST, 1, 0, bytes - 1);
+        code.push(op::LOAD, 4, AT, place::LEN, 0);
+        // Likewise.
+        code.push(op::JUMP_IF_AT_MOST, 4, 0, 1, most);
+        code.jump(&mut done, op::JUMP, 0, 0, 0);
+        beginning(code);
+        code.push(op::ADD_REGISTER, 1, 4, 0, 0);
+        code.push(op::MOV, 2, 0, 0, bytes);
         code.push(op::COPY, 3, NEXT, 0, 0);
         code.call(helper::READ_USER);
-        code.jump(&mut whole, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
-        code.push(op::LOAD, 1, FRAME, PIECE, 0);
-        code.push(op::ADD_REGISTER, NEXT, 1, 0, 0);
-        code.push(op::LOAD, 2, FRAME, LEN, 0);
-        code.push(op::ADD_REGISTER, 2, 1, 0, 0);
-        code.push(op::STORE, FRAME, 2, LEN, 0);
+        code.jump(&mut next, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
+        code.push(op::LOAD, 1, AT, place::LEN, 0);
+        code.push(op::ADD, 1, 0, 0, bytes);
+        code.push(op::STORE, AT, 1, place::LEN, 0);
+        code.push(op::ADD, NEXT, 0, 0, bytes);
+        code.land(next);
+        most += bytes;
     }
-    code.land(whole);
-    let mut done = Jumps::default();
-    code.push(op::LOAD, 5, FRAME, LEN, 0);
-    code.jump(&mut done, op::JUMP_IF_NUMBER, 5, 0, 0);
+    code.land(done);
+    code.push(op::LOAD, 5, AT, place::LEN, 0);
+    code.jump(&mut empty, op::JUMP_IF_NUMBER, 5, 0, 0);
+    code.push(op::JUMP_IF_AT_MOST, 5, 0, 1, PAGES * PAGE);
+    code.push(op::MOV, 5, 0, 0, PAGES * PAGE);
     code.push(op::ADD, 5, 0, 0, HEAD);
     code.push(op::COPY, 1, CONTEXT, 0, 0);
     code.map(2, events);
     code.push(op::MOV_HALF, 3, 0, 0, THIS_CPU);
-    code.push(op::LOAD, 4, FRAME, BUFFER, 0);
-    code.push(op::ADD, 4, 0, 0, PAD);
+    code.push(op::COPY, 4, AT, 0, 0);
+    code.push(op::ADD, 4, 0, 0, STATE + PAD);
     code.call(helper::OUTPUT);
-    code.land(done);
+    code.land(empty);
     code.push(op::COPY, 0, NEXT, 0, 0);
     code.push(op::EXIT, 0, 0, 0, 0);
 }
