@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask`. They build without the product; measurements are `cargo
 //! evidence`.
 
+mod book;
 mod bpf;
 mod cargo;
 mod fuzz;
@@ -29,6 +30,8 @@ enum Chore {
     Test,
     /// Check the rules that no compiler checks.
     Tidy,
+    /// Build the book of `docs/` into target/book. Needs mdBook.
+    Book,
     /// Compile the program that walks stacks in the kernel, with clang 14.
     Bpf,
     /// Let fuzz targets search for inputs that break them.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let done = match Chores::parse().chore {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
+        Chore::Book => book::build(),
         Chore::Bpf => bpf::run(),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, &target),
         Chore::InstallLibrary { prefix } => library::install(&prefix),

@@ -7,6 +7,9 @@
 //! Further rows use the processor's own counter, which a trace's clock may be too, no clock at all,
 //! which shows the writer's own cost, and the clock alone.
 
+#[path = "../events.rs"]
+mod events;
+
 use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,6 +21,8 @@ use backtrail_trace::description::{Array, Clock, Description, EventClass, Intege
 use backtrail_trace::{Plan, Ring, RingLayout, StreamOptions};
 use backtrail_wire::Endian;
 use rustix::time::{ClockId, clock_gettime};
+
+use events::{lttng_rounds, processor_time};
 
 const FRAMES: usize = 16;
 const ROUNDS: usize = 5;
@@ -37,17 +42,7 @@ fn main() -> ExitCode {
     println!("{:48} {:>16} {:>22}", "", "empty", "stack of 16 frames");
     let mut peer = None;
     if let Some(lttng) = &lttng {
-        lttng.lttng(&["create", "cost", "--snapshot"]);
-        lttng.channel(&["--overwrite", "--subbuf-size=1M", "--num-subbuf=4"], &[]);
-        lttng.lttng(&["start"]);
-        let text = lttng.events(&[&count.to_string(), "time"]);
-        lttng.lttng(&["stop"]);
-        lttng.lttng(&["destroy"]);
-        let rounds = text.lines().filter_map(|line| {
-            let (empty, stack) = line.split_once(' ')?;
-            Some((empty.parse().ok()?, stack.parse().ok()?))
-        });
-        let figures = Figures::of(rounds.collect());
+        let figures = Figures::of(lttng_rounds(lttng, count));
         figures.print("LTTng-UST, CLOCK_MONOTONIC", None);
         peer = Some(figures);
     }
@@ -105,11 +100,6 @@ impl Figures {
 fn monotonic() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-fn processor_time() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
 /// The lower bound for everyone who reads this clock for each event.

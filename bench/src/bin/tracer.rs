@@ -6,14 +6,18 @@
 //! file through a thread of its own. "stack" is LTTng's array of 16 addresses that are there
 //! already; the tracer walks the stack for its own.
 
+#[path = "../events.rs"]
+mod events;
+
 use std::hint::black_box;
 use std::process::ExitCode;
 
 use backtrail_testkit::peers::Lttng;
 use backtrail_testkit::raw::cycles;
 use backtrail_tracer::{Options, event};
-use rustix::time::{ClockId, clock_gettime};
 use tracing_subscriber::fmt::MakeWriter;
+
+use events::{lttng_rounds, processor_time};
 
 const ROUNDS: usize = 5;
 
@@ -93,11 +97,6 @@ fn best(count: u64, act: impl Fn(u64)) -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-fn processor_time() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
-}
-
 // Not part of the loop, as a tracepoint is not part of a program's.
 #[inline(never)]
 fn nothing() {
@@ -150,17 +149,7 @@ fn other(depth: u32, way: u64, is_event: bool) {
 }
 
 fn lttng(count: u64) -> Option<(f64, f64)> {
-    let lttng = Lttng::start()?;
-    lttng.lttng(&["create", "cost", "--snapshot"]);
-    lttng.channel(&["--overwrite", "--subbuf-size=1M", "--num-subbuf=4"], &[]);
-    lttng.lttng(&["start"]);
-    let text = lttng.events(&[&count.to_string(), "time"]);
-    lttng.lttng(&["stop"]);
-    lttng.lttng(&["destroy"]);
-    let rounds = text.lines().filter_map(|line| {
-        let (empty, stack) = line.split_once(' ')?;
-        Some((empty.parse::<f64>().ok()?, stack.parse::<f64>().ok()?))
-    });
+    let rounds = lttng_rounds(&Lttng::start()?, count).into_iter();
     rounds.reduce(|best, round| (best.0.min(round.0), best.1.min(round.1)))
 }
 

@@ -17,7 +17,10 @@ const LONGEST: u64 = 1 << 18;
 const MOST: u64 = 1 << 26;
 
 /// The builtins of V8, which pop their arguments; some of them make their callers' frames.
-const OWN_CONVENTION: &str = "Builtins_";
+const V8: &str = "Builtins_";
+/// Code of GHC, whose stack pointer is another register: names of its compiler, and of its run-time
+/// system. See `haskell`.
+const GHC: (&str, &str) = ("_info", "stg_");
 
 /// Adds the rows of functions that nothing else describes.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
@@ -46,6 +49,10 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
+fn has_own_convention(name: &str) -> bool {
+    name.starts_with(V8) || name.ends_with(GHC.0) || name.trim_start_matches('_').starts_with(GHC.1)
+}
+
 /// The functions that `known` does not cover, up to a limit of bytes in total.
 fn undescribed(image: &Image<'_>, known: &[Range<u64>]) -> Vec<Range<u64>> {
     let is_known = |range: &Range<u64>| {
@@ -53,7 +60,7 @@ fn undescribed(image: &Image<'_>, known: &[Range<u64>]) -> Vec<Range<u64>> {
         known.get(first).is_some_and(|known| known.start < range.end)
     };
     let mut typed: HashSet<u64> = HashSet::new();
-    for function in Symbols::named(image, None, |name| !name.starts_with(OWN_CONVENTION)) {
+    for function in Symbols::named(image, None, |name| !has_own_convention(name)) {
         typed.insert(function.address);
     }
     let symbols = Symbols::new(image);

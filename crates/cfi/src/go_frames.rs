@@ -2,14 +2,17 @@
 //! how to leave the runtime's functions that switch stacks; x86-64 only.
 //!
 //! Compiled functions with a frame save the caller's frame pointer just below the return address
-//! and point their own frame pointer there (`cmd/internal/obj/x86/obj6.go`). So a row can count
-//! from the frame pointer, and can be followed even if the stack was not copied. The instructions
-//! that set it are at the place where the table moves the stack pointer.
+//! and point their own frame pointer there (`cmd/internal/obj/x86/obj6.go`), so that their frames
+//! are linked. Still rows count from the stack pointer: while the runtime moves a stack, its frames
+//! are where the stack pointer says, and some frame pointers still lead to the old stack. The
+//! instructions that set the frame pointer are at the place where the table moves the stack
+//! pointer. In assembly it may be used for anything later, which is a row of another form.
 //!
-//! `runtime.systemstack`, `asmcgocall` and `cgocallback` load the stack pointer of another stack.
-//! From Go 1.21 on their frame pointer keeps its value, and leads back; before, the first two have
-//! no frame, and nothing in the thread's own stack leads back. `mcall` leaves its goroutine for
-//! good: nothing returns there.
+//! `runtime.systemstack`, `asmcgocall`, `cgocallback` and `mcall` load the stack pointer of another
+//! stack. From Go 1.21 on the frame pointer of the first three keeps its value, and leads back;
+//! before, the first two have no frame, and nothing in the thread's own stack leads back. Nothing
+//! ever does after `mcall`: nothing returns there, but the goroutine that called it may still be
+//! the thread's (see `goroutine` in the crate that unwinds).
 
 use backtrail_arch::Cpu;
 use backtrail_elf::Image;
@@ -134,10 +137,10 @@ fn framed(function: &Function, code: &[u8]) -> FunctionRows {
                 rows.push((pc, by_sp(distance.bytes, None)));
             }
             rows.push((found.saved, by_sp(distance.bytes, Some(Location::saved(-16)))));
-            found.body(function, code, found.points..end, distance.bytes, &mut rows);
+            found.body(function, found.points..end, distance.bytes, &mut rows);
             continue;
         };
-        known.body(function, code, pc..end, distance.bytes, &mut rows);
+        known.body(function, pc..end, distance.bytes, &mut rows);
     }
     rows.retain(|(pc, _)| *pc < function.size);
     // The table may move the stack pointer within the instructions that make the frame.
@@ -178,8 +181,6 @@ struct Frame {
     saved: u32,
     /// From here on the frame pointer points to that slot.
     points: u32,
-    /// The frame pointer is restored before the stack pointer, not after it.
-    restored_first: bool,
     /// In assembly, the frame pointer is not changed up to here.
     kept: u32,
 }
@@ -194,7 +195,6 @@ impl Frame {
             return Some(Frame {
                 saved: distance.pc,
                 points: distance.pc + 3,
-                restored_first: false,
                 kept: 0,
             });
         }
@@ -205,7 +205,6 @@ impl Frame {
         saved.starts_with(&point).then_some(Frame {
             saved: distance.pc + store.len() as u32,
             points: distance.pc + (store.len() + point.len()) as u32,
-            restored_first: true,
             kept: 0,
         })
     }
@@ -219,37 +218,22 @@ impl Frame {
     }
 
     /// The rows of code in which the stack pointer stays at `distance`.
-    fn body(
-        &self,
-        function: &Function,
-        code: &[u8],
-        range: std::ops::Range<u32>,
-        distance: i32,
-        rows: &mut Vec<(u32, Rule)>,
-    ) {
+    fn body(&self, function: &Function, range: std::ops::Range<u32>, distance: i32, rows: &mut Vec<(u32, Rule)>) {
         let on_stack = by_sp(distance, Some(Location::saved(-16)));
-        if function.flags & ASSEMBLY != 0 {
-            if range.start < self.kept {
-                rows.push((range.start, by_fp()));
-            }
-            if self.kept < range.end {
-                rows.push((range.start.max(self.kept), on_stack));
-            }
+        if function.flags & ASSEMBLY == 0 {
+            rows.push((range.start, on_stack));
             return;
         }
-        rows.push((range.start, by_fp()));
-        // Around calls of `runtime.duffcopy` and `duffzero` the frame pointer points below the
-        // frame.
-        for (start, end) in detours(code, &range) {
-            rows.push((start, on_stack));
-            rows.push((end, by_fp()));
+        if range.start < self.kept {
+            rows.push((range.start, by_fp()));
         }
-        if self.restored_first
-            && let Some(restored) = restored(code, range.end, distance)
-            && restored > range.start
-        {
-            rows.retain(|(start, _)| *start < restored);
-            rows.push((restored, on_stack));
+        if self.kept < range.end {
+            let unlinked = Location {
+                base: Base::Register(RSP),
+                offset: distance.saturating_sub(WORD),
+                deref: true,
+            };
+            rows.push((range.start.max(self.kept), by_sp(distance, Some(unlinked))));
         }
     }
 }
@@ -265,55 +249,6 @@ fn at_sp(opcode: u8, offset: i32) -> Vec<u8> {
         }
     }
     bytes
-}
-
-/// The offset at which the frame pointer is restored before `add rsp, N`, which ends at `end`.
-fn restored(code: &[u8], end: u32, distance: i32) -> Option<u32> {
-    let before = code.get(..end as usize)?;
-    let add = match i8::try_from(distance) {
-        Ok(distance) => vec![0x48, 0x83, 0xc4, distance.cast_unsigned()],
-        // 128 is subtracted as -128, which fits into a byte.
-        Err(_) if distance == 128 => vec![0x48, 0x83, 0xec, 0x80],
-        Err(_) => [&[0x48, 0x81, 0xc4][..], &distance.to_le_bytes()].concat(),
-    };
-    let before = before.strip_suffix(add.as_slice())?;
-    let load = at_sp(0x8b, distance.checked_sub(WORD)?);
-    before.ends_with(&load).then_some(before.len() as u32)
-}
-
-/// The places of `mov [rsp-16], rbp; lea rbp, [rsp-16]`, a call, and `mov rbp, [rbp]`: each from
-/// the end of the second instruction to the end of the last.
-fn detours(code: &[u8], range: &std::ops::Range<u32>) -> Vec<(u32, u32)> {
-    const BEGIN: [u8; 10] = [0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0];
-    const END: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
-    const CALL: usize = 5;
-    let Some(body) = code.get(range.start as usize..range.end as usize) else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(next) = body.get(at..).and_then(|rest| memchr_slice(rest, &BEGIN)) {
-        let start = at + next + BEGIN.len();
-        let end = start + CALL + END.len();
-        let whole = body.get(start + CALL..end) == Some(&END);
-        let end = if whole { end } else { body.len() };
-        found.push((range.start + start as u32, range.start + end as u32));
-        at = end;
-    }
-    found
-}
-
-fn memchr_slice(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    let (first, _) = wanted.split_first()?;
-    let mut at = 0;
-    loop {
-        let rest = bytes.get(at..)?;
-        let next = rest.iter().position(|byte| byte == first)?;
-        if rest[next..].starts_with(wanted) {
-            return Some(at + next);
-        }
-        at += next + 1;
-    }
 }
 
 fn restores(code: &[u8]) -> bool {
@@ -365,10 +300,7 @@ fn switching(function: &Function, bytes: &[u8]) -> FunctionRows {
         entries: &[function.start],
         convention: Convention::Go,
     });
-    let elsewhere = match function.name.as_str() {
-        "runtime.mcall" => None,
-        _ => Some(LOST),
-    };
+    let elsewhere = Some(LOST);
     let mut rows = Vec::new();
     let mut reached = function.start;
     for piece in &known {
@@ -412,7 +344,7 @@ mod tests {
     const SAVED: Option<Location> = Some(Location::saved(-16));
 
     #[test]
-    fn a_frame_is_left_by_the_frame_pointer_while_it_points_there() {
+    fn a_frame_is_left_by_the_stack_pointer_and_keeps_the_frame_pointer() {
         let code = [
             0x55, // 0: push rbp
             0x48, 0x89, 0xe5, // 1: mov rbp, rsp
@@ -426,7 +358,8 @@ mod tests {
         let expected = vec![
             (0, Some(by_sp(0, None))),
             (1, Some(by_sp(8, SAVED))),
-            (4, Some(by_fp())),
+            (8, Some(by_sp(24, SAVED))),
+            (13, Some(by_sp(8, SAVED))),
             (14, Some(by_sp(0, None))),
         ];
         assert_eq!(shape(&code, &distances, 0), expected);
@@ -435,7 +368,12 @@ mod tests {
         assert_eq!(by_hand[2..], [(4, Some(by_fp())), (14, Some(by_sp(0, None)))]);
         let mut uses = code;
         uses[8] = 0x5d;
-        assert_eq!(shape(&uses, &distances, ASSEMBLY)[3], (8, Some(by_sp(24, SAVED))));
+        let unlinked = Some(Location {
+            base: Base::Register(RSP),
+            offset: 16,
+            deref: true,
+        });
+        assert_eq!(shape(&uses, &distances, ASSEMBLY)[3], (8, Some(by_sp(24, unlinked))));
         // Code that makes its frame in another way has rows for the stack pointer alone.
         let other = [0x90; 15];
         let rules = shape(&other, &distances, 0);
@@ -443,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn older_frames_are_restored_before_the_stack_pointer() {
+    fn older_frames_are_made_in_one_step() {
         let code = [
             0x48, 0x83, 0xec, 0x20, // 0: sub rsp, 0x20
             0x48, 0x89, 0x6c, 0x24, 0x18, // 4: mov [rsp+0x18], rbp
@@ -457,28 +395,11 @@ mod tests {
             (0, Some(by_sp(0, None))),
             (4, Some(by_sp(32, None))),
             (9, Some(by_sp(32, SAVED))),
-            (14, Some(by_fp())),
-            (20, Some(by_sp(32, SAVED))),
             (24, Some(by_sp(0, None))),
         ];
         assert_eq!(shape(&code, &[(0, 0), (4, 32), (24, 0)], 0), expected);
     }
 
-    #[test]
-    fn around_duffcopy_the_frame_pointer_is_elsewhere() {
-        let mut code = vec![0x55, 0x48, 0x89, 0xe5];
-        code.extend([0x48, 0x89, 0x6c, 0x24, 0xf0, 0x48, 0x8d, 0x6c, 0x24, 0xf0]);
-        code.extend([0xe8, 0, 0, 0, 0, 0x48, 0x8b, 0x6d, 0x00, 0x5d, 0xc3]);
-        let expected = vec![
-            (0, Some(by_sp(0, None))),
-            (1, Some(by_sp(8, SAVED))),
-            (4, Some(by_fp())),
-            (14, Some(by_sp(8, SAVED))),
-            (23, Some(by_fp())),
-            (24, Some(by_sp(0, None))),
-        ];
-        assert_eq!(shape(&code, &[(0, 0), (1, 8), (24, 0)], 0), expected);
-    }
     #[test]
     fn any_code_and_table_give_rows_in_order() {
         let pieces: [&[u8]; 6] = [

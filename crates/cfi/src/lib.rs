@@ -40,6 +40,7 @@ mod error;
 mod go_frames;
 pub mod go_names;
 mod gopclntab;
+mod haskell;
 mod hotspot;
 pub mod instructions;
 mod kept;

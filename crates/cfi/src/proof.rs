@@ -13,6 +13,7 @@ use backtrail_sframe::{Base, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::haskell::{self, Haskell};
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions::{self, Around};
 pub use crate::process_code::{ProcessCode, Region};
@@ -95,6 +96,7 @@ pub struct CodeProofs<P> {
     frames: RefCell<FxHashMap<(P, bool), Uncovered>>,
     calls: RefCell<FxHashMap<P, Option<Call>>>,
     pushed: RefCell<Pushed>,
+    haskell: RefCell<Haskell<P>>,
     hotspot: RefCell<HotSpot<P>>,
     endless: RefCell<FxHashMap<P, bool>>,
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
@@ -106,6 +108,7 @@ impl<P> Default for CodeProofs<P> {
             frames: RefCell::default(),
             calls: RefCell::default(),
             pushed: RefCell::default(),
+            haskell: RefCell::default(),
             hotspot: RefCell::default(),
             endless: RefCell::default(),
             kept: RefCell::default(),
@@ -126,6 +129,9 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             // instructions can't say more.
             if is_described() {
                 return Uncovered::Unknown;
+            }
+            if let Some(rule) = self.haskell.borrow_mut().frame(process, mapping, (pc, is_return)) {
+                return Uncovered::Rule(rule);
             }
             let java = match process.is_file(mapping) {
                 true => None,
@@ -314,7 +320,7 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         None => process.find(target).is_some() && function_at(process, target).is_none(),
     };
     is_elsewhere
-        || callee_function.is_none() && goes_on()
+        || callee_function.is_none() && (goes_on() || haskell::is_run(process, target))
         || jumps(process, function.clone(), is_callee)
         || callee_function.is_some()
             && jumps(process, function.clone(), |target| {

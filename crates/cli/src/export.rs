@@ -7,7 +7,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status, shown};
-use crate::report::FilterArguments;
+use crate::filter::FilterArguments;
 use crate::{output, recorded};
 
 /// Write a recording in another tool's format.

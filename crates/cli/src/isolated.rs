@@ -1,5 +1,5 @@
-//! Files of other users are read by this program, started again without privileges. That is no verb:
-//! it is not for users.
+//! Files of other users are read by this program, started again without privileges. That is no
+//! verb: it is not for users.
 
 use std::process::ExitCode;
 

@@ -7,6 +7,7 @@ mod edited;
 mod error;
 mod examples;
 mod export;
+mod filter;
 mod hex;
 mod import;
 mod isolated;

@@ -43,8 +43,8 @@ pub(crate) struct Record {
     /// kernel.perf_event_paranoid=0.
     #[arg(short, long, conflicts_with = "pid")]
     all: bool,
-    /// Sample the processes in this cgroup and those below it: a directory of cgroupfs, or a name as
-    /// in /proc/PID/cgroup. Repeatable. Requires the same rights as --all.
+    /// Sample the processes in this cgroup and those below it: a directory of cgroupfs, or a name
+    /// as in /proc/PID/cgroup. Repeatable. Requires the same rights as --all.
     #[arg(long, value_name = "PATH", conflicts_with = "pid", value_hint = ValueHint::DirPath)]
     cgroup: Vec<PathBuf>,
     /// Stop after SECS seconds; a command runs on.

@@ -9,7 +9,7 @@ use backtrail_recording::{ReadError, Reader};
 use backtrail_trace::TraceErrorKind;
 
 use crate::error::{Failure, shown};
-use crate::report::FilterArguments;
+use crate::filter::FilterArguments;
 
 /// Opens the recording.
 pub(crate) fn open(trace: &Path) -> Result<Reader, Failure> {

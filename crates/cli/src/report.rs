@@ -1,14 +1,14 @@
 //! `backtrail report`: shows where the time of a recording went.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use backtrail_export::page::{self, Recording};
-use backtrail_profile::{Filter, GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
+use backtrail_profile::{GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
 use backtrail_stacks::calls;
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status};
+use crate::filter::FilterArguments;
 use crate::limits::Limits;
 use crate::{output, recorded};
 
@@ -49,27 +49,6 @@ pub(crate) struct Report {
     limits: Limits,
 }
 
-/// Which samples count.
-#[derive(Args)]
-pub(crate) struct FilterArguments {
-    /// Count only samples from FROM to TO, in seconds since the first sample: '1.5..2', '3..' or
-    /// '..0.25'.
-    #[arg(long, value_name = "FROM..TO", value_parser = times)]
-    time: Option<Range<u64>>,
-    /// Count only the process with this name or number.
-    #[arg(long, value_name = "NAME|PID")]
-    process: Option<String>,
-    /// Count only threads with this name, or the one with this number.
-    #[arg(long, value_name = "NAME|TID")]
-    thread: Option<String>,
-    /// Count only samples on this CPU.
-    #[arg(long, value_name = "CPU")]
-    cpu: Option<u32>,
-    /// Count only stacks through FUNCTION; its parameters and namespaces may be left out.
-    #[arg(long, value_name = "FUNCTION")]
-    function: Option<String>,
-}
-
 /// Tables other than that of functions: one of them.
 #[derive(Args)]
 #[group(multiple = false)]
@@ -101,60 +80,11 @@ enum By {
     Address,
 }
 
-fn times(text: &str) -> Result<Range<u64>, String> {
-    let (from, to) = text
-        .split_once("..")
-        .ok_or("not two times in seconds with '..' in between")?;
-    let nanoseconds = |text: &str, default: u64| match text {
-        "" => Ok(default),
-        text => match text.parse::<f64>() {
-            Ok(seconds) if seconds >= 0.0 => Ok((seconds * 1e9) as u64),
-            _ => Err(format!("'{text}' is not a time in seconds")),
-        },
-    };
-    let times = nanoseconds(from, 0)?..nanoseconds(to, u64::MAX)?;
-    match times.is_empty() {
-        true => Err("ends before it begins".to_owned()),
-        false => Ok(times),
-    }
-}
-
 impl ViewArguments {
     /// Whether one of them is asked for that a page does not show.
     fn is_another_table(&self) -> bool {
         let functions = [&self.callers, &self.callees, &self.annotate];
         functions.iter().any(|function| function.is_some()) || self.by.is_some()
-    }
-}
-
-impl FilterArguments {
-    /// The samples that count.
-    pub(crate) fn filter(&self) -> Filter {
-        let mut filter = Filter::default();
-        filter.time.clone_from(&self.time);
-        filter.process.clone_from(&self.process);
-        filter.thread.clone_from(&self.thread);
-        filter.cpu = self.cpu;
-        filter.function.clone_from(&self.function);
-        filter
-    }
-
-    /// What the filter leaves, for a reader of the result; `None` if that is everything.
-    pub(crate) fn description(&self) -> Option<String> {
-        let seconds = |time: u64| time as f64 / 1e9;
-        let time = self.time.as_ref().map(|time| match time.end {
-            u64::MAX => format!("from {} s on", seconds(time.start)),
-            end => format!("from {} s to {} s", seconds(time.start), seconds(end)),
-        });
-        let parts = [
-            time,
-            self.process.as_ref().map(|process| format!("of process {process}")),
-            self.thread.as_ref().map(|thread| format!("of thread {thread}")),
-            self.cpu.map(|cpu| format!("on CPU {cpu}")),
-            self.function.as_ref().map(|function| format!("through {function}")),
-        ];
-        let parts: Vec<String> = parts.into_iter().flatten().collect();
-        (!parts.is_empty()).then(|| format!("only samples {}", parts.join(", ")))
     }
 }
 

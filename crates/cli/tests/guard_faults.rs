@@ -39,3 +39,14 @@ fn a_failing_system_call_does_no_harm() {
 fn a_failing_allocation_does_no_harm() {
     spread(What::Allocation);
 }
+
+#[test]
+fn every_verb_answers_or_says_why_in_little_memory() {
+    let Some(faults) = available(Faults::new(Path::new(env!("CARGO_BIN_EXE_backtrail")))) else {
+        return;
+    };
+    let cases = CASES.iter().filter(|case| faults.can_run(case));
+    let runs = cases.flat_map(|case| [64, 128, 512].map(|mebibytes| faults.run(case, What::Memory, mebibytes)));
+    let wrong: Vec<String> = runs.filter_map(|run| run.unwrap().wrong).collect();
+    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,12 +1,14 @@
 //! All integration tests of this crate, in one binary: linking takes longer than most of them.
 
 mod adding;
+mod book;
 mod cbf;
 mod common;
 mod examples;
 mod export;
 mod guard_cache;
 mod guard_faults;
+mod guard_files;
 mod guard_isolation;
 mod guard_recordings;
 mod hostile_files;
@@ -22,6 +24,7 @@ mod record_judged;
 mod record_kernel;
 mod record_machine;
 mod record_names;
+mod record_runtimes;
 mod record_shares;
 mod record_surroundings;
 mod report_away;

@@ -50,7 +50,7 @@ impl Away {
     }
 }
 
-const VIEWS: [&[&str]; 7] = [
+const VIEWS: [&[&str]; 9] = [
     &[],
     &["--wide", "--limit", "100000"],
     &["--folded", "-"],
@@ -58,7 +58,10 @@ const VIEWS: [&[&str]; 7] = [
     &["--flamegraph", "-"],
     &["--by", "line", "--limit", "100000"],
     &["--by", "address", "--limit", "100000"],
+    &["--html", "-"],
+    &["--html", "-", "--function", "main"],
 ];
+const EXPORTS: [&str; 6] = ["pprof", "firefox", "speedscope", "otlp", "folded", "perf-script"];
 
 fn at_home(setup: &Setup, arguments: &[&str]) -> String {
     let mut run = Command::new(env!("CARGO_BIN_EXE_backtrail"));
@@ -83,6 +86,10 @@ fn compare(workload: &Workload) -> Option<String> {
     for view in VIEWS {
         let arguments: Vec<&str> = ["report", "trace"].iter().chain(view).copied().collect();
         assert_eq!(at_home(&setup, &arguments), away.run(&arguments)?, "{view:?}");
+    }
+    for format in EXPORTS {
+        let arguments = ["export", "trace", "--to", format, "-o", "-"];
+        assert_eq!(at_home(&setup, &arguments), away.run(&arguments)?, "{format}");
     }
     // Names do come from the recording: none are found without them.
     let table = at_home(&setup, &["report", "trace", "--wide"]);

@@ -77,7 +77,7 @@ pub fn isolate(workers: Box<dyn Isolate>) {
 /// Asks a worker.
 ///
 /// # Errors
-/// If there is none, or it does not survive the files.
+/// If no worker can be started, or it does not survive the files.
 pub fn ask(owner: u32, job: Job, files: &[&File], request: &[u8]) -> Result<Vec<u8>, Lost> {
     let workers = WORKERS.get().ok_or(Lost::Unavailable)?;
     workers.ask(owner, job, files, request)

@@ -10,6 +10,7 @@ mod conventions;
 pub mod corruption;
 mod endings;
 mod faults;
+mod hostile;
 mod judge;
 mod looks;
 mod page;
@@ -125,6 +126,9 @@ enum Chosen {
     /// Exits with 1 if one of them panics, hangs or leaves half of its output. Takes hours unless
     /// --every is given.
     Faults(faults::Options),
+    /// Record as root beside programs of another user that do what they can against the recorder.
+    /// Exits with 1 if its memory grows, or if stacks of an honest program are less complete.
+    Hostile(hostile::Options),
     /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
     /// stacks, and write docs/page-speed.md.
     Page,
@@ -170,6 +174,7 @@ pub fn main() -> ExitCode {
         Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
         Chosen::Endings(options) => endings::run(&options),
         Chosen::Faults(options) => faults::run(&options),
+        Chosen::Hostile(options) => hostile::run(&options),
         Chosen::Page => whole(page::run()),
         Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),

@@ -42,7 +42,8 @@ pub(crate) struct Options {
     /// Use this recorder [default: built, as it is shipped].
     #[arg(long)]
     backtrail: Option<PathBuf>,
-    /// Have Backtrail walk stacks there, record with nothing else, and keep no results for the page.
+    /// Have Backtrail walk stacks there, record with nothing else, and keep no results for the
+    /// page.
     #[arg(long, value_parser = ["kernel", "copy"])]
     walk: Option<String>,
     /// Record each program for this many seconds.

@@ -1,10 +1,15 @@
 //! Measures how long a report takes: writes a recording of many samples, then counts it.
 //!
 //! ```text
-//! cargo run --release -p backtrail-profile --example report_speed -- 3800000 99
+//! cargo run --release -p backtrail-profile --example report_speed -- 3800000 99 20000
 //! ```
+//!
+//! The numbers are those of samples, of frames in each stack, and of distinct stacks. A fourth
+//! argument is a folder where the recording stays.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+use std::{fs, io};
 
 use backtrail_profile::{Options, Profile, TableOptions};
 use backtrail_recording::{
@@ -14,30 +19,41 @@ use backtrail_recording::{
 const BASE: u64 = 0x5500_0000_0000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let numbers: Vec<usize> = std::env::args()
-        .skip(1)
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let kept = words.get(3);
+    let numbers: Vec<usize> = words
+        .iter()
+        .take(3)
         .map(|word| word.parse())
         .collect::<Result<_, _>>()?;
     let samples = numbers.first().copied().unwrap_or(1_000_000);
     let depth = numbers.get(1).copied().unwrap_or(99);
     let stacks = numbers.get(2).copied().unwrap_or(20_000);
     let folder = tempfile::tempdir()?;
-    write(&folder.path().join("trace"), samples, depth, stacks)?;
+    let trace = match kept {
+        Some(kept) => PathBuf::from(kept),
+        None => folder.path().join("trace"),
+    };
+    write(&trace, samples, depth, stacks)?;
+    let written = bytes(&trace)?;
 
     let begin = Instant::now();
-    let mut reader = Reader::open(&folder.path().join("trace"))?;
+    let cpu_begin = cpu_time();
+    let mut reader = Reader::open(&trace)?;
     let profile = Profile::of_recording(&mut reader, Options::default())?;
     let read = begin.elapsed();
     let report = profile.finish(reader.stream_bytes());
     report.write_table(&mut std::io::stdout(), &TableOptions::default())?;
     let counted = begin.elapsed();
-    let status = std::fs::read_to_string("/proc/self/status")?;
+    let cpu = cpu_time() - cpu_begin;
+    let status = fs::read_to_string("/proc/self/status")?;
     let peak = status
         .lines()
         .find(|line| line.starts_with("VmHWM"))
         .unwrap_or_default();
     println!(
-        "\n{samples} samples of {depth} frames, {} frames in the tree: read in {:.2} s, table after {:.2} s, {peak}",
+        "\n{samples} samples of {depth} frames, {} frames in the tree, {written} bytes: read in {:.2} s, table after \
+         {:.2} s, {cpu:.2} s of CPU time, {peak}",
         report.stacks().len(),
         read.as_secs_f64(),
         counted.as_secs_f64(),
@@ -45,13 +61,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+fn bytes(trace: &Path) -> io::Result<u64> {
+    let files = fs::read_dir(trace)?;
+    files.map(|file| Ok(file?.metadata()?.len())).sum()
+}
+
+/// Seconds of CPU time that this process has used.
+fn cpu_time() -> f64 {
+    let stat = fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanoseconds = stat.split(' ').next().and_then(|word| word.parse::<f64>().ok());
+    nanoseconds.unwrap_or(0.0) / 1e9
+}
+
 /// Samples of threads on two CPUs, each with one of `stacks` stacks.
-fn write(
-    path: &std::path::Path,
-    samples: usize,
-    depth: usize,
-    stacks: usize,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(), Box<dyn std::error::Error>> {
     let options = WriterOptions {
         dialect: Dialect::V1_8,
         cpus: &[0, 1],
@@ -108,8 +131,20 @@ fn write(
         }
         all.push(stack);
     }
+    // Programs stay near the same calls for a while: neighbours share most of their outer frames.
+    all.sort_by(|a, b| {
+        a.iter()
+            .rev()
+            .map(|frame| frame.address)
+            .cmp(b.iter().rev().map(|frame| frame.address))
+    });
+    let mut at = 0;
     for number in 0..samples {
-        let frames = &mut all[next(stacks as u64) as usize];
+        at = match number % 100 {
+            0 => next(stacks as u64) as usize,
+            _ => (at + next(9) as usize).saturating_sub(4).min(stacks - 1),
+        };
+        let frames = &mut all[at];
         frames[0] = Frame {
             kind: FrameKind::Pc,
             address: BASE + 0x10 * next(16),
@@ -125,7 +160,7 @@ fn write(
             passed: &[],
         };
         writer.sample(number % 2, &sample)?;
-        if number % 10_000 == 0 {
+        if number % 2_000 == 0 {
             writer.flush()?;
         }
     }

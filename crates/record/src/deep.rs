@@ -77,22 +77,6 @@ pub(crate) struct DeepThreads {
 }
 
 impl DeepThreads {
-    /// The most bytes that the copy of a thread's stack can have, if plain copies have
-    /// `stack_bytes`. Parts beyond edges leave less room for those that follow the copy.
-    pub(crate) fn most_bytes(&self, tid: u32, sp: u64, stack_bytes: u32) -> u32 {
-        let Copying::Possible(stacks) = &self.copying else {
-            return stack_bytes;
-        };
-        match self.by_thread.get(&tid) {
-            Some(stack) if stack.mapping.contains(&sp) && stack.edges.is_empty() => {
-                let rest = u32::try_from(stack.mapping.end - sp).unwrap_or(u32::MAX);
-                let most = stack_bytes.saturating_add(stacks.most_bytes());
-                rest.min(most).max(stack_bytes)
-            }
-            _ => stack_bytes,
-        }
-    }
-
     /// A walk has ended at this word, which was not copied: later copies contain what follows it.
     /// Returns whether that is new.
     pub(crate) fn cut(&mut self, sample: DeepSample, address: u64) -> bool {
@@ -211,17 +195,18 @@ impl Stack {
         let Some(mapping) = room_of_stack(sample.pid, sample.sp) else {
             return;
         };
-        if stacks.add(sample.tid, &mapping, self.below, Edges::default()).is_err() {
+        self.edges = outermost(&mapping, sample.time);
+        let known = std::mem::replace(&mut self.mapping, mapping.clone());
+        if !self.tell(stacks, sample.tid) {
+            self.mapping = known;
             return;
         }
-        self.edges.clear();
         // A page that is not present would end the copies.
         let end = sample
             .sp
             .saturating_add(2 * u64::from(stacks.most_bytes()))
             .min(mapping.end);
         touch(sample.pid, sample.sp..end);
-        self.mapping = mapping;
         self.is_known = true;
     }
 
@@ -232,8 +217,9 @@ impl Stack {
             _ if self.seen >= MOST_SEEN => 0..0,
             _ => return,
         };
-        self.is_known = stacks.add(sample.tid, &range, self.below, Edges::default()).is_ok();
+        self.edges = outermost(&range, sample.time);
         self.mapping = range;
+        self.is_known = self.tell(stacks, sample.tid);
     }
 
     fn add_edge(&mut self, stacks: &DeepStacks, sample: DeepSample, address: u64) -> bool {
@@ -268,4 +254,13 @@ impl Stack {
         edges.iter_mut().zip(&self.edges).for_each(|(to, known)| *to = known.0);
         stacks.add(tid, &self.mapping, self.below, edges).is_ok()
     }
+}
+
+/// The first edges of a stack: its end has what lies outside of a large frame that is met for the
+/// first time.
+fn outermost(stack: &Range<u64>, time: u64) -> Vec<(u64, u64)> {
+    /// Bytes that are copied at an edge.
+    const AT_EDGE: u64 = 60 << 10;
+    let edges = [2, 1].map(|back| (stack.end.saturating_sub(back * AT_EDGE) & !7, time));
+    edges.into_iter().filter(|edge| edge.0 > stack.start).collect()
 }

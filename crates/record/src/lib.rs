@@ -27,6 +27,7 @@ mod command;
 mod deep;
 mod environment;
 mod error;
+mod goroutines;
 mod groups;
 mod holes;
 mod import;

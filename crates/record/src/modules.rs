@@ -2,11 +2,13 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::Metadata;
+use std::hash::Hasher;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use backtrail_arch::Cpu;
 use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
@@ -19,7 +21,7 @@ use backtrail_process::{proc, sys};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_unwind::{Coverage, Table};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
@@ -30,7 +32,10 @@ const LONGEST_IMAGE: u64 = 512 << 20;
 const MOST_PROBLEMS: usize = 100;
 
 /// Modules are looked through if there are at least this many.
-const MANY: usize = 4096;
+const MANY: usize = 512;
+/// The most bytes that tables of a user's files take, unless that is root or our own: they stay
+/// until the recording ends, and a program can make new files for ever.
+const MOST_FOREIGN: usize = 256 << 20;
 
 /// A module by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +107,8 @@ pub(crate) struct ElfModule<'a> {
     pub(crate) position_independent: bool,
     code: CodeSegments,
     table: Option<Section<'a>>,
+    /// Whether Go's compiler made the code.
+    is_go: bool,
     /// Those of the table's section.
     table_bytes: &'a [u8],
     on_demand: Box<OnDemand>,
@@ -130,6 +137,10 @@ pub(crate) struct Modules<'a> {
     pub(crate) sysroot: Option<PathBuf>,
     problems: RefCell<Vec<ModuleProblem>>,
     used: Cell<u64>,
+    /// Tables by the hash of their bytes: programs copy their libraries.
+    tables_by_hash: RefCell<FxHashMap<u64, &'a [u8]>>,
+    /// Bytes of tables by the owner of the files.
+    foreign: RefCell<FxHashMap<u32, usize>>,
 }
 
 impl<'a> Modules<'a> {
@@ -144,6 +155,8 @@ impl<'a> Modules<'a> {
             sysroot: None,
             problems: RefCell::default(),
             used: Cell::new(0),
+            tables_by_hash: RefCell::default(),
+            foreign: RefCell::default(),
         }
     }
 
@@ -221,8 +234,8 @@ impl<'a> Modules<'a> {
         }
     }
 
-    /// The table of a mapping's module, if some stack has reached into it, its bytes, and the offset
-    /// from its addresses to the process's.
+    /// The table of a mapping's module, if some stack has reached into it, its bytes, and the
+    /// offset from its addresses to the process's.
     pub(crate) fn used_table(&self, mapping: &Mapping) -> Option<(Section<'a>, &'a [u8], u64)> {
         let Some(Contents::Elf(elf)) = self.modules.get(&mapping.module)?.contents.get() else {
             return None;
@@ -257,6 +270,11 @@ impl<'a> Modules<'a> {
         let read = || self.with_image(module, call_frames).flatten();
         let frames = elf.on_demand.frames.get_or_init(read);
         Some((frames.as_ref()?, bias))
+    }
+
+    /// Whether Go's compiler made a mapping's code, for x86-64.
+    pub(crate) fn is_go(&self, mapping: &Mapping) -> bool {
+        matches!(self.contents(mapping.module), Contents::Elf(elf) if elf.is_go)
     }
 
     /// The targets of direct calls in the file, in order, and the offset from its addresses to the
@@ -445,6 +463,27 @@ impl<'a> Modules<'a> {
         look_at_memory(&whole, |image| look(image, None))
     }
 
+    /// Keeps a table until the recording ends; `None` if its user has too many.
+    fn store(&self, path: &str, foreign_owner: Option<u32>, bytes: Vec<u8>) -> Option<&'a [u8]> {
+        let hash = hash(&bytes);
+        let known = self.tables_by_hash.borrow().get(&hash).copied();
+        if let Some(known) = known.filter(|known| *known == bytes) {
+            return Some(known);
+        }
+        if let Some(owner) = foreign_owner {
+            let mut foreign = self.foreign.borrow_mut();
+            let of_owner = foreign.entry(owner).or_default();
+            if bytes.len() > MOST_FOREIGN - *of_owner {
+                self.tell(path, "the files of its user have too many unwind tables");
+                return None;
+            }
+            *of_owner += bytes.len();
+        }
+        let kept = self.arena.keep(bytes);
+        self.tables_by_hash.borrow_mut().insert(hash, kept);
+        Some(kept)
+    }
+
     fn check_length(&self, path: &str, image: &Image<'_>, len: u64) {
         let ends = image
             .segments()
@@ -464,11 +503,15 @@ impl<'a> Modules<'a> {
                 if let Some(damage) = table.damage {
                     self.tell(path, damage);
                 }
-                Some((self.arena.keep(table.bytes), table.address))
+                let bytes = self.store(path, image.foreign_owner(), table.bytes);
+                bytes.map(|bytes| (bytes, table.address))
             }
             Err(tables::Error::NoUnwindInformation) => {
                 let table = tables::without_call_frames(image);
-                table.map(|table| (self.arena.keep(table.bytes), table.address))
+                table.and_then(|table| {
+                    let bytes = self.store(path, image.foreign_owner(), table.bytes)?;
+                    Some((bytes, table.address))
+                })
             }
             Err(error) => {
                 self.tell(path, error);
@@ -485,10 +528,17 @@ impl<'a> Modules<'a> {
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
             table,
+            is_go: image.arch().cpu == Cpu::X86_64 && tables::exceeds_call_frames(image),
             table_bytes,
             on_demand: Box::default(),
         }
     }
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 fn plain_path<'m>(module: &'m Module<'_>) -> &'m str {

@@ -5,12 +5,15 @@ use backtrail_process::SampledStack;
 use backtrail_process::perf::{Sample, Sampler, UserState};
 use backtrail_process::stack::{Beyond, Piece};
 use backtrail_recording::{Frame, FrameKind, Stop};
+use backtrail_unwind::goroutine::{Outside, is_left};
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Memory, Modules, Position, RuleCache, check_end, keep_register, step, step_restoring,
+    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, check_end, keep_register, link, step,
+    step_restoring,
 };
 
 use crate::chain;
 use crate::deep::{DeepSample, DeepThreads};
+use crate::goroutines::{CutSample, Goroutines, signal_slot};
 use crate::holes::{Holes, ShortCopy};
 use crate::view::SpaceView;
 use crate::walks::{Walker, Walks};
@@ -42,12 +45,15 @@ pub(crate) struct StackWalker {
     holes: Holes,
     watches: Watches,
     deep: DeepThreads,
+    goroutines: Goroutines,
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
     /// The last proved end of a stack: the modules' generation, and the outermost frame's address.
     proved_end: (u64, u64),
     /// The frames of the last walk, from the innermost outwards.
     pub(crate) frames: Vec<Frame>,
+    /// Whether the last of them is proved to be the outermost one.
+    has_start: bool,
     /// Whether some of them were read apart from the sample, under a watch that proves them.
     pub(crate) read_apart: bool,
 }
@@ -90,9 +96,11 @@ impl StackWalker {
             holes: Holes::default(),
             watches: Watches::default(),
             deep: DeepThreads::default(),
+            goroutines: Goroutines::default(),
             chain: Vec::new(),
             proved_end: (0, 0),
             frames: Vec::new(),
+            has_start: false,
             read_apart: false,
         }
     }
@@ -127,6 +135,7 @@ impl StackWalker {
         self.holes.forget(tid);
         self.watches.forget(tid);
         self.deep.forget(tid);
+        self.goroutines.forget(tid);
     }
 
     /// Walks the stack of a sample taken at `time`: the kernel's frames as the kernel found them,
@@ -154,7 +163,7 @@ impl StackWalker {
                     copy: stack,
                     pieces,
                     words: &[],
-                    wanted: self.deep.most_bytes(sample.tid, sp, stack_bytes),
+                    wanted: stack_bytes,
                 };
                 return self.walk_program(sample, &program, view);
             }
@@ -212,6 +221,9 @@ impl StackWalker {
         let mut stop = self.walk_with(0, program, view);
         if self.walks.was_first() {
             self.holes.prepare(program.pid, program.tid, program.sp);
+            if self.goroutines.is_go(program.pid) {
+                self.expect_goroutine(program, view);
+            }
         }
         for index in 1..watched {
             if !matches!(stop, backtrail_unwind::Stop::Unreadable(_)) {
@@ -230,6 +242,9 @@ impl StackWalker {
             self.deep.know(DeepSample { pid, tid, time, sp }, end);
         }
         let backtrail_unwind::Stop::Unreadable(address) = stop else {
+            if matches!(stop, backtrail_unwind::Stop::NotExpressible(needed) if is_left(self.arch, needed)) {
+                self.expect_goroutine(program, view);
+            }
             return reason(stop);
         };
         self.chain.clear();
@@ -242,6 +257,9 @@ impl StackWalker {
             return reason(stop);
         }
         let is_near = address >= program.sp && address - program.sp < LARGEST_STACK;
+        if address != program.sp.saturating_add(program.copy.len() as u64) {
+            self.expect_goroutine(program, view);
+        }
         match self.prepare_for_next(program, address, is_near, view) || is_near {
             true => Stop::BeyondCopy,
             false => Stop::Unreadable,
@@ -255,6 +273,37 @@ impl StackWalker {
         if outermost.is_some_and(|outermost| (NEARLY_DEEP..LARGEST_STACK).contains(&outermost.wrapping_sub(sp))) {
             self.deep.begin(DeepSample { pid, tid, time, sp });
         }
+    }
+
+    /// Has the goroutine's stack copied too from now on, if this is a thread of Go's runtime.
+    fn expect_goroutine(&mut self, program: &Program<'_>, view: &SpaceView<'_, '_>) {
+        let Program {
+            pid,
+            tid,
+            time,
+            ref registers,
+            ..
+        } = *program;
+        let sample = CutSample {
+            pid,
+            tid,
+            time,
+            registers,
+        };
+        let (arch, cache) = (self.arch, &mut self.cache);
+        self.goroutines.begin(sample, || {
+            let mut memory = SampledStack::new(program.sp, program.copy, None);
+            let mut cache = RuleCache::new(cache);
+            let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
+            for _ in 0..KEPT_AT_EACH_END {
+                let sp = registers.get(arch.sp)?;
+                kind = step(arch, &mut registers, kind, view, &mut memory, &mut cache).ok()?;
+                if kind == AddressKind::Pc {
+                    return signal_slot(arch, sp);
+                }
+            }
+            None
+        });
     }
 
     /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be
@@ -309,12 +358,14 @@ impl StackWalker {
     /// There are no newer samples than those already walked.
     pub(crate) fn prepare_for_newer(&mut self, sampler: &mut Sampler) {
         self.deep.prepare(sampler);
+        self.goroutines.prepare(sampler);
         self.watches.begin_newest();
     }
 
     /// Walks with the memory beyond the copy that the thread's watch of this index has proved.
     fn walk_with(&mut self, watch: usize, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
         let begin = self.frames.len();
+        self.has_start = false;
         let mut stop = self.walk_by_tables(watch, program, view);
         if matches!(
             stop,
@@ -328,6 +379,9 @@ impl StackWalker {
         }
         if self.is_new_thread(begin, stop, program, view) {
             return backtrail_unwind::Stop::EndOfStack;
+        }
+        if self.has_start {
+            return stop;
         }
         self.check_end(begin, stop, view)
     }
@@ -365,6 +419,14 @@ impl StackWalker {
             backtrail_unwind::Stop::NoModule if is_caller => {
                 self.frames.pop();
                 stop
+            }
+            // A word of zero where a row supposes the return address is no start.
+            backtrail_unwind::Stop::EndOfStack if last.kind == FrameKind::Pc => {
+                let mut cache = RuleCache::new(&mut self.cache);
+                match link(self.arch, last.address, AddressKind::Pc, view, &mut cache) {
+                    Link::Outermost => stop,
+                    _ => backtrail_unwind::Stop::NoStart,
+                }
             }
             backtrail_unwind::Stop::EndOfStack if is_caller => {
                 let end = (view.generation(), last.address);
@@ -423,6 +485,7 @@ impl StackWalker {
         let mut cache = RuleCache::new(&mut self.cache);
         let mut kept = TwoEnds::new(&mut self.frames);
         let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
+        let goroutine = self.goroutines.thread(program.tid);
         let mut callees = 0;
         let stop = loop {
             kept.push(recorded(registers.pc, kind));
@@ -439,6 +502,18 @@ impl StackWalker {
             callees += 1;
             match stepped {
                 Ok((next, _)) => kind = next,
+                Err(backtrail_unwind::Stop::NotExpressible(needed)) if is_left(self.arch, needed) => {
+                    let outside = goroutine.and_then(|thread| thread.outside(self.arch, &registers, view, &mut memory));
+                    match outside {
+                        Some(Outside::Goroutine(caller)) => (registers, kind) = (caller, AddressKind::Ra),
+                        Some(Outside::Start(start)) => {
+                            kept.push(recorded(start, AddressKind::Ra));
+                            self.has_start = true;
+                            break backtrail_unwind::Stop::EndOfStack;
+                        }
+                        None => break backtrail_unwind::Stop::NotExpressible(needed),
+                    }
+                }
                 Err(stop) => break stop,
             }
         };

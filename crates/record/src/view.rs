@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use backtrail_arch::{Register, Registers};
 use backtrail_cfi::proof;
+use backtrail_sframe::{Base, Location, Rule};
 use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 
 use crate::process::{Code, Process};
@@ -64,6 +65,20 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
 
     fn uncovered(&self, pc: u64, kind: AddressKind, _in_table: bool) -> Uncovered {
         self.code.uncovered(&self.process, pc, kind == AddressKind::Ra)
+    }
+
+    /// Compiled Go code links all frames that it makes; see `go_frames` in the crate for DWARF.
+    fn links_frames(&self, pc: u64, kind: AddressKind, rule: &Rule) -> bool {
+        const SAVED: Option<Location> = Some(Location::saved(-16));
+        let Process {
+            space, modules, arch, ..
+        } = self.process;
+        let by_sp = Base::Register(arch.sp.0);
+        kind == AddressKind::Ra
+            && (rule.cfa.base, rule.cfa.deref, rule.ra, rule.fp) == (by_sp, false, Location::saved(-8), SAVED)
+            && space
+                .find(pc.wrapping_sub(1))
+                .is_some_and(|mapping| modules.is_go(mapping))
     }
 
     fn is_called(&self, ra: u64, callee: u64) -> bool {

@@ -25,7 +25,6 @@
 mod arguments;
 pub mod calls;
 pub mod fold;
-mod go;
 pub mod input;
 #[doc(hidden)]
 pub mod internals;

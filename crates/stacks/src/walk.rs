@@ -3,12 +3,13 @@
 use backtrail_arch::{Register, Registers};
 use backtrail_process::Snapshot;
 use backtrail_process::snapshot::{SnapshotMemory, Thread};
+use backtrail_unwind::goroutine::{GoThread, Outside, is_left};
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Memory, RuleCache, Stop, check_end, keep_register, step, step_restoring,
+    AddressKind, CacheEntry, Link, Memory, RuleCache, Stop, check_end, goroutine, keep_register, link, step,
+    step_restoring,
 };
 
 use crate::arguments;
-use crate::go;
 use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
 use crate::space::Space;
@@ -70,6 +71,7 @@ fn stack(
         restores: wants_registers,
         frames: Vec::new(),
         registers: wants_registers.then(FrameRegisters::default),
+        has_start: false,
     };
     let end = match thread.registers {
         Ok(registers) => End::Stop(walk.all(registers)),
@@ -97,6 +99,8 @@ struct Walk<'w, 's, 'c> {
     restores: bool,
     frames: Vec<Frame>,
     registers: Option<FrameRegisters>,
+    /// Whether the last frame is proved to be the outermost one.
+    has_start: bool,
 }
 
 impl Walk<'_, '_, '_> {
@@ -128,9 +132,18 @@ impl Walk<'_, '_, '_> {
 
     /// What the outermost frame shows about the end of its walk.
     fn check_end(&mut self, stop: Stop) -> Stop {
-        let Some(&last) = self.frames.last().filter(|last| last.kind == AddressKind::Ra) else {
+        let Some(&last) = self.frames.last().filter(|_| !self.has_start) else {
             return stop;
         };
+        if last.kind == AddressKind::Pc {
+            // A word of zero where a row supposes the return address is no start.
+            let mut is_start =
+                || link(self.snapshot.arch, last.address, last.kind, self.space, self.cache) == Link::Outermost;
+            return match stop {
+                Stop::EndOfStack if !is_start() => Stop::NoStart,
+                stop => stop,
+            };
+        }
         if stop == Stop::NoModule {
             // No call returns here: there is no code.
             self.frames.pop();
@@ -145,17 +158,10 @@ impl Walk<'_, '_, '_> {
         let mut registers = innermost;
         let mut kind = AddressKind::Pc;
         let mut how = How::Initial;
-        let mut goroutine = None;
+        let mut current = None;
         loop {
-            self.frames.push(Frame {
-                address: registers.pc,
-                kind,
-                how,
-            });
-            if let Some(kept) = &mut self.registers {
-                kept.push(&registers);
-            }
-            goroutine = go::held(&registers).or(goroutine);
+            self.push(&registers, kind, how);
+            current = goroutine::held(&registers).or(current);
             if self.frames.len() == MOST_FRAMES {
                 return Stop::Limit;
             }
@@ -168,12 +174,22 @@ impl Walk<'_, '_, '_> {
                 stepped = self.step(&mut registers, kind);
             }
             let (arch, space) = (self.snapshot.arch, self.space);
-            if let (Err(Stop::NotExpressible(needed)), Some(current)) = (stepped, goroutine)
-                && needed == arch.ra
-                && let Some(caller) = go::caller(arch, &registers, current, space, &mut self.memory)
+            if let (Err(Stop::NotExpressible(needed)), Some(current)) = (stepped, current)
+                && is_left(arch, needed)
+                && let Some(thread) = GoThread::of(current, &mut self.memory)
             {
-                registers = caller;
-                stepped = Ok((AddressKind::Ra, How::FramePointer));
+                match thread.outside(arch, &registers, space, &mut self.memory) {
+                    Some(Outside::Goroutine(caller)) => {
+                        registers = caller;
+                        stepped = Ok((AddressKind::Ra, How::FramePointer));
+                    }
+                    Some(Outside::Start(start)) => {
+                        self.push(&Registers::new(start), AddressKind::Ra, How::FramePointer);
+                        self.has_start = true;
+                        return Stop::EndOfStack;
+                    }
+                    None => {}
+                }
             }
             match stepped {
                 Ok((AddressKind::Pc, _)) => {
@@ -187,6 +203,17 @@ impl Walk<'_, '_, '_> {
                 Ok(found) => (kind, how) = found,
                 Err(stop) => return stop,
             }
+        }
+    }
+
+    fn push(&mut self, registers: &Registers, kind: AddressKind, how: How) {
+        self.frames.push(Frame {
+            address: registers.pc,
+            kind,
+            how,
+        });
+        if let Some(kept) = &mut self.registers {
+            kept.push(registers);
         }
     }
 

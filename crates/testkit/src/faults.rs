@@ -40,6 +40,8 @@ pub enum What {
     Call,
     /// An allocation.
     Allocation,
+    /// Everything beyond this many MiB of address space.
+    Memory,
 }
 
 /// A verb with its arguments. `PID` is the number of a process that waits.
@@ -225,6 +227,12 @@ impl Faults {
                 command.arg(number.to_string()).arg(&report).arg(&self.backtrail);
                 command
             }
+            What::Memory => {
+                let mut command = Command::new("sh");
+                let limit = format!("ulimit -v {} && exec \"$0\" \"$@\"", number << 10);
+                command.arg("-c").arg(limit).arg(&self.backtrail);
+                command
+            }
             What::Allocation => {
                 let mut command = Command::new(&self.backtrail);
                 command
@@ -247,6 +255,7 @@ impl Faults {
         let count = told.next().unwrap_or(0) as u64;
         let failed = told.next();
         let was_met = match what {
+            What::Memory => false,
             What::Call => failed.is_some_and(|failed| failed >= 0),
             // Without a report it did not end by itself.
             What::Allocation => number > 0 && (count == 0 || count >= number),

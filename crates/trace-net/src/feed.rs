@@ -44,7 +44,7 @@ pub(crate) struct StreamFeed {
 #[derive(Debug)]
 pub(crate) enum FeedError {
     Trace(TraceError),
-    /// 1.8 has no words for the trace in this directory.
+    /// CTF 1.8 cannot express the trace in this directory.
     Inexpressible(PathBuf, tsdl::WriteError),
 }
 

@@ -52,6 +52,7 @@
 mod cache;
 mod chain;
 mod frame;
+pub mod goroutine;
 #[cfg(all(
     feature = "local",
     target_os = "linux",

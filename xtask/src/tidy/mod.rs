@@ -3,6 +3,7 @@
 mod circles;
 mod doors;
 mod layers;
+mod links;
 mod prose;
 mod text;
 
@@ -76,6 +77,7 @@ fn findings_in(files: &[(String, String)], root: &Path) -> Vec<String> {
         }
     }
     findings.extend(circles::findings(files));
+    findings.extend(links::findings(files, root));
     findings.extend(prose::words(files));
     findings
 }
@@ -99,7 +101,8 @@ fn all_files(folder: &Path, files: &mut Vec<PathBuf>) {
     const SEARCHED: [&str; 3] = ["fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, name) = (entry.path(), entry.file_name());
-        let hidden = name.to_string_lossy().starts_with('.') && name != ".ci" && name != ".cargo";
+        let hidden =
+            name.to_string_lossy().starts_with('.') && ![".ci", ".cargo", ".github"].iter().any(|known| name == *known);
         let generated = path.join(BUILT).exists() || SEARCHED.iter().any(|built| path.ends_with(built));
         match entry.file_type() {
             Ok(kind) if kind.is_dir() && !hidden && !generated => all_files(&path, files),
@@ -185,6 +188,10 @@ mod tests {
             (
                 vec![file("planted.rs", &"// it is to\u{6c}d\n".repeat(500))],
                 "words to avoid",
+            ),
+            (
+                vec![(format!("crates/{room}/PLANTED.md"), "see [it](no-such.md)\n".to_owned())],
+                "broken link",
             ),
             (vec![file("target/planted.rs", &"\n".repeat(2000))], "2000 lines"),
             (

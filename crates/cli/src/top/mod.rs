@@ -14,7 +14,7 @@ use std::time::Duration;
 use backtrail_process::sys::SignalSource;
 use backtrail_profile::{Live, LiveBy, Options as ProfileOptions};
 use backtrail_record::{
-    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Options, Outcome, Target, Trigger, observe,
+    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Options, Outcome, Target, Trigger, Walk, observe,
 };
 use backtrail_recording::{Frame, Sample};
 use clap::{Args, ValueEnum, ValueHint};
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
     let how = match arguments.once {
         true => Show::once,
         false if io::stdout().is_terminal() && !screen::is_dumb() => Show::on_screen,
-        false => Show::as_text,
+        false => Show::print_tables,
     };
     let show = Show {
         what,
@@ -112,6 +112,7 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
         dialect: Dialect::V1_8,
         duration: arguments.once.then_some(arguments.interval),
         cache: None,
+        walk: Walk::default(),
     };
     let (outcome, shown) = watch(&options, show, how).map_err(Failure::new)?;
     let outcome = outcome.map_err(|error| {

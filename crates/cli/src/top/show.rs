@@ -81,7 +81,7 @@ impl Show {
     }
 
     /// Prints a table after each interval until `end` says that the recording is over.
-    pub(super) fn as_text(self, end: &Receiver<bool>) -> io::Result<()> {
+    pub(super) fn print_tables(self, end: &Receiver<bool>) -> io::Result<()> {
         loop {
             match end.recv_timeout(self.interval) {
                 Ok(is_good) => return self.last(is_good),

@@ -102,6 +102,13 @@ pub(crate) fn is_injected(place: &Place) -> bool {
     name.is_some_and(|name| INJECTED.contains(&base(name)))
 }
 
+/// Whether this is how the stack of one of Go's threads begins after it has left a goroutine for
+/// good: `mcall` goes on where `mstart0` has left the stack, and nothing returns there.
+pub(crate) fn begins_anew(callee: &Place, ra: &Place) -> bool {
+    let is = |place: &Place, address, wanted| place.image.name_of(address).is_some_and(|name| base(name) == wanted);
+    is(callee, callee.address, "runtime.mcall") && is(ra, ra.address - 1, "runtime.mstart0")
+}
+
 fn base(name: &str) -> &str {
     name.split('@').next().unwrap_or(name).trim_end_matches(".abi0")
 }

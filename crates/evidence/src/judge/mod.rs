@@ -143,7 +143,7 @@ impl Judge {
             return Fit::Signal;
         }
         if let Held::File(callee) = above
-            && ends::is_injected(callee)
+            && (ends::is_injected(callee) || ends::begins_anew(callee, ra))
         {
             return Fit::Made;
         }

@@ -86,7 +86,8 @@ class FlameView {
     this.scroller.append(this.canvas, this.spacer);
     host.append(this.scroller);
     this.context = this.canvas.getContext("2d", { alpha: false });
-    new ResizeObserver(() => this.resize()).observe(this.scroller);
+    // Another size clears the canvas: painted with the next picture, it would be black in this one.
+    new ResizeObserver(() => this.resize() ? this.paint() : this.draw()).observe(this.scroller);
     this.scroller.addEventListener("scroll", () => this.draw());
     this.listen();
   }
@@ -102,23 +103,23 @@ class FlameView {
 
   get height() { return this.scroller.clientHeight; }
 
+  // Whether the canvas has another size now, and must be painted.
   resize() {
     const scale = devicePixelRatio || 1;
     const width = Math.max(1, Math.round(this.scroller.clientWidth * scale));
     const height = Math.max(1, Math.round(this.height * scale));
-    if (!this.graph || this.height < 2) return;
+    if (!this.graph || this.height < 2) return false;
     this.spacer.style.height = `${Math.max(0, this.graph.levels.length * ROW - this.height)}px`;
-    if (this.canvas.width !== width || this.canvas.height !== height) {
-      this.canvas.width = width;
-      this.canvas.height = height;
-      this.canvas.style.height = `${this.height}px`;
-      this.image = this.context.createImageData(width, height);
-      this.pixels = new Uint32Array(this.image.data.buffer);
-      this.line = new Uint32Array(width);
-      this.context.font = FONT;
-      this.letter = this.context.measureText("m").width;
-    }
-    this.draw();
+    if (this.canvas.width === width && this.canvas.height === height) return false;
+    this.canvas.width = width;
+    this.canvas.height = height;
+    this.canvas.style.height = `${this.height}px`;
+    this.image = this.context.createImageData(width, height);
+    this.pixels = new Uint32Array(this.image.data.buffer);
+    this.line = new Uint32Array(width);
+    this.context.font = FONT;
+    this.letter = this.context.measureText("m").width;
+    return true;
   }
 
   // The top of a level in the canvas, in pixels of the page. Few levels start at their own edge.

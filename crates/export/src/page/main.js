@@ -143,7 +143,7 @@ class Page {
     }
     this.views[name].update();
     // The flame graph has its size only once it is shown.
-    if (name === "flame") this.flame.resize();
+    if (name === "flame" && this.flame.resize()) this.flame.paint();
   }
 
   update() {

@@ -6,8 +6,8 @@
 //! (`CAP_BPF` and `CAP_PERFMON`).
 //!
 //! The sample's copy also ends at the first page that is not present; the program copies what lies
-//! beyond such a hole, too. The recorder says where a thread's stack ends, so that no more than that
-//! is copied; until it does, a little more is copied than what the sample has.
+//! beyond such a hole, too. The recorder says where a thread's stack ends, so that no more than
+//! that is copied; until it does, a little more is copied than what the sample has.
 //!
 //! A frame may be larger than all that may be copied, as those of functions that work in a buffer
 //! on the stack. The word in which a walk was interrupted (an edge) mostly serves the next samples,
@@ -17,15 +17,17 @@
 //! reach (OpenSSL's SHA-512): that is copied, too, for threads that have met such code.
 //!
 //! Events that threads inherit have the program that the event had then, so a program that only
-//! continues with another one is attached from the start.
+//! continues with others is attached from the start.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
-use backtrail_arch::{Arch, Cpu};
+use backtrail_arch::Arch;
 
-use super::programs::{BEGIN, COPIER, LICENSE, PROGRAMS, is_initial_namespace};
+use super::other_stacks::{self, OtherStacks};
+use super::program::{Code, Jumps, Target, VALUE_OF_CPU as VALUE_OF_OTHERS, helper, op, sp_offset};
+use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, is_initial_namespace};
 use super::records::DEEP_PART;
 use super::walker::{KernelTables, WalkProgram, Walker};
 use crate::sys::{self, BpfMap, MapKind};
@@ -36,8 +38,8 @@ const PAGE: i32 = 4096;
 const PAGES: i32 = 15;
 /// The most records of a sample.
 const MOST_PARTS: i32 = 16;
-/// A CPU may copy one byte in so many nanoseconds, as a power of two: 250 MB a second, which takes
-/// a few percent of it. What it does not use it may use later, up to a limit.
+/// A CPU may copy one byte in this many nanoseconds, as a power of two: 250 MB a second, which
+/// takes a few percent of it. What it does not use it may use later, up to a limit.
 const BYTE_NS_LOG: i32 = 2;
 const MOST_SAVED: i32 = 4 << 20;
 /// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
@@ -111,6 +113,7 @@ pub(super) struct Dispatcher {
     outputs: Option<Outputs>,
     walker: Option<Walker>,
     begun: Option<DeepStacks>,
+    others: Option<OtherStacks>,
 }
 
 /// Each CPU's event that is written to, and the map of them, which forgets them when closed.
@@ -149,12 +152,9 @@ impl Dispatcher {
         sp_offset()?;
         let next = BpfMap::new(MapKind::Programs, 4, 4, PROGRAMS).ok()?;
         let mut code = Code::default();
-        code.push(op::COPY, 6, 1, 0, 0);
-        for program in [BEGIN, COPIER] {
-            code.push(op::COPY, 1, 6, 0, 0);
-            code.map(2, next.as_fd());
-            code.push(op::MOV, 3, 0, 0, program as i32);
-            code.call(helper::TAIL_CALL);
+        code.push(op::COPY, register::CONTEXT, 1, 0, 0);
+        for program in [BEGIN, OTHERS, COPIER] {
+            code.continue_with(next.as_fd(), program);
         }
         code.exit();
         let program = sys::load_program(&code.instructions, LICENSE).ok()?;
@@ -164,6 +164,7 @@ impl Dispatcher {
             outputs: None,
             walker: None,
             begun: None,
+            others: None,
         })
     }
 
@@ -221,122 +222,34 @@ impl Dispatcher {
         self.begun = Some(stacks.clone());
         Some(stacks)
     }
-}
 
-/// The stack pointer's offset in the kernel's `struct pt_regs`.
-fn sp_offset() -> Option<i16> {
-    match Arch::native().cpu {
-        Cpu::X86_64 => Some(152),
-        Cpu::Aarch64 if cfg!(target_endian = "little") => Some(248),
-        _ => None,
-    }
-}
-
-/// Codes of instructions (`linux/bpf.h`).
-mod op {
-    pub(super) const LOAD_MAP: u8 = 0x18;
-    pub(super) const LOAD: u8 = 0x79;
-    pub(super) const STORE: u8 = 0x7b;
-    pub(super) const STORE_HALF: u8 = 0x63;
-    pub(super) const STORE_HALF_NUMBER: u8 = 0x62;
-    pub(super) const STORE_NUMBER: u8 = 0x7a;
-    pub(super) const MOV: u8 = 0xb7;
-    pub(super) const MOV_HALF: u8 = 0xb4;
-    pub(super) const COPY: u8 = 0xbf;
-    pub(super) const ADD: u8 = 0x07;
-    pub(super) const ADD_REGISTER: u8 = 0x0f;
-    pub(super) const SUBTRACT_REGISTER: u8 = 0x1f;
-    pub(super) const JUMP_IF_NUMBER: u8 = 0x15;
-    pub(super) const JUMP_UNLESS_NUMBER: u8 = 0x55;
-    pub(super) const JUMP_IF_AT_MOST: u8 = 0xb5;
-    pub(super) const JUMP_IF_NOT_BELOW: u8 = 0x3d;
-    pub(super) const JUMP_IF_BELOW: u8 = 0xad;
-    pub(super) const JUMP: u8 = 0x05;
-    pub(super) const AND: u8 = 0x57;
-    pub(super) const DIVIDE: u8 = 0x37;
-    pub(super) const SHIFT_RIGHT: u8 = 0x77;
-    pub(super) const CALL: u8 = 0x85;
-    pub(super) const EXIT: u8 = 0x95;
-}
-
-/// Numbers of the kernel's helpers (`enum bpf_func_id`).
-mod helper {
-    pub(super) const MAP_LOOKUP: i32 = 1;
-    pub(super) const TIME: i32 = 5;
-    pub(super) const CPU: i32 = 8;
-    pub(super) const TAIL_CALL: i32 = 12;
-    pub(super) const PID_TGID: i32 = 14;
-    pub(super) const OUTPUT: i32 = 25;
-    pub(super) const READ_USER: i32 = 112;
-    pub(super) const CURRENT_TASK: i32 = 158;
-    pub(super) const TASK_REGISTERS: i32 = 175;
-}
-
-/// Instructions, and jumps that lead to a place that follows later.
-#[derive(Default)]
-struct Code {
-    instructions: Vec<u64>,
-}
-
-/// Jumps to one place.
-#[derive(Default)]
-struct Jumps(Vec<usize>);
-
-impl Code {
-    fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, number: i32) {
-        let registers = u64::from(to | from << 4) << 8;
-        let operands = u64::from(offset as u16) << 16 | u64::from(number as u32) << 32;
-        self.instructions.push(u64::from(code) | registers | operands);
-    }
-
-    fn map(&mut self, to: u8, map: BorrowedFd<'_>) {
-        /// `BPF_PSEUDO_MAP_FD`.
-        const MAP_FD: u8 = 1;
-        self.push(op::LOAD_MAP, to, MAP_FD, 0, map.as_raw_fd());
-        self.instructions.push(0);
-    }
-
-    fn call(&mut self, helper: i32) {
-        self.push(op::CALL, 0, 0, 0, helper);
-    }
-
-    /// Calls a function of the program, which [`Code::land_calls`] begins.
-    fn call_own(&mut self, calls: &mut Jumps) {
-        /// `BPF_PSEUDO_CALL`.
-        const OWN: u8 = 1;
-        calls.0.push(self.instructions.len());
-        self.push(op::CALL, 0, OWN, 0, 0);
-    }
-
-    /// The function that was called begins here.
-    fn land_calls(&mut self, calls: Jumps) {
-        for at in calls.0 {
-            let distance = self.instructions.len() - at - 1;
-            if let Some(call) = self.instructions.get_mut(at) {
-                *call |= (distance as u64) << 32;
+    /// Starts to copy parts of stacks that threads have left for another one into these rings.
+    pub(super) fn other_stacks<'r>(
+        &mut self,
+        rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
+    ) -> Option<OtherStacks> {
+        if self.others.is_none() {
+            if !is_initial_namespace() {
+                return None;
             }
-        }
-    }
-
-    /// The sample is written in any case.
-    fn exit(&mut self) {
-        self.push(op::MOV, 0, 0, 0, 1);
-        self.push(op::EXIT, 0, 0, 0, 0);
-    }
-
-    fn jump(&mut self, jumps: &mut Jumps, code: u8, left: u8, right: u8, number: i32) {
-        jumps.0.push(self.instructions.len());
-        self.push(code, left, right, 0, number);
-    }
-
-    /// The jumps lead here.
-    fn land(&mut self, jumps: Jumps) {
-        for at in jumps.0 {
-            let distance = self.instructions.len() - at - 1;
-            if let Some(jump) = self.instructions.get_mut(at) {
-                *jump |= u64::from(distance as u16) << 16;
+            if self.outputs.is_none() {
+                self.outputs = Outputs::open(rings);
             }
+            let outputs = self.outputs.as_ref()?;
+            let stacks = OtherStacks::new().ok()?;
+            let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_OTHERS, outputs.cpus).ok()?;
+            let target = Target {
+                buffers: buffers.as_fd(),
+                events: outputs.events.as_fd(),
+            };
+            let code = other_stacks::copier(sp_offset()?, &stacks, target, (self.next.as_fd(), COPIER));
+            // The program keeps the buffers.
+            let program = sys::load_program(&code.instructions, LICENSE).ok()?;
+            let program = program.as_raw_fd().to_ne_bytes();
+            self.next.set(&OTHERS.to_ne_bytes(), &program).ok()?;
+            self.others = Some(stacks);
         }
+        self.others.clone()
     }
 }
 
@@ -478,8 +391,8 @@ fn copier(
     code
 }
 
-/// Adds what this CPU may copy for the time since its last sample, and lets `left` be as many records
-/// as that is enough for, or less.
+/// Adds what this CPU may copy for the time since its last sample, and lets `left` be as many
+/// records as that is enough for, or less.
 fn save(code: &mut Code, left: u8) {
     use register::FRAME;
     code.call(helper::TIME);
@@ -498,8 +411,8 @@ fn save(code: &mut Code, left: u8) {
     code.push(op::COPY, left, 0, 0, 0);
 }
 
-/// Leads NEXT to what the sample's copy lacks of the stack: what follows it, or lies beyond the first
-/// page that is not present. Goes `out` if there is nothing.
+/// Leads NEXT to what the sample's copy lacks of the stack: what follows it, or lies beyond the
+/// first page that is not present. Goes `out` if there is nothing.
 fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     use register::{FRAME, NEXT, SP};
     let probe = |code: &mut Code| {
@@ -596,22 +509,6 @@ fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jumps_lead_to_what_follows() {
-        let (mut code, mut jumps) = (Code::default(), Jumps::default());
-        code.jump(&mut jumps, op::JUMP_IF_BELOW, 8, 9, 0);
-        code.push(op::MOV, 0, 0, 0, -1);
-        code.land(jumps);
-        code.exit();
-        // struct bpf_insn: code, registers, offset, number.
-        assert_eq!(code.instructions[0].to_le_bytes(), [0xad, 0x98, 1, 0, 0, 0, 0, 0]);
-        assert_eq!(
-            code.instructions[1].to_le_bytes(),
-            [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]
-        );
-        assert_eq!(code.instructions.len(), 4);
-    }
 
     #[test]
     fn the_kernel_accepts_the_programs() {

@@ -12,8 +12,10 @@ pub(super) const BEGIN: u32 = 0;
 pub(super) const COPIER: u32 = 1;
 /// The one that walks.
 pub(super) const WALKER: u32 = 2;
+/// The one that copies other stacks than the sample's, and continues with [`COPIER`].
+pub(super) const OTHERS: u32 = 3;
 /// How many there are.
-pub(super) const PROGRAMS: u32 = 3;
+pub(super) const PROGRAMS: u32 = 4;
 
 /// Whether our numbers of processes are those that programs see.
 pub(super) fn is_initial_namespace() -> bool {

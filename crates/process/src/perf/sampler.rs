@@ -10,6 +10,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
+use super::other_stacks::OtherStacks;
 use super::probes::Probes;
 use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState};
 use super::walked::{self, Walked};
@@ -279,6 +280,13 @@ impl Sampler {
     pub fn deep_stacks(&mut self) -> Option<DeepStacks> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
         self.dispatcher.as_mut()?.begin(self.stack_bytes, rings)
+    }
+
+    /// Prepares to copy parts of stacks that threads have left for another one. `None` if that is
+    /// not possible.
+    pub fn other_stacks(&mut self) -> Option<OtherStacks> {
+        let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
+        self.dispatcher.as_mut()?.other_stacks(rings)
     }
 
     /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is

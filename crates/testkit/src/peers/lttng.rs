@@ -172,8 +172,8 @@ impl Lttng {
     }
 
     /// Records a live session through a relay daemon of its own. `record` gets the daemon's port
-    /// for viewers, makes the events and ends the session by [`Lttng::destroy`]. Returns the directory of what the
-    /// daemon wrote.
+    /// for viewers, makes the events and ends the session by [`Lttng::destroy`]. Returns the
+    /// directory of what the daemon wrote.
     ///
     /// # Panics
     /// If LTTng fails.

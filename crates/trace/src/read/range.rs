@@ -106,7 +106,7 @@ fn index_path(stream: &Path) -> Option<PathBuf> {
     Some(stream.parent()?.join("index").join(name))
 }
 
-/// The entries of an index file; `None` if it is none.
+/// The entries of an index file; `None` if it is not one.
 pub(crate) fn index_entries(bytes: &[u8]) -> Option<Vec<Entry>> {
     let header = Bytes::new(bytes, Endian::Big);
     let (magic, length) = (header.u32(0).ok()?, header.u32(12).ok()?);

@@ -16,7 +16,7 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// Reads a time; `None` if it is none.
+    /// Reads a time; `None` if it is not one.
     pub fn parse(text: &str) -> Option<Moment> {
         if let Some(nanoseconds) = seconds(text) {
             return Some(Moment::Nanoseconds(nanoseconds));

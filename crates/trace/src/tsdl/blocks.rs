@@ -39,17 +39,30 @@ pub(super) struct EventBlock {
     pub(super) roots: HashMap<Scope, Rc<Raw>>,
 }
 
-pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
-    let mut types = Types::new(most_fields);
-    let mut blocks = Blocks::default();
-    for statement in &document.statements {
+/// Collects the blocks of a document from its statements.
+pub(super) struct Collector {
+    types: Types,
+    blocks: Blocks,
+}
+
+impl Collector {
+    pub(super) fn new(most_fields: u64) -> Collector {
+        Collector {
+            types: Types::new(most_fields),
+            blocks: Blocks::default(),
+        }
+    }
+
+    /// Adds the next statement.
+    pub(super) fn add(&mut self, statement: &Statement) -> Result<()> {
+        let (types, blocks) = (&mut self.types, &mut self.blocks);
         let Statement::Block { name, block } = statement else {
-            if !types.define(statement)? {
-                return misplaced(statement);
-            }
-            continue;
+            return match types.define(statement)? {
+                true => Ok(()),
+                false => misplaced(statement),
+            };
         };
-        let contents = Contents::of(block, name == "env", &mut types)?;
+        let contents = Contents::of(block, name == "env", types)?;
         match name.as_str() {
             "trace" => {
                 if blocks.trace.is_some() {
@@ -72,9 +85,14 @@ pub(super) fn collect(document: &Block, most_fields: u64) -> Result<Blocks> {
             // Call sites do not describe data.
             _ => {}
         }
+        Ok(())
     }
-    types.check_lengths()?;
-    Ok(blocks)
+
+    /// All blocks.
+    pub(super) fn finish(self) -> Result<Blocks> {
+        self.types.check_lengths()?;
+        Ok(self.blocks)
+    }
 }
 
 fn misplaced<T>(statement: &Statement) -> Result<T> {

@@ -43,24 +43,81 @@ struct Lexer<'t> {
 ///
 /// A character that does not start any token, or a token that does not end.
 pub fn tokens(text: &str) -> Result<Vec<Token<'_>>> {
-    let mut lexer = Lexer {
-        rest: text,
-        position: Position { line: 1, column: 1 },
-    };
+    let mut lexer = Lexer::new(text);
     let mut tokens = Vec::new();
     loop {
-        lexer.skip_space()?;
-        let position = lexer.position;
-        let kind = lexer.token()?;
-        let end = kind == TokenKind::End;
-        tokens.push(Token { kind, position });
+        let token = lexer.next_token()?;
+        let end = token.kind == TokenKind::End;
+        tokens.push(token);
         if end {
             return Ok(tokens);
         }
     }
 }
 
+/// The tokens of each outermost statement of a text, with its semicolon and a [`TokenKind::End`].
+/// There may be hundreds of thousands of statements, whose tokens take many times the memory of the
+/// text.
+pub(super) fn statements(text: &str) -> impl Iterator<Item = Result<Vec<Token<'_>>>> {
+    let mut lexer = Lexer::new(text);
+    let mut is_over = false;
+    std::iter::from_fn(move || {
+        if is_over {
+            return None;
+        }
+        let statement = lexer.statement();
+        is_over = match &statement {
+            Ok((_, is_last)) => *is_last,
+            Err(_) => true,
+        };
+        let tokens = statement.map(|(tokens, _)| tokens);
+        // Only the end is left.
+        Some(tokens).filter(|tokens| tokens.as_ref().map_or(true, |tokens| tokens.len() > 1))
+    })
+}
+
 impl<'t> Lexer<'t> {
+    fn new(text: &'t str) -> Lexer<'t> {
+        Lexer {
+            rest: text,
+            position: Position { line: 1, column: 1 },
+        }
+    }
+
+    /// The tokens of the next statement, and whether no more follow.
+    fn statement(&mut self) -> Result<(Vec<Token<'t>>, bool)> {
+        let (mut tokens, mut depth) = (Vec::new(), 0_u32);
+        loop {
+            let token = self.next_token()?;
+            let (mut is_over, mut is_last) = (false, false);
+            match token.kind {
+                TokenKind::Mark("{") => depth = depth.saturating_add(1),
+                TokenKind::Mark("}") => depth = depth.saturating_sub(1),
+                TokenKind::Mark(";") => is_over = depth == 0,
+                TokenKind::End => is_last = true,
+                _ => {}
+            }
+            tokens.push(token);
+            if is_last {
+                return Ok((tokens, true));
+            }
+            if is_over {
+                tokens.push(Token {
+                    kind: TokenKind::End,
+                    position: self.position,
+                });
+                return Ok((tokens, false));
+            }
+        }
+    }
+
+    fn next_token(&mut self) -> Result<Token<'t>> {
+        self.skip_space()?;
+        let position = self.position;
+        let kind = self.token()?;
+        Ok(Token { kind, position })
+    }
+
     fn peek(&self) -> Option<char> {
         self.rest.chars().next()
     }
@@ -251,6 +308,21 @@ mod tests {
                 End
             ]
         );
+    }
+
+    #[test]
+    fn statements_end_at_outer_semicolons() {
+        let lens = |text| {
+            statements(text)
+                .map(|tokens| tokens.map(|tokens| tokens.len()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lens("a { b; c; }; d; /* e */"), [Ok(9), Ok(3)]);
+        assert_eq!(lens("a; }; b"), [Ok(3), Ok(3), Ok(2)]);
+        assert_eq!(lens(""), []);
+        assert_eq!(lens("a { b;"), [Ok(5)]);
+        let error = tokens("a;\n$").unwrap_err();
+        assert_eq!(lens("a;\n$"), [Ok(3), Err(error)]);
     }
 
     #[test]

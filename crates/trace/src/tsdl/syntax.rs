@@ -127,7 +127,8 @@ pub(super) enum Dimension {
     Path(Path),
 }
 
-pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Block> {
+/// Parses the tokens of statements.
+pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Vec<Statement>> {
     let mut parser = Parser {
         at: Cursor::new(tokens, MAX_NESTING),
     };
@@ -135,10 +136,7 @@ pub(super) fn parse(tokens: &[Token<'_>]) -> Result<Block> {
     while parser.at.peek() != &TokenKind::End {
         statements.push(parser.statement()?);
     }
-    Ok(Block {
-        position: Position { line: 1, column: 1 },
-        statements,
-    })
+    Ok(statements)
 }
 
 struct Parser<'t> {

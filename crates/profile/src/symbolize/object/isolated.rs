@@ -2,8 +2,9 @@
 //! and its answer.
 //!
 //! A request has the module's number (8), which of its files are sent (1), and addresses (8 each).
-//! The answer begins with whether names are missing for a limit (1); it has, for each address in the same order, the start of its function (8; [`NO_START`] if
-//! that is not known), the number of calls (2), and the calls as they are remembered.
+//! The answer begins with whether names are missing for a limit (1); it has, for each address in
+//! the same order, the start of its function (8; [`NO_START`] if that is not known), the number of
+//! calls (2), and the calls as they are remembered.
 
 use std::collections::HashMap;
 use std::fs::File;

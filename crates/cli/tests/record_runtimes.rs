@@ -1,0 +1,85 @@
+//! Stacks of run-time systems that keep frames on more than one stack.
+
+use crate::common;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use backtrail_testkit::workload::Workload;
+use backtrail_testkit::{Missing, available, command, place, skip};
+use common::setup;
+
+use crate::record_judged::may_load_programs;
+
+/// The program that `compile` makes from one of the sources beside the evidence, run for two
+/// seconds.
+fn compiled(folder: &Path, source: &str, compile: &[&str]) -> Result<Workload, Missing> {
+    let source = place::workspace().join("crates/evidence/programs").join(source);
+    let program = folder.join("work");
+    let mut build = Command::new(compile[0]);
+    build.args(&compile[1..]).arg("-o").arg(&program).arg(&source);
+    build
+        .env("GOCACHE", place::target().join("testprograms/go"))
+        .env("GO111MODULE", "off");
+    let made = command::run(&mut build, Duration::from_secs(120))?;
+    assert!(made.status.success(), "{}", made.describe());
+    Ok(Workload {
+        name: "work",
+        arguments: vec![program.to_string_lossy().into_owned(), "2".to_owned()],
+    })
+}
+
+/// What Go's runtime does on its system stack, in a program with and without symbols, was called by
+/// a goroutine.
+#[test]
+fn goroutines_that_are_left_for_the_system_stack() {
+    if !may_load_programs() {
+        skip("no BPF programs may be loaded here");
+        return;
+    }
+    for flags in ["", "-s -w"] {
+        let Some(setup) = setup() else { return };
+        let build = ["go", "build", "-ldflags", flags];
+        let Some(workload) = available(compiled(setup.folder.path(), "work.go", &build)) else {
+            return;
+        };
+        let recording = setup.record(&[], &workload);
+        recording.ended_with(0).complete_or_cut(200, 0.9, 0.2).readable();
+        let stacks = recording.folded();
+        let count = |is_one: &dyn Fn(&[String]) -> bool| -> u64 {
+            let those = stacks.iter().filter(|(stack, _)| is_one(stack));
+            those.map(|(_, count)| count).sum()
+        };
+        let has = |stack: &[String], name: &str| stack.iter().any(|frame| frame.starts_with(name));
+        let left = |stack: &[String]| has(stack, "runtime.systemstack") || has(stack, "runtime.morestack");
+        let begun = |stack: &[String]| has(stack, "runtime.goexit");
+        let (all, whole) = (count(&left), count(&|stack| left(stack) && begun(stack)));
+        // Each thread's first ones are cut: until they are seen, nobody knows where its goroutines
+        // are.
+        assert!(whole > 0 && 2 * whole >= all, "{whole} of {all}");
+        // Nothing begins in `mcall`: it follows a goroutine, or the beginning of a thread.
+        let is_cut = |stack: &[String]| has(stack, "[incomplete");
+        let starts = |stack: &[String]| begun(stack) || has(stack, "runtime.mstart");
+        let bare = count(&|stack| has(stack, "runtime.mcall") && !is_cut(stack) && !starts(stack));
+        assert_eq!(bare, 0);
+    }
+}
+
+/// The stack pointer of compiled Haskell stays where the run-time system's scheduler has left it.
+#[test]
+fn haskell_is_called_by_its_scheduler() {
+    let Some(setup) = setup() else { return };
+    let objects = setup.folder.path().to_string_lossy().into_owned();
+    let build = ["ghc", "-v0", "-O", "-package", "containers", "-outputdir", &objects];
+    let Some(workload) = available(compiled(setup.folder.path(), "work.hs", &build)) else {
+        return;
+    };
+    let recording = setup.record(&[], &workload);
+    recording.ended_with(0).complete(200, 0.98).readable();
+    let through = recording.share_through(&["main", "hs_main", "scheduleWaitThread"]);
+    assert!(
+        through > 0.9,
+        "only {through} of the samples come from the program's main"
+    );
+}

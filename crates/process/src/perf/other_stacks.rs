@@ -1,0 +1,194 @@
+//! Copies of parts of stacks that threads have left for another one: a sample's copy has the stack
+//! that the stack pointer is in, and no other.
+//!
+//! For threads of Go's runtime a BPF program at the event copies, at the same moment, the stack of
+//! the goroutine that the thread runs and the structures that lead there, if the thread is on its
+//! system stack; and what a signal has interrupted, if it is on the stack of signal handlers.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::rc::Rc;
+
+use backtrail_unwind::goroutine::{GoThread, g};
+
+use super::program::{CONTEXT, Code, END, FRAME, Jumps, NEXT, PAGES, SP, Target, helper, op};
+use super::records::DEEP_PART;
+use crate::sys::{BpfMap, MapKind};
+
+/// The most threads.
+const MOST_THREADS: u32 = 4096;
+/// Words of a map's value.
+const WORDS: usize = 8;
+/// Bytes of a `g` up to its stack pointer.
+const HEAD_OF_G: u64 = g::SCHED_SP + 8;
+
+/// Places in a program's frame; the first are those of the words of a map's value.
+mod place {
+    pub(super) const SYSTEM_LOW: i16 = -104;
+    pub(super) const SYSTEM_HIGH: i16 = -96;
+    pub(super) const SIGNAL_LOW: i16 = -88;
+    pub(super) const SIGNAL_HIGH: i16 = -80;
+    pub(super) const SIGNAL_SLOT: i16 = -72;
+    pub(super) const THREAD: i16 = -64;
+    pub(super) const CURRENT: i16 = -56;
+    pub(super) const SYSTEM: i16 = -48;
+    /// The stack pointer, which may be that of interrupted code.
+    pub(super) const OUTER_SP: i16 = -112;
+    pub(super) const GOROUTINE: i16 = -120;
+    /// The beginning of the goroutine's structure.
+    pub(super) const G: i16 = -184;
+}
+
+/// A thread of Go's runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherStack {
+    /// The thread.
+    pub thread: GoThread,
+    /// The stack of its signal handlers, and the address in it where the kernel saves the stack
+    /// pointer of interrupted code; 0 if unknown.
+    pub signals: (Range<u64>, u64),
+}
+
+/// The threads for which parts of other stacks are copied.
+#[derive(Clone, Debug)]
+pub struct OtherStacks {
+    threads: Rc<BpfMap>,
+}
+
+impl OtherStacks {
+    pub(super) fn new() -> io::Result<OtherStacks> {
+        Ok(OtherStacks {
+            threads: Rc::new(BpfMap::new(MapKind::Hash, 4, 8 * WORDS as u32, MOST_THREADS)?),
+        })
+    }
+
+    /// Copies a thread's other stacks from now on.
+    pub fn add(&self, tid: u32, stack: &OtherStack) -> io::Result<()> {
+        let OtherStack { thread, signals } = stack;
+        let (system, (m, current)) = (thread.system_stack(), thread.structure());
+        let words: [u64; WORDS] = [
+            system.start,
+            system.end,
+            signals.0.start,
+            if signals.1 == 0 { signals.0.start } else { signals.0.end },
+            signals.1,
+            m,
+            m.saturating_add(current),
+            thread.system(),
+        ];
+        let words = words.map(u64::to_ne_bytes);
+        self.threads.set(&tid.to_ne_bytes(), words.as_flattened())
+    }
+
+    /// No longer does so.
+    pub fn remove(&self, tid: u32) {
+        // The thread may have ended.
+        let _ = self.threads.remove(&tid.to_ne_bytes());
+    }
+}
+
+/// Copies the first pages of each stack, if the thread is one of these. Continues with the next
+/// program.
+pub(super) fn copier(sp_offset: i16, stacks: &OtherStacks, target: Target<'_>, next: (BorrowedFd<'_>, u32)) -> Code {
+    let (low, high, sp) = (
+        place::G + g::STACK_LO as i16,
+        place::G + g::STACK_HI as i16,
+        place::G + g::SCHED_SP as i16,
+    );
+    let mut code = Code::default();
+    let mut out = Jumps::default();
+    code.push(op::COPY, CONTEXT, 1, 0, 0);
+    code.call(helper::PID_TGID);
+    code.look_up(&mut out, stacks.threads.as_fd());
+    for word in 0..WORDS as i16 {
+        code.push(op::LOAD, 1, 0, 8 * word, 0);
+        code.push(op::STORE, FRAME, 1, place::SYSTEM_LOW + 8 * word, 0);
+    }
+    code.load_sp(sp_offset);
+    code.push(op::STORE, FRAME, SP, place::OUTER_SP, 0);
+    code.find_buffer(&mut out, target);
+    for unknown in [low, high, sp] {
+        code.push(op::STORE_NUMBER, FRAME, 0, unknown, 0);
+    }
+    code.push(op::LOAD, 3, FRAME, place::CURRENT, 0);
+    code.read(&mut out, place::GOROUTINE, 8);
+    let mut without = Jumps::default();
+    code.push(op::LOAD, 3, FRAME, place::GOROUTINE, 0);
+    code.jump(&mut without, op::JUMP_IF_NUMBER, 3, 0, 0);
+    code.read(&mut out, place::G, HEAD_OF_G as i32);
+    code.land(without);
+
+    // In a signal handler: what was interrupted, on the goroutine's stack or on the system's.
+    let mut no_signal = Jumps::default();
+    code.outside(&mut no_signal, SP, place::SIGNAL_LOW, place::SIGNAL_HIGH);
+    code.push(op::LOAD, 3, FRAME, place::SIGNAL_SLOT, 0);
+    code.read(&mut out, place::OUTER_SP, 8);
+    code.push(op::LOAD, NEXT, FRAME, place::OUTER_SP, 0);
+    let (mut on_system, mut found) = (Jumps::default(), Jumps::default());
+    code.outside(&mut on_system, NEXT, low, high);
+    code.push(op::LOAD, END, FRAME, high, 0);
+    code.jump(&mut found, op::JUMP, 0, 0, 0);
+    code.land(on_system);
+    code.outside(&mut out, NEXT, place::SYSTEM_LOW, place::SYSTEM_HIGH);
+    code.push(op::LOAD, END, FRAME, place::SYSTEM_HIGH, 0);
+    code.land(found);
+    code.copy_part(&mut out, target, DEEP_PART, PAGES);
+    code.land(no_signal);
+
+    // On the system's stack: the structures, and the goroutine's stack.
+    code.push(op::LOAD, NEXT, FRAME, place::OUTER_SP, 0);
+    code.outside(&mut out, NEXT, place::SYSTEM_LOW, place::SYSTEM_HIGH);
+    let copy_structure = |code: &mut Code, out: &mut Jumps, address: i16, size: u64| {
+        code.push(op::LOAD, NEXT, FRAME, address, 0);
+        code.push(op::COPY, END, NEXT, 0, 0);
+        code.push(op::ADD, END, 0, 0, size as i32);
+        code.copy_part(out, target, DEEP_PART, 1);
+    };
+    copy_structure(&mut code, &mut out, place::THREAD, GoThread::M_SIZE);
+    copy_structure(&mut code, &mut out, place::SYSTEM, g::SIZE);
+    code.push(op::LOAD, NEXT, FRAME, sp, 0);
+    code.push(op::LOAD, END, FRAME, high, 0);
+    code.copy_part(&mut out, target, DEEP_PART, PAGES);
+    // The last, because another thread may move the stack: the stack is then not where this says.
+    copy_structure(&mut code, &mut out, place::GOROUTINE, g::SIZE);
+    code.land(out);
+    code.continue_with(next.0, next.1);
+    code.exit();
+    code
+}
+
+impl Code {
+    /// Jumps if the address in a register is not between the addresses in these places.
+    fn outside(&mut self, jumps: &mut Jumps, register: u8, low: i16, high: i16) {
+        self.push(op::LOAD, 1, FRAME, low, 0);
+        self.jump(jumps, op::JUMP_IF_BELOW, register, 1, 0);
+        self.push(op::LOAD, 1, FRAME, high, 0);
+        self.jump(jumps, op::JUMP_IF_NOT_BELOW, register, 1, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::perf::program::{VALUE_OF_CPU, sp_offset};
+    use crate::perf::programs::LICENSE;
+    use crate::sys;
+
+    #[test]
+    fn the_kernel_accepts_the_program() {
+        let (Some(sp), Ok(stacks)) = (sp_offset(), OtherStacks::new()) else {
+            println!("SKIPPED: no programs may be loaded here");
+            return;
+        };
+        let map = |kind, value| BpfMap::new(kind, 4, value, 8).expect("another could be created");
+        let (programs, events) = (map(MapKind::Programs, 4), map(MapKind::Events, 4));
+        let buffers = map(MapKind::Array, VALUE_OF_CPU);
+        let target = Target {
+            buffers: buffers.as_fd(),
+            events: events.as_fd(),
+        };
+        let code = copier(sp, &stacks, target, (programs.as_fd(), 0));
+        sys::load_program(&code.instructions, LICENSE).expect("maps could be created");
+    }
+}

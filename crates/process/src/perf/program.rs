@@ -1,0 +1,266 @@
+//! Instructions of BPF programs at events.
+
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use backtrail_arch::{Arch, Cpu};
+
+/// Bytes of a page: also where pages are larger, parts of them are copied.
+pub(super) const PAGE: i32 = 4096;
+/// Pages of a record.
+pub(super) const PAGES: i32 = 15;
+/// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
+const HEAD: i32 = 20;
+/// Keeps what follows the mark aligned.
+const PAD: i32 = 4;
+/// Bytes of a buffer.
+pub(super) const VALUE_OF_CPU: u32 = (PAD + HEAD + PAGES * PAGE) as u32;
+
+/// Registers that calls preserve: the program's context, the end of what is copied, the thread's
+/// stack pointer, and the next address to copy.
+pub(super) const CONTEXT: u8 = 6;
+pub(super) const END: u8 = 7;
+pub(super) const SP: u8 = 8;
+pub(super) const NEXT: u8 = 9;
+/// The frame pointer.
+pub(super) const FRAME: u8 = 10;
+/// Places in the frame, of which the rest is free.
+const KEY: i16 = -4;
+const AT: i16 = -16;
+const LEN: i16 = -32;
+const PIECE: i16 = -40;
+/// `BPF_F_CURRENT_CPU`, as 32 bits.
+const THIS_CPU: i32 = -1;
+
+/// Where a program writes to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target<'t> {
+    /// By CPU, what a record is made in, of [`VALUE_OF_CPU`] bytes.
+    pub(super) buffers: BorrowedFd<'t>,
+    /// Each CPU's event.
+    pub(super) events: BorrowedFd<'t>,
+}
+
+/// The stack pointer's offset in the kernel's `struct pt_regs`.
+pub(super) fn sp_offset() -> Option<i16> {
+    match Arch::native().cpu {
+        Cpu::X86_64 => Some(152),
+        Cpu::Aarch64 if cfg!(target_endian = "little") => Some(248),
+        _ => None,
+    }
+}
+
+/// Codes of instructions (`linux/bpf.h`).
+pub(super) mod op {
+    pub(in crate::perf) const LOAD_MAP: u8 = 0x18;
+    pub(in crate::perf) const LOAD: u8 = 0x79;
+    pub(in crate::perf) const STORE: u8 = 0x7b;
+    pub(in crate::perf) const STORE_HALF: u8 = 0x63;
+    pub(in crate::perf) const STORE_HALF_NUMBER: u8 = 0x62;
+    pub(in crate::perf) const STORE_NUMBER: u8 = 0x7a;
+    pub(in crate::perf) const MOV: u8 = 0xb7;
+    pub(in crate::perf) const MOV_HALF: u8 = 0xb4;
+    pub(in crate::perf) const COPY: u8 = 0xbf;
+    pub(in crate::perf) const ADD: u8 = 0x07;
+    pub(in crate::perf) const ADD_REGISTER: u8 = 0x0f;
+    pub(in crate::perf) const SUBTRACT_REGISTER: u8 = 0x1f;
+    pub(in crate::perf) const JUMP_IF_NUMBER: u8 = 0x15;
+    pub(in crate::perf) const JUMP_UNLESS_NUMBER: u8 = 0x55;
+    pub(in crate::perf) const JUMP_IF_AT_MOST: u8 = 0xb5;
+    pub(in crate::perf) const JUMP_IF_NOT_BELOW: u8 = 0x3d;
+    pub(in crate::perf) const JUMP_IF_BELOW: u8 = 0xad;
+    pub(in crate::perf) const JUMP: u8 = 0x05;
+    pub(in crate::perf) const AND: u8 = 0x57;
+    pub(in crate::perf) const DIVIDE: u8 = 0x37;
+    pub(in crate::perf) const SHIFT_RIGHT: u8 = 0x77;
+    pub(in crate::perf) const CALL: u8 = 0x85;
+    pub(in crate::perf) const EXIT: u8 = 0x95;
+}
+
+/// Numbers of the kernel's helpers (`enum bpf_func_id`).
+pub(super) mod helper {
+    pub(in crate::perf) const MAP_LOOKUP: i32 = 1;
+    pub(in crate::perf) const TIME: i32 = 5;
+    pub(in crate::perf) const CPU: i32 = 8;
+    pub(in crate::perf) const TAIL_CALL: i32 = 12;
+    pub(in crate::perf) const PID_TGID: i32 = 14;
+    pub(in crate::perf) const OUTPUT: i32 = 25;
+    pub(in crate::perf) const READ_USER: i32 = 112;
+    pub(in crate::perf) const CURRENT_TASK: i32 = 158;
+    pub(in crate::perf) const TASK_REGISTERS: i32 = 175;
+}
+
+/// Instructions, and jumps that lead to a place that follows later.
+#[derive(Default)]
+pub(super) struct Code {
+    pub(super) instructions: Vec<u64>,
+}
+
+/// Jumps to one place.
+#[derive(Default)]
+pub(super) struct Jumps(Vec<usize>);
+
+impl Code {
+    pub(super) fn push(&mut self, code: u8, to: u8, from: u8, offset: i16, number: i32) {
+        let registers = u64::from(to | from << 4) << 8;
+        let operands = u64::from(offset as u16) << 16 | u64::from(number as u32) << 32;
+        self.instructions.push(u64::from(code) | registers | operands);
+    }
+
+    pub(super) fn map(&mut self, to: u8, map: BorrowedFd<'_>) {
+        /// `BPF_PSEUDO_MAP_FD`.
+        const MAP_FD: u8 = 1;
+        self.push(op::LOAD_MAP, to, MAP_FD, 0, map.as_raw_fd());
+        self.instructions.push(0);
+    }
+
+    pub(super) fn call(&mut self, helper: i32) {
+        self.push(op::CALL, 0, 0, 0, helper);
+    }
+
+    /// Calls a function of the program, which [`Code::land_calls`] begins.
+    pub(super) fn call_own(&mut self, calls: &mut Jumps) {
+        /// `BPF_PSEUDO_CALL`.
+        const OWN: u8 = 1;
+        calls.0.push(self.instructions.len());
+        self.push(op::CALL, 0, OWN, 0, 0);
+    }
+
+    /// The function that was called begins here.
+    pub(super) fn land_calls(&mut self, calls: Jumps) {
+        for at in calls.0 {
+            let distance = self.instructions.len() - at - 1;
+            if let Some(call) = self.instructions.get_mut(at) {
+                *call |= (distance as u64) << 32;
+            }
+        }
+    }
+
+    /// The sample is written in any case.
+    pub(super) fn exit(&mut self) {
+        self.push(op::MOV, 0, 0, 0, 1);
+        self.push(op::EXIT, 0, 0, 0, 0);
+    }
+
+    /// Continues with a program of this map, if there is one at `index`.
+    pub(super) fn continue_with(&mut self, programs: BorrowedFd<'_>, index: u32) {
+        self.push(op::COPY, 1, CONTEXT, 0, 0);
+        self.map(2, programs);
+        self.push(op::MOV, 3, 0, 0, index as i32);
+        self.call(helper::TAIL_CALL);
+    }
+
+    /// Looks up the number in register 0, and leaves the address of its value there.
+    pub(super) fn look_up(&mut self, out: &mut Jumps, map: BorrowedFd<'_>) {
+        self.push(op::STORE_HALF, FRAME, 0, KEY, 0);
+        self.map(1, map);
+        self.push(op::COPY, 2, FRAME, 0, 0);
+        self.push(op::ADD, 2, 0, 0, KEY.into());
+        self.call(helper::MAP_LOOKUP);
+        self.jump(out, op::JUMP_IF_NUMBER, 0, 0, 0);
+    }
+
+    /// Loads the thread's stack pointer.
+    pub(super) fn load_sp(&mut self, sp_offset: i16) {
+        self.call(helper::CURRENT_TASK);
+        self.push(op::COPY, 1, 0, 0, 0);
+        self.call(helper::TASK_REGISTERS);
+        self.push(op::LOAD, SP, 0, sp_offset, 0);
+    }
+
+    /// Finds the CPU's buffer, before anything is copied.
+    pub(super) fn find_buffer(&mut self, out: &mut Jumps, target: Target<'_>) {
+        self.call(helper::CPU);
+        self.look_up(out, target.buffers);
+        self.push(op::STORE, FRAME, 0, AT, 0);
+    }
+
+    /// Reads `bytes` from the program's memory at the address in register 3 to this place in the
+    /// frame.
+    pub(super) fn read(&mut self, out: &mut Jumps, place: i16, bytes: i32) {
+        self.push(op::COPY, 1, FRAME, 0, 0);
+        self.push(op::ADD, 1, 0, 0, place.into());
+        self.push(op::MOV, 2, 0, 0, bytes);
+        self.call(helper::READ_USER);
+        self.jump(out, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
+    }
+
+    /// Writes a record with up to `pages` pages from [`NEXT`] to [`END`], and moves [`NEXT`] to
+    /// what follows. A page that is not present is the end.
+    pub(super) fn copy_part(&mut self, out: &mut Jumps, target: Target<'_>, mark: u32, pages: i32) {
+        self.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
+        self.push(op::LOAD, 1, FRAME, AT, 0);
+        self.push(op::STORE_HALF_NUMBER, 1, 0, 4, mark as i32);
+        self.push(op::STORE, 1, SP, 8, 0);
+        self.push(op::STORE, 1, NEXT, 16, 0);
+        self.push(op::STORE_NUMBER, FRAME, 0, LEN, 0);
+        let (mut whole, mut at_hole) = (Jumps::default(), Jumps::default());
+        for page in 0..pages.min(PAGES) {
+            self.jump(&mut whole, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
+            self.push(op::COPY, 2, END, 0, 0);
+            self.push(op::SUBTRACT_REGISTER, 2, NEXT, 0, 0);
+            self.push(op::JUMP_IF_AT_MOST, 2, 0, 1, PAGE);
+            self.push(op::MOV, 2, 0, 0, PAGE);
+            self.push(op::STORE, FRAME, 2, PIECE, 0);
+            self.push(op::LOAD, 1, FRAME, AT, 0);
+            self.push(op::ADD, 1, 0, 0, PAD + HEAD + page * PAGE);
+            self.push(op::COPY, 3, NEXT, 0, 0);
+            self.call(helper::READ_USER);
+            self.jump(&mut at_hole, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
+            self.push(op::LOAD, 1, FRAME, PIECE, 0);
+            self.push(op::ADD_REGISTER, NEXT, 1, 0, 0);
+            self.push(op::LOAD, 2, FRAME, LEN, 0);
+            self.push(op::ADD_REGISTER, 2, 1, 0, 0);
+            self.push(op::STORE, FRAME, 2, LEN, 0);
+        }
+        self.jump(&mut whole, op::JUMP, 0, 0, 0);
+        self.land(at_hole);
+        self.push(op::COPY, END, NEXT, 0, 0);
+        self.land(whole);
+        self.push(op::LOAD, 5, FRAME, LEN, 0);
+        self.jump(out, op::JUMP_IF_NUMBER, 5, 0, 0);
+        self.push(op::ADD, 5, 0, 0, HEAD);
+        self.push(op::COPY, 1, CONTEXT, 0, 0);
+        self.map(2, target.events);
+        self.push(op::MOV_HALF, 3, 0, 0, THIS_CPU);
+        self.push(op::LOAD, 4, FRAME, AT, 0);
+        self.push(op::ADD, 4, 0, 0, PAD);
+        self.call(helper::OUTPUT);
+        self.jump(out, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
+    }
+
+    pub(super) fn jump(&mut self, jumps: &mut Jumps, code: u8, left: u8, right: u8, number: i32) {
+        jumps.0.push(self.instructions.len());
+        self.push(code, left, right, 0, number);
+    }
+
+    /// The jumps lead here.
+    pub(super) fn land(&mut self, jumps: Jumps) {
+        for at in jumps.0 {
+            let distance = self.instructions.len() - at - 1;
+            if let Some(jump) = self.instructions.get_mut(at) {
+                *jump |= u64::from(distance as u16) << 16;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_lead_to_what_follows() {
+        let (mut code, mut jumps) = (Code::default(), Jumps::default());
+        code.jump(&mut jumps, op::JUMP_IF_BELOW, 8, 9, 0);
+        code.push(op::MOV, 0, 0, 0, -1);
+        code.land(jumps);
+        code.exit();
+        // struct bpf_insn: code, registers, offset, number.
+        assert_eq!(code.instructions[0].to_le_bytes(), [0xad, 0x98, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            code.instructions[1].to_le_bytes(),
+            [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]
+        );
+        assert_eq!(code.instructions.len(), 4);
+    }
+}

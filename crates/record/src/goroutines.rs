@@ -1,0 +1,167 @@
+//! Threads of Go's runtime: the kernel copies the goroutine's stack too when they run on another
+//! one, if it may.
+
+use backtrail_arch::{Arch, Registers};
+use backtrail_process::perf::{OtherStack, OtherStacks, Sampler};
+use backtrail_process::sys;
+use backtrail_unwind::Memory;
+use backtrail_unwind::goroutine::{GoThread, held};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// The most threads to remember; with more, all are forgotten.
+const MOST_THREADS: usize = 1 << 12;
+/// The first pause in nanoseconds after a search, which doubles.
+const FIRST_PAUSE: u64 = 1_000_000;
+const MOST_DOUBLINGS: u32 = 10;
+
+/// Whether other stacks can be copied.
+#[derive(Debug, Default)]
+enum Copying {
+    #[default]
+    Unknown,
+    /// To be found out after the current samples.
+    Wanted,
+    Possible(OtherStacks),
+    Impossible,
+}
+
+/// What is known about a thread.
+#[derive(Debug, Default)]
+struct Known {
+    stack: Option<OtherStack>,
+    attempts: u32,
+    /// The time from which it may be searched again.
+    next: u64,
+}
+
+/// A sample of a thread whose stack continues on one that was not copied.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CutSample<'r> {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) time: u64,
+    pub(crate) registers: &'r Registers,
+}
+
+/// The threads of Go programs.
+#[derive(Debug, Default)]
+pub(crate) struct Goroutines {
+    copying: Copying,
+    by_thread: FxHashMap<u32, Known>,
+    processes: FxHashSet<u32>,
+}
+
+impl Goroutines {
+    /// The thread's structures, if it is known to be one of Go's.
+    pub(crate) fn thread(&self, tid: u32) -> Option<GoThread> {
+        let known = self.by_thread.get(&tid)?;
+        known.stack.as_ref().map(|stack| stack.thread)
+    }
+
+    /// Whether threads of this process are worth a search at their first sample.
+    pub(crate) fn is_go(&self, pid: u32) -> bool {
+        self.processes.contains(&pid)
+    }
+
+    /// Has other stacks of this thread copied from now on, if it turns out to be one of Go's.
+    /// `signal_slot` returns where the kernel has saved the stack pointer of the code that a signal
+    /// has interrupted.
+    pub(crate) fn begin(&mut self, sample: CutSample<'_>, signal_slot: impl FnOnce() -> Option<u64>) {
+        let CutSample {
+            pid,
+            tid,
+            time,
+            registers,
+        } = sample;
+        if let Copying::Impossible = self.copying {
+            return;
+        }
+        if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
+            self.forget_all();
+        }
+        let known = self.by_thread.entry(tid).or_default();
+        if time < known.next {
+            return;
+        }
+        known.next = time.saturating_add(FIRST_PAUSE << known.attempts.min(MOST_DOUBLINGS));
+        known.attempts += 1;
+        let mut memory = Now { pid };
+        let found = known.stack.as_ref().map(|stack| stack.thread);
+        let found = found.or_else(|| GoThread::of(held(registers)?, &mut memory));
+        let Some(thread) = found else {
+            return;
+        };
+        let signals = signal_slot().and_then(|slot| {
+            let stack = thread.signal_stack(&mut memory)?;
+            stack.contains(&slot).then_some((stack, slot))
+        });
+        let before = known.stack.take().map(|stack| stack.signals);
+        known.stack = Some(OtherStack {
+            thread,
+            signals: signals.or(before).unwrap_or_default(),
+        });
+        self.processes.insert(pid);
+        match &self.copying {
+            Copying::Possible(stacks) => known.copy(tid, stacks),
+            _ => self.copying = Copying::Wanted,
+        }
+    }
+
+    /// Finds out whether other stacks can be copied, if that is wanted.
+    pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
+        if let Copying::Wanted = self.copying {
+            self.copying = sampler.other_stacks().map_or(Copying::Impossible, Copying::Possible);
+            if let Copying::Possible(stacks) = &self.copying {
+                self.by_thread.iter().for_each(|(&tid, known)| known.copy(tid, stacks));
+            }
+        }
+    }
+
+    /// The thread has ended, or runs another program.
+    pub(crate) fn forget(&mut self, tid: u32) {
+        if let Some(known) = self.by_thread.remove(&tid) {
+            self.processes.remove(&tid);
+            if let (Copying::Possible(stacks), Some(_)) = (&self.copying, known.stack) {
+                stacks.remove(tid);
+            }
+        }
+    }
+
+    fn forget_all(&mut self) {
+        let threads: Vec<u32> = self.by_thread.keys().copied().collect();
+        threads.into_iter().for_each(|tid| self.forget(tid));
+        self.processes.clear();
+    }
+}
+
+impl Known {
+    fn copy(&self, tid: u32, stacks: &OtherStacks) {
+        if let Some(stack) = &self.stack {
+            // If it is not accepted, stacks are cut as before.
+            let _ = stacks.add(tid, stack);
+        }
+    }
+}
+
+/// A process's memory as it is now: for structures that stay where they are.
+struct Now {
+    pid: u32,
+}
+
+impl Memory for Now {
+    fn word(&mut self, address: u64) -> Option<u64> {
+        let mut word = [0; 8];
+        let read = sys::read_process(self.pid as i32, address, &mut word).ok()?;
+        (read == word.len()).then(|| u64::from_ne_bytes(word))
+    }
+}
+
+/// Where a signal's frame at this stack pointer has the stack pointer of the interrupted code.
+pub(crate) fn signal_slot(arch: &Arch, sp: u64) -> Option<u64> {
+    let saved = arch
+        .signal_frame
+        .registers
+        .iter()
+        .find(|(register, _)| *register == arch.sp);
+    saved.map(|&(_, offset)| sp.wrapping_add_signed(offset))
+}
