@@ -21,7 +21,7 @@ pub(crate) struct Metadata {
 impl Metadata {
     /// Takes the file's current contents. If they do not begin with the earlier ones, only event
     /// classes that are new are sent: a tracer that rewrites its metadata adds classes, and refines
-    /// clocks, of which viewers do not learn.
+    /// clocks, which a viewer cannot learn.
     pub(crate) fn update(&mut self, bytes: &[u8], uuid: Option<[u8; 16]>) {
         if self.seen == bytes {
             return;
