@@ -11,7 +11,7 @@ use crate::suite;
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 52] = [
+const TOOLS: [(&str, &str); 53] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -23,6 +23,7 @@ const TOOLS: [(&str, &str); 52] = [
     ("objdump", "binutils"),
     ("gdb", "gdb"),
     ("gdb-multiarch", "gdb-multiarch"),
+    ("cmake", "cmake"),
     ("pkg-config", "pkg-config"),
     ("mount", "mount"),
     ("setpriv", "util-linux"),

@@ -106,9 +106,7 @@ const EXAMPLES: &[Examples] = &[
     ),
     (
         &["trace", "receive"],
-        &[
-            "backtrail trace serve session --listen localhost:5356 --duration 2 & sleep 1; backtrail trace receive --from localhost:5356 -o received",
-        ],
+        &["backtrail trace receive --from localhost:5356 -o received"],
     ),
     (
         &["cbf", "encode"],

@@ -15,6 +15,10 @@ fn every_verb_ends_its_help_with_examples_that_run() {
     let _alone = alone("recording");
     let folder = scratch();
     let Some(_server) = prepare(folder.path()) else { return };
+    // A relay daemon for the example that receives, once another one has recorded a session.
+    let serve = "while :; do backtrail trace serve session --listen localhost:5356 --duration 2 || sleep 0.2; done";
+    let mut serve = in_shell(folder.path(), serve);
+    let _relay = Server(serve.stderr(Stdio::null()).spawn().unwrap());
     let mut left: Vec<String> = verbs(&[]).iter().flat_map(|verb| examples(verb)).collect();
     let mut perf = Command::new("perf");
     perf.args("record -q -g -o perf.data ./server 100".split(' '))
@@ -76,12 +80,16 @@ impl Drop for Server {
 }
 
 fn shell(folder: &Path, line: &str) -> Finished {
+    command::run(&mut in_shell(folder, line), LIMIT).unwrap()
+}
+
+fn in_shell(folder: &Path, line: &str) -> Command {
     let programs = Path::new(BACKTRAIL).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let mut run = Command::new("sh");
     run.args(["-ec", line]).current_dir(folder).env("PATH", path);
     run.env("XDG_CACHE_HOME", folder.join("cache"));
-    command::run(&mut run, LIMIT).unwrap()
+    run
 }
 
 fn help(verb: &[String]) -> String {

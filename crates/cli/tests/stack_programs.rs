@@ -265,23 +265,22 @@ fn ends_in_its_own_way(thread: &Thread) -> bool {
 }
 
 fn up_to_switches(ours: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {
-    for (tid, thread) in ours.iter_mut() {
-        let Some(frames) = gdb.get_mut(tid) else { continue };
-        if ends_in_its_own_way(thread) {
+    for (tid, thread) in &*ours {
+        if let Some(frames) = gdb.get_mut(tid).filter(|_| ends_in_its_own_way(thread)) {
             frames.truncate(thread.frames.len());
-        }
-        // A thread that has left its goroutine for good: gdb's rows of `mcall` claim to be
-        // outermost, though the thread's beginning follows.
-        let left = frames.last().and_then(|frame| frame.function.as_deref()) == Some("runtime.mcall");
-        let beginning = thread
-            .frames
-            .last()
-            .is_some_and(|frame| frame.function == "runtime.mstart0");
-        if left && beginning && thread.frames.len() == frames.len() + 1 {
-            thread.frames.pop();
         }
     }
     without_address_0(ours, gdb);
+    // A thread that has left its goroutine for good: gdb ends in `mcall`, though the thread's
+    // beginning follows.
+    for (tid, thread) in ours {
+        let theirs = gdb.get(tid).and_then(|frames| frames.last());
+        let left = theirs.and_then(|frame| frame.function.as_deref()) == Some("runtime.mcall");
+        let begins = |frame: &stack::Frame| frame.function == "runtime.mstart0";
+        if left && thread.frames.last().is_some_and(begins) {
+            thread.frames.pop();
+        }
+    }
 }
 
 fn nothing(_: &mut BTreeMap<u32, Thread>, _: &mut BTreeMap<u32, Vec<GdbFrame>>) {}

@@ -181,7 +181,8 @@ impl<'d> Writer<'d> {
         let class = &self.description.streams[index];
         self.stream = Some(index);
         // Without an id in the packet header, readers accept none.
-        let has_id = class.id != 0 || self.description.packet_header.is_some();
+        let header = self.description.packet_header.iter().flat_map(|header| &header.members);
+        let has_id = class.id != 0 || header.into_iter().any(|member| member.name == "stream_id");
         self.line(format_args!("\nstream {{"));
         if has_id {
             self.line(format_args!("\tid = {};", class.id));

@@ -205,7 +205,7 @@ fn what_babeltrace2s_sink_writes() {
 typealias integer { size = 64; align = 8; } := u64;
 typealias integer { size = 32; align = 8; } := u32;
 trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
-clock { name = c; };
+clock { name = c; freq = 1000000000; };
 typealias integer { size = 64; align = 8; map = clock.c.value; } := time;
 stream { id = 0; packet.context := struct { time timestamp_begin; time timestamp_end; };
   event.header := struct { time timestamp; }; };
