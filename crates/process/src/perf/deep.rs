@@ -26,29 +26,22 @@ use std::rc::Rc;
 use backtrail_arch::Arch;
 
 use super::other_stacks::{self, OtherStacks};
-use super::program::{Code, Jumps, Target, VALUE_OF_CPU as VALUE_OF_OTHERS, helper, op, sp_offset};
+use super::program::{
+    Code, HEAD, Jumps, PAD, PAGE, PAGES, Target, VALUE_OF_CPU as VALUE_OF_OTHERS, helper, op, sp_offset,
+};
 use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, is_initial_namespace};
 use super::records::DEEP_PART;
 use super::walker::{KernelTables, WalkProgram, Walker};
 use crate::sys::{self, BpfMap, MapKind};
 
-/// Bytes of a page: also where pages are larger, parts of them are copied.
-const PAGE: i32 = 4096;
-/// Pages of a record.
-const PAGES: i32 = 15;
 /// The most records of a sample.
 const MOST_PARTS: i32 = 16;
 /// Nanoseconds of a CPU's time per copied byte, as a power of two: 250 MB a second, which takes a
 /// few percent of it. What it does not use it may use later, up to a limit.
 const BYTE_NS_LOG: i32 = 2;
 const MOST_SAVED: i32 = 4 << 20;
-/// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
-const HEAD: i32 = 20;
-/// Keeps what follows the mark aligned.
-const PAD: i32 = 4;
 /// What each CPU has: its state, and the buffer in which records are made.
-const VALUE_OF_CPU: u32 = (STATE + BUFFER) as u32;
-const BUFFER: i32 = PAD + HEAD + PAGES * PAGE;
+const VALUE_OF_CPU: u32 = STATE as u32 + VALUE_OF_OTHERS;
 const STATE: i32 = 8 * (9 + MOST_EDGES as i32);
 /// The most threads whose stacks are known.
 const MOST_THREADS: u32 = 8192;

@@ -9,9 +9,9 @@ pub(super) const PAGE: i32 = 4096;
 /// Pages of a record.
 pub(super) const PAGES: i32 = 15;
 /// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
-const HEAD: i32 = 20;
+pub(super) const HEAD: i32 = 20;
 /// Keeps what follows the mark aligned.
-const PAD: i32 = 4;
+pub(super) const PAD: i32 = 4;
 /// Bytes of a buffer.
 pub(super) const VALUE_OF_CPU: u32 = (PAD + HEAD + PAGES * PAGE) as u32;
 
