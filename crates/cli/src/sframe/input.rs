@@ -66,6 +66,8 @@ impl<'a> Table<'a> {
             return Ok(tables);
         }
         Err(match image.section_header(".ctf_frame") {
+            None if image.sframe_header().is_some() => Failure::of(path, "section .sframe is empty")
+                .help("`backtrail sframe add` makes a table from .eh_frame, `sframe strip` removes the section"),
             Some(_) => Failure::of(
                 path,
                 "section .ctf_frame holds a table of version 0 of the format, the CTF Frame, which no released tool makes",

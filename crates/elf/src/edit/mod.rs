@@ -16,6 +16,7 @@
 //! others ([`set_object_tables`]).
 
 mod edited;
+mod foreign;
 mod headers;
 mod object;
 mod object_tables;
@@ -33,6 +34,7 @@ pub use object_tables::{ObjectField, ObjectTable, remove_object_tables, section_
 
 use headers::Draft;
 use place::NewSegment;
+use remove::Length;
 pub use view::Part;
 use view::View;
 
@@ -49,22 +51,21 @@ pub fn add_table<'a, E: From<Error>>(
     bytes: &'a [u8],
     make: &mut dyn FnMut(u64) -> Result<Vec<u8>, E>,
 ) -> Result<Edited<'a>, E> {
-    let mut view = match record::undo(bytes) {
-        Some(view) => view,
-        None => {
-            let draft = Draft::parse(View::new(bytes))?;
-            if let Some(slot) = place::slot(&draft) {
-                let table = make(slot.address)?;
-                if table.len() as u64 <= slot.room {
-                    return Ok(slot.fill(draft, &table));
-                }
+    let base = record::undo(bytes).unwrap_or_else(|| View::new(bytes));
+    let draft = Draft::parse(base.clone())?;
+    if let Some(slot) = place::slot(&draft) {
+        let table = make(slot.address)?;
+        if table.len() as u64 <= slot.room {
+            let ends_as_known = nothing_appended(&draft).is_ok();
+            let mut edited = slot.fill(draft, &table);
+            // What is appended must stay at the file's end: the linker's table cannot be restored.
+            if ends_as_known {
+                record::append(&mut edited, &base);
             }
-            View::new(bytes)
+            return Ok(edited);
         }
-    };
-    if let Some(without) = remove::remove(Draft::parse(view.clone())?)? {
-        view = without;
     }
+    let view = remove::remove(draft, Length::Kept)?.unwrap_or_else(|| base.clone());
     let mut draft = Draft::parse(view.clone())?;
     nothing_appended(&draft)?;
     let padding = place::padding(&mut draft.clone());
@@ -74,7 +75,7 @@ pub fn add_table<'a, E: From<Error>>(
         table = make(padding.address)?;
         if table.len() as u64 <= padding.room {
             let mut edited = padding.fill(draft, &table);
-            record::append(&mut edited, &view);
+            record::append(&mut edited, &base);
             return Ok(edited);
         }
         table = make(segment.address())?;
@@ -88,18 +89,19 @@ pub fn add_table<'a, E: From<Error>>(
         return Err(Error::at(ErrorKind::NoRoom, draft.table_end()).into());
     }
     let mut edited = segment.fill(draft, &table);
-    record::append(&mut edited, &view);
+    record::append(&mut edited, &base);
     Ok(edited)
 }
 
 /// Removes the table from the linked file `bytes`; `None` if it has none.
 ///
-/// Undoes [`add_table`] to the byte, unless another tool has changed the same bytes since. A table
-/// made by the linker is replaced by zeros; its section and its segment are removed.
+/// Undoes [`add_table`] to the byte, unless another tool has changed the same bytes since: if that
+/// replaced the linker's table, this is back. A table made by the linker is replaced by zeros; its
+/// section and its segment are removed.
 pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
     let view = match record::undo(bytes) {
         Some(view) => Some(view),
-        None => remove::remove(Draft::parse(View::new(bytes))?)?,
+        None => remove::remove(Draft::parse(View::new(bytes))?, Length::Shortened)?,
     };
     Ok(view.map(|view| Edited {
         lead: Vec::new(),
