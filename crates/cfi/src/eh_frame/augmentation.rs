@@ -15,7 +15,7 @@ use std::collections::HashSet;
 
 use backtrail_wire::Bytes;
 
-use super::initial;
+use super::initial::{self, STRING_AT, letters};
 
 /// A section without these.
 pub(crate) struct Normalized<'a> {
@@ -52,9 +52,6 @@ pub(crate) fn normalize(section: Bytes<'_>) -> Normalized<'_> {
     normalized
 }
 
-/// Bytes of the CIE id and of the version.
-pub(super) const STRING_AT: usize = 5;
-
 fn is_bare(letter: u8) -> bool {
     letter == b'B' || letter == b'G'
 }
@@ -67,12 +64,6 @@ fn entry(section: Bytes<'_>, offset: usize) -> Option<(usize, usize)> {
     };
     let end = content.checked_add(usize::try_from(len).ok()?)?;
     (end <= section.len()).then_some((content, end))
-}
-
-pub(super) fn letters(section: Bytes<'_>, content: usize, end: usize) -> Option<&[u8]> {
-    let tail = section.data().get(content + STRING_AT..end)?;
-    let len = tail.iter().position(|byte| *byte == 0)?;
-    Some(&tail[..len])
 }
 
 /// Shortens the string at the start of `cie` and lengthens the LEB128 number after it.

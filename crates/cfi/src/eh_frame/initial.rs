@@ -5,10 +5,19 @@ use std::ops::Range;
 
 use backtrail_wire::{Bytes, Cursor};
 
-use super::augmentation::{STRING_AT, letters};
 use super::section::MAX_CIE_BYTES;
 
 pub(super) const NOP: u8 = 0;
+
+/// Bytes of the CIE id and of the version.
+pub(super) const STRING_AT: usize = 5;
+
+/// The augmentation string of the CIE whose contents are between these offsets.
+pub(super) fn letters(section: Bytes<'_>, content: usize, end: usize) -> Option<&[u8]> {
+    let tail = section.data().get(content + STRING_AT..end)?;
+    let len = tail.iter().position(|byte| *byte == 0)?;
+    Some(&tail[..len])
+}
 
 /// An instruction that gives a register a rule, or takes it back.
 struct OfRegister {
@@ -156,7 +165,6 @@ mod tests {
     use backtrail_wire::Endian;
 
     fn nops(version: u8, instructions: &[u8]) -> Vec<(usize, usize)> {
-        let column: &[u8] = if version == 4 { &[16] } else { &[16] };
         let sizes: &[u8] = if version == 4 { &[8, 0] } else { &[] };
         let head = [
             &[0, 0, 0, 0, version][..],

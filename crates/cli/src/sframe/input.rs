@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use backtrail_elf::budget::Budget;
-use backtrail_elf::{FileBytes, Image, Kind, door};
+use backtrail_elf::{FileBytes, Image, Kind, archive, door};
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Error, Flags, Section};
 
@@ -29,11 +29,17 @@ pub(super) fn open(path: &Path) -> Result<FileBytes, Failure> {
 
 /// Opens the file, and its contents.
 pub(super) fn open_both(path: &Path) -> Result<(File, FileBytes), Failure> {
-    let fails = |error| Failure::of(path, error);
+    let fails = |error: std::io::Error| Failure::of(path, error);
     let file = door::named(path).map_err(fails)?;
     let plain = file.file().try_clone().map_err(fails)?;
     let contents = file.contents(&Budget::new()).map_err(fails)?;
     Ok((plain, contents))
+}
+
+/// Whether the file is an archive, from its first bytes.
+pub(super) fn is_archive(file: &FileBytes) -> bool {
+    const MAGIC: usize = 8;
+    file.slice(0, MAGIC).is_ok_and(archive::is_archive)
 }
 
 /// Parses the file, and places the sections of a relocatable one; `path` is for messages.

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use backtrail_elf::{Image, Kind, archive, edit};
+use backtrail_elf::{FileBytes, Image, Kind, edit};
 use clap::{Args, ValueHint};
 
 use super::{input, objects};
@@ -29,7 +29,7 @@ pub(crate) struct Strip {
 pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
     let (path, output) = (&arguments.file, arguments.output.as_deref());
     let (source, file) = input::open_both(path)?;
-    if !strip(path, &source, file.bytes(), output)? {
+    if !strip(path, &source, &file, output)? {
         crate::error::say!("{}: has no table", shown(path));
         if output.is_some() {
             edited::store(path, output, |out| out.write_all(file.bytes()))?;
@@ -39,18 +39,18 @@ pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
 }
 
 /// Stores the file without its tables; `false` if it has none.
-fn strip(path: &Path, source: &File, bytes: &[u8], output: Option<&Path>) -> Result<bool, Failure> {
-    if archive::is_archive(bytes) {
-        return objects::strip_archive(path, bytes, output);
+fn strip(path: &Path, source: &File, file: &FileBytes, output: Option<&Path>) -> Result<bool, Failure> {
+    if input::is_archive(file) {
+        return objects::strip_archive(path, file.bytes(), output);
     }
-    let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
+    let image = Image::of(file).map_err(|error| Failure::of(path, error))?;
     if image.kind() == Kind::Relocatable {
-        return match objects::strip_object(path, bytes)? {
+        return match objects::strip_object(path, file.bytes())? {
             Some(stripped) => edited::store(path, output, |out| stripped.write_to(out)).map(|()| true),
             None => Ok(false),
         };
     }
-    let Some(stripped) = edit::remove_table(bytes).map_err(|error| Failure::of(path, error))? else {
+    let Some(stripped) = edit::remove_table(file).map_err(|error| Failure::of(path, error))? else {
         return Ok(false);
     };
     let replacement = edited::begin(
@@ -58,7 +58,7 @@ fn strip(path: &Path, source: &File, bytes: &[u8], output: Option<&Path>) -> Res
         output,
         Durable::Yes,
         source,
-        stripped.len().min(bytes.len() as u64),
+        stripped.len().min(file.len() as u64),
     )?;
     edited::store_edited(replacement, path, output, source, &stripped).map(|()| true)
 }

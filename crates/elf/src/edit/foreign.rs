@@ -11,7 +11,6 @@ use backtrail_arch::Cpu;
 use backtrail_wire::{Bytes, Endian};
 
 use super::headers::{Draft, ProgramHeader};
-use super::pieces::dynamic_entry;
 use crate::constants::*;
 use crate::notes::Note;
 
@@ -183,7 +182,7 @@ fn s390x(code: &[u8], address: u64, place: &Range<u64>) -> bool {
 /// Whether a dynamic relocation changes the place or leads to it; `None` if the relocations cannot
 /// be read.
 fn by_relocations(draft: &Draft<'_>, place: &Range<u64>) -> Option<bool> {
-    let value = |tag| dynamic_entry(draft, tag).map(|(_, value)| value);
+    let value = |tag| draft.dynamic_entry(tag).map(|(_, value)| value);
     if value(DT_REL).is_some() || value(DT_ANDROID_REL).is_some() || value(DT_ANDROID_RELA).is_some() {
         return None;
     }

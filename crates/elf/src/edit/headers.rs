@@ -304,6 +304,21 @@ impl<'a> Draft<'a> {
         Some(load.vaddr + (offset - load.offset))
     }
 
+    /// The offset of a dynamic entry's value in the file, and the value.
+    pub(super) fn dynamic_entry(&self, tag: u64) -> Option<(u64, u64)> {
+        let dynamic = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+        let bytes = self.view.read(dynamic.offset, dynamic.filesz)?;
+        let bytes = Bytes::new(&bytes, self.endian);
+        let mut at = 0;
+        loop {
+            match bytes.u64(at).ok()? {
+                DT_NULL => return None,
+                found if found == tag => return Some((dynamic.offset + at as u64 + 8, bytes.u64(at + 8).ok()?)),
+                _ => at += 16,
+            }
+        }
+    }
+
     pub(super) fn encoder(&self) -> Encoder {
         Encoder::new(self.endian)
     }

@@ -160,7 +160,9 @@ fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
             SHT_STRTAB if section.is_loaded() => DT_STRTAB,
             _ => continue,
         };
-        let pointed_at = dynamic_entry(draft, tag).is_some_and(|(_, value)| value == section.address);
+        let pointed_at = draft
+            .dynamic_entry(tag)
+            .is_some_and(|(_, value)| value == section.address);
         if section.has_bytes() && pointed_at && draft.address_of(section.offset) == Some(section.address) {
             pieces.push(Piece {
                 file: section.offset..section.file_end(),
@@ -173,21 +175,6 @@ fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
                 is_foreign: false,
                 distances: Vec::new(),
             });
-        }
-    }
-}
-
-/// The offset of a dynamic entry's value in the file, and the value.
-pub(super) fn dynamic_entry(draft: &Draft<'_>, tag: u64) -> Option<(u64, u64)> {
-    let dynamic = draft.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-    let bytes = draft.view.read(dynamic.offset, dynamic.filesz)?;
-    let bytes = Bytes::new(&bytes, draft.endian);
-    let mut at = 0;
-    loop {
-        match bytes.u64(at).ok()? {
-            DT_NULL => return None,
-            found if found == tag => return Some((dynamic.offset + at as u64 + 8, bytes.u64(at + 8).ok()?)),
-            _ => at += 16,
         }
     }
 }
@@ -240,7 +227,7 @@ pub(super) fn moved(draft: &mut Draft<'_>, piece: &Piece, offset: u64, address: 
         section.offset = section.offset.wrapping_add(in_file);
         section.address = section.address.wrapping_add(in_memory);
     }
-    if let Some((at, value)) = piece.tag.and_then(|tag| dynamic_entry(draft, tag)) {
+    if let Some((at, value)) = piece.tag.and_then(|tag| draft.dynamic_entry(tag)) {
         let mut new = draft.encoder();
         new.u64(value.wrapping_add(in_memory));
         draft.view.patch(at, &new.bytes);

@@ -233,8 +233,8 @@ fn pages_before(draft: &Draft<'_>, more: usize) -> Option<u64> {
 /// Where the dynamic section gives the file a name that only dynamic linkers have.
 pub(super) fn dynamic_linker(draft: &Draft<'_>) -> Option<u64> {
     let name = || {
-        let (entry, at) = pieces::dynamic_entry(draft, DT_SONAME)?;
-        let (_, strings) = pieces::dynamic_entry(draft, DT_STRTAB)?;
+        let (entry, at) = draft.dynamic_entry(DT_SONAME)?;
+        let (_, strings) = draft.dynamic_entry(DT_STRTAB)?;
         let address = strings.checked_add(at)?;
         let load = draft
             .loads()
