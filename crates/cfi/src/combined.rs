@@ -17,7 +17,8 @@ pub(crate) fn has_any(image: &Image<'_>) -> Result<bool, Error> {
         || linked && (debug_frame::of_image(image).is_some() || gopclntab::section(image).is_some()))
 }
 
-/// The rows of `image`. In relocatable files, which have no addresses yet, only `.eh_frame` is read.
+/// The rows of `image`. In relocatable files, which have no addresses yet, only `.eh_frame` is
+/// read.
 ///
 /// Fails if a section cannot be read; there may be no rows.
 pub(crate) fn of_image(image: &Image<'_>) -> Result<Converted, Error> {

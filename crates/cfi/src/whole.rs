@@ -1,5 +1,5 @@
-//! The one table of a linked file: the rows of its call frame information, and rows that only the file's present
-//! table has.
+//! The one table of a linked file: the rows of its call frame information, and rows that only the
+//! file's present table has.
 
 use backtrail_elf::{Image, Kind};
 use backtrail_sframe::Section;
@@ -25,8 +25,8 @@ impl Whole {
     /// Reads all unwind information of `image`. Linkers that do not know the format concatenate the
     /// tables of several object files: each of them is read.
     ///
-    /// Fails if there is neither call frame information nor a table, or if `.eh_frame` is not valid to
-    /// its end: half a table would hide the damage.
+    /// Fails if there is neither call frame information nor a table, or if `.eh_frame` is not valid
+    /// to its end: half a table would hide the damage.
     pub fn of_image(image: &Image<'_>) -> Result<Whole, Error> {
         let mut converted = combined::of_image(image)?;
         if let Some(damage) = converted.damage {

@@ -9,7 +9,7 @@ use std::process::Command;
 use adding::*;
 use backtrail_testkit::{available, command, scratch, skip};
 
-/// A program with a note of this owner right behind its program headers, which contains the distance
+/// A program with a note of this owner right after its program headers, which contains the distance
 /// to a number, as crash handlers have them. It finds the note as they do, and prints the number.
 fn with_note(owner: &str, kind: u32) -> String {
     format!(

@@ -6,9 +6,9 @@
 //! the CIE's string, and the number that follows the string, the code alignment factor, is padded
 //! by as many bytes, so that nothing else moves.
 //!
-//! `DW_CFA_restore` in a CIE, which assemblers write if a function begins with `.cfi_restore`, gives
-//! a register the rule that it has without any instruction: it and the register's instructions
-//! before it become `DW_CFA_nop`.
+//! `DW_CFA_restore` in a CIE, which assemblers write if a function begins with `.cfi_restore`,
+//! gives a register the rule that it has without any instruction: it and the register's
+//! instructions before it become `DW_CFA_nop`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -27,8 +27,8 @@ struct OfRegister {
 }
 
 /// Where the CIE's instructions are that `DW_CFA_restore` in it undoes, and that itself; `content`
-/// and `end` bound the CIE without its length. Empty if there is none, or if the instructions cannot
-/// be understood.
+/// and `end` bound the CIE without its length. Empty if there is none, or if the instructions
+/// cannot be understood.
 pub(super) fn without_effect(section: Bytes<'_>, content: usize, end: usize) -> Vec<Range<usize>> {
     if end - content > MAX_CIE_BYTES {
         return Vec::new();
