@@ -71,7 +71,7 @@ fn notes_of_others_move_with_their_distances_or_not_at_all() {
         same_output(&mut Command::new(&before), &mut Command::new(&after));
         checked(&after);
         once_is_enough_and_can_be_undone(&before, &after, &[]);
-        run(Command::new("strip").arg(&after)).succeeded();
+        assert_eq!(run(Command::new("strip").arg(&after)).code(), 0);
         same_output(&mut Command::new(&before), &mut Command::new(&after));
     }
 }
@@ -91,7 +91,7 @@ fn go_programs_get_the_rows_of_their_own_table() {
     let Some(built) = available(command::run(&mut go, std::time::Duration::from_secs(120))) else {
         return;
     };
-    built.succeeded();
+    assert_eq!(built.code(), 0, "{}", built.stderr);
     add(&before, &[], &after);
     same_output(&mut Command::new(&before), &mut Command::new(&after));
     let report = checked(&after);
@@ -117,7 +117,7 @@ fn debug_frame_is_a_source_too() {
     // The start files alone have three.
     assert!(report["functions"].as_u64() > Some(5), "{report}");
     // Without .debug_frame, which strip removes, its rows are a difference that is found.
-    run(Command::new("strip").arg("-d").arg(&after)).succeeded();
+    assert_eq!(run(Command::new("strip").args(["-d"]).arg(&after)).code(), 0);
     let (stdout, _) = sframe(1, &["check".as_ref(), "--json".as_ref(), after.as_os_str()]);
     assert!(stdout.contains("\"what\":\"code\""), "{stdout}");
 }

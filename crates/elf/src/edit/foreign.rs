@@ -258,10 +258,8 @@ mod tests {
         let call = |target: i32| [&[0xe8][..], &(target - 0x1005).to_le_bytes(), &[0x90; 4]].concat();
         for (target, found) in [(0x2db, false), (0x2e0, true), (0x2ff, true), (0x300, false)] {
             assert_eq!(x86_64(&lea(target), 0x1000, &note), found, "lea {target:x}");
-            assert_eq!(
-                x86_64(&compare(target), 0x1000, &(target as u64..target as u64 + 1)),
-                true
-            );
+            let only = target as u64..target as u64 + 1;
+            assert!(x86_64(&compare(target), 0x1000, &only));
             assert!(!x86_64(&call(target), 0x1000, &note));
         }
         // adrp x0, 0 at 0x1000; adrp x0, 0x2000; adr x1, 0x2e4; ldr x2, 0x2d8 (its second half).
