@@ -303,11 +303,10 @@ fn rule_step(
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let cfa = evaluate(rule.cfa, None, registers, memory)?;
     let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
-    // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps
-    // its return address in a register; all other code changes SP. A signal may have come from
-    // another stack.
-    let may_stay = kind == AddressKind::Pc && (arch.link_register || !rule.ra.deref);
-    let advances = caller_sp > sp || caller_sp == sp && may_stay;
+    // A leaf on a machine with a link register may have no frame at all, glibc's vfork keeps its
+    // return address in a register, and OCaml's caml_c_call has popped it; all other code changes
+    // SP. A signal may have come from another stack.
+    let advances = caller_sp > sp || caller_sp == sp && kind == AddressKind::Pc;
     let switches = switches_stacks(arch, rule);
     if !signal_frame && !advances && !switches {
         return Err(Stop::DidNotAdvance);
