@@ -234,7 +234,13 @@ impl Dispatcher {
                 buffers: buffers.as_fd(),
                 events: outputs.events.as_fd(),
             };
-            let code = other_stacks::copier(sp_offset()?, stack_bytes as i32, &stacks, target, (self.next.as_fd(), COPIER));
+            let code = other_stacks::copier(
+                sp_offset()?,
+                stack_bytes as i32,
+                &stacks,
+                target,
+                (self.next.as_fd(), COPIER),
+            );
             // The program keeps the buffers.
             let program = sys::load_program(&code.instructions, LICENSE).ok()?;
             let program = program.as_raw_fd().to_ne_bytes();
