@@ -44,6 +44,7 @@ mod haskell;
 mod hotspot;
 pub mod instructions;
 mod kept;
+mod lisp;
 pub mod objects;
 #[cfg(test)]
 mod odd;
