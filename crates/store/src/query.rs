@@ -310,7 +310,7 @@ impl Dialect {
                 "SELECT id, UNNEST(frames) AS frame, GENERATE_SUBSCRIPTS(frames, 1) AS place FROM distinct_stacks"
             }
             Engine::DataFusion => {
-                "SELECT id, UNNEST(frames) AS frame, UNNEST(RANGE(1, CARDINALITY(frames) + 1)) AS place \
+                "SELECT id, UNNEST(frames) AS frame, UNNEST(RANGE(1, CAST(CARDINALITY(frames) AS BIGINT) + 1)) AS place \
                  FROM distinct_stacks"
             }
             Engine::Spark => {

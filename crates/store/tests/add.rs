@@ -120,11 +120,11 @@ fn minutes_have_all_samples_in_fewer_rows() {
 }
 
 #[test]
-fn wrong_clocks_lose_nothing_and_impossible_ones_are_refused() {
+fn wrong_clocks_lose_nothing() {
     let folder = folder();
     let store = Store::open_or_create(&folder.path().join("store")).unwrap();
     let century = 100 * 365 * 86_400 * 1_000_000_000_u64;
-    for (number, begin) in [0, century, 5 * century].into_iter().enumerate() {
+    for (number, begin) in [0, century, 2 * century].into_iter().enumerate() {
         let trace = folder.path().join(format!("trace{number}"));
         record(
             &trace,

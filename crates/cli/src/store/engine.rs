@@ -33,6 +33,7 @@ import sys, json, glob, shutil
 from pyspark.sql import SparkSession
 job = json.load(sys.stdin)
 c = SparkSession.builder.appName('backtrail').getOrCreate()
+if c.sparkContext.master.startswith('local'): c.conf.set('spark.sql.shuffle.partitions', '8')
 for s in job['views']: c.sql(s).collect()
 for q in job['queries']:
     d = q['out'] + '.parts'
