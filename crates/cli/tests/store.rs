@@ -48,7 +48,10 @@ fn a_store_exports_and_answers_as_the_recording_does() {
     let Some(packages) = available(readers::python("duckdb")) else {
         return;
     };
-    let recording = setup.record(&[], &workload::python(1));
+    let Some(python) = available(workload::python(1)) else {
+        return;
+    };
+    let recording = setup.record(&[], &python);
     recording.ended_with(0);
     let add = || {
         let mut add = setup.backtrail.command(["store", "add", "trace", "--to", "fleet"]);

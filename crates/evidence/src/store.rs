@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use backtrail_store::tables::{self, FRAMES, FUNCTIONS, LABELS, MODULES, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS};
+use backtrail_store::tables::{FRAMES, FUNCTIONS, LABELS, MODULES, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS};
 use backtrail_store::{Cell, Partition, Rows, Store, Table, TableWriter, Texts};
 use backtrail_testkit::text::Random;
 use clap::{Args, ValueEnum};
@@ -262,7 +262,7 @@ impl<'o> Service<'o> {
         labels.push([Cell::Long(recording(host)), text("version"), text(version)]);
     }
 
-    /// Functions, each one frame, and stacks of 22 of them on average, which share their outer ones.
+    /// Functions, each one frame, and stacks of 22 of them on average.
     fn write_names(&mut self, written: &mut Written) -> Result<(), String> {
         let mut functions = Rows::new(&FUNCTIONS);
         let mut frames = Rows::new(&FRAMES);
@@ -464,7 +464,7 @@ mod tests {
             };
             run(&options).unwrap();
             let store = Store::open(&to).unwrap();
-            assert_eq!(store.partitions(&tables::SAMPLES).unwrap().len(), 2);
+            assert_eq!(store.partitions(&SAMPLES).unwrap().len(), 2);
             let checked = store.check().unwrap();
             assert_eq!(checked.samples, 4_000);
             // Ids are numbers that only look like hashes.

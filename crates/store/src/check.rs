@@ -113,7 +113,7 @@ impl Part {
                 whats.add(format!("its part {part} is also in {}", other.display()));
             }
         }
-        while let Some(rows) = reader.next()? {
+        while let Some(rows) = reader.next_group()? {
             for row in 0..rows.len() {
                 self.row(&rows, row, checked, &mut whats);
             }

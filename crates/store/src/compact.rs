@@ -249,7 +249,7 @@ fn first(table: &'static Table, path: &Path) -> Result<(String, i64), StoreError
     if table.name != tables::SAMPLES.name {
         return Ok(Default::default());
     }
-    let rows = TableReader::open(path, table)?.next()?;
+    let rows = TableReader::open(path, table)?.next_group()?;
     Ok(rows
         .filter(|rows| !rows.is_empty())
         .map_or_else(Default::default, |rows| {
@@ -271,7 +271,7 @@ fn merge(
     let mut left_out = 0;
     for path in files {
         let mut reader = TableReader::open(path, table)?;
-        while let Some(rows) = reader.next()? {
+        while let Some(rows) = reader.next_group()? {
             for row in 0..rows.len() {
                 if is_distinct && !seen.insert(rows.fingerprint(row)) {
                     left_out += 1;

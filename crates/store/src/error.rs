@@ -34,7 +34,7 @@ pub enum SchemaError {
     Damaged,
     /// It is of a later version than this program knows.
     Later(u64),
-    /// The folder is none of a store.
+    /// The folder is not a store.
     Missing,
 }
 

@@ -191,7 +191,7 @@ impl TableReader {
     }
 
     /// The next group; `None` at the end.
-    pub fn next(&mut self) -> std::result::Result<Option<Rows>, StoreError> {
+    pub fn next_group(&mut self) -> std::result::Result<Option<Rows>, StoreError> {
         if self.group >= self.reader.num_row_groups() {
             return Ok(None);
         }
@@ -220,7 +220,7 @@ impl TableReader {
     /// All rows.
     pub fn read_all(mut self) -> std::result::Result<Rows, StoreError> {
         let mut all = Rows::new(self.table);
-        while let Some(rows) = self.next()? {
+        while let Some(rows) = self.next_group()? {
             for row in 0..rows.len() {
                 all.push_from(&rows, row);
             }

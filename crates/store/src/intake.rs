@@ -137,7 +137,7 @@ fn period(origin: &Origin) -> i64 {
         .map_or(0, |frequency| (1_000_000_000 / frequency.max(1)) as i64)
 }
 
-/// The file that a frame's module is; memory that a program filled itself is none.
+/// The file that a frame's module is; memory that a program filled itself is not one.
 fn file<'r>(code: &CodeAddress<'r>) -> Option<&'r File> {
     let is_file = |file: &&File| !file.is_anonymous() || file.path == "[vdso]" || is_kernel_address(code.address);
     code.file.filter(is_file)

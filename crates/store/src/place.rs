@@ -59,7 +59,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If the folder is none, or of a later version.
+    /// If the folder is not a store, or one of a later version.
     pub fn open(folder: &Path) -> Result<Store, StoreError> {
         let path = folder.join(SCHEMA);
         let text = match fs::read(&path) {

@@ -1,5 +1,6 @@
 //! Questions to a store, as SQL for the engine that is to answer them.
 
+use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -345,7 +346,7 @@ pub fn views(store: &Path, engine: Engine) -> Vec<String> {
 
 fn view(store: &Path, table: &Table, engine: Engine) -> String {
     let (name, folder) = (table.name, store.join(table.name));
-    if !folder.is_dir() {
+    if !has_files(&folder) {
         let columns = table
             .columns
             .iter()
@@ -370,6 +371,15 @@ fn view(store: &Path, table: &Table, engine: Engine) -> String {
         }
         Engine::Spark => format!("CREATE OR REPLACE TEMPORARY VIEW {name} USING parquet OPTIONS (path '{path}')"),
     }
+}
+
+/// Whether a table has a file. An engine refuses to read a table without any.
+fn has_files(folder: &Path) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| match path.is_dir() {
+        true => has_files(&path),
+        false => path.extension().is_some_and(|extension| extension == "parquet"),
+    })
 }
 
 /// A column of a table without files.

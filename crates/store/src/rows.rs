@@ -154,7 +154,7 @@ impl Rows {
         self.columns.first().map_or(0, Values::len)
     }
 
-    /// Whether there are none.
+    /// Whether there is no row.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -170,7 +170,7 @@ impl Selection {
 }
 
 fn each(mut reader: TableReader, mut visit: impl FnMut(&Rows, usize)) -> Result<(), StoreError> {
-    while let Some(rows) = reader.next()? {
+    while let Some(rows) = reader.next_group()? {
         (0..rows.len()).for_each(|row| visit(&rows, row));
     }
     Ok(())

@@ -24,7 +24,7 @@ pub(super) fn read(store: &Path, results: &[&Path]) -> Result<Samples, Failure> 
     let selection = Selection::read([stacks, frames, modules, recordings]).map_err(failed)?;
     let mut making = Making::of(&selection);
     let mut reader = TableReader::open(samples, &SAMPLES).map_err(failed)?;
-    while let Some(rows) = reader.next().map_err(failed)? {
+    while let Some(rows) = reader.next_group().map_err(failed)? {
         for row in 0..rows.len() {
             making.add(&rows, row)?;
         }
