@@ -61,6 +61,36 @@ const EXAMPLES: &[Examples] = &[
             "backtrail stack $(pidof -s server) --json > server.json",
         ],
     ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "add"],
+        &[
+            "backtrail store add server.trace --to fleet",
+            "backtrail store add server.trace --to fleet --service web --label version=1.2",
+        ],
+    ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "query"],
+        &[
+            "backtrail store query fleet self --service server",
+            "backtrail store query fleet flame --since 2h -o fleet.html",
+            "backtrail store query fleet total --by host --sql > total.sql",
+        ],
+    ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "compact"],
+        &[
+            "backtrail store compact fleet",
+            "backtrail store compact fleet --remove-before 30d",
+        ],
+    ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "check"],
+        &["backtrail store check fleet", "backtrail store check fleet --json"],
+    ),
     (
         &["trace", "show"],
         &[

@@ -7,7 +7,7 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording", "args", "trace-rfc", "trace-net"],
     &["cfi", "debuginfo", "process", "bpf"],
     &["record", "profile", "local"],
-    &["capi", "stacks", "tracer", "export"],
+    &["capi", "stacks", "tracer", "export", "store"],
     &["cli", "crash-names", "preload", "api", "tracer-capi"],
 ];
 
