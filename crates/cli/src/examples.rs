@@ -21,6 +21,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail report server.trace --html server.html",
             "backtrail report server.trace --by line --time 0..0.1",
             "backtrail report server.trace --callers parse",
+            "backtrail report server.trace --annotate parse --whole --sysroot /",
         ],
     ),
     (

@@ -4,6 +4,7 @@
 //! Every address gets a name, even if only `module+0xoffset`. Each distinct place of a file is
 //! resolved once, however many processes map the file.
 
+mod code;
 mod jitdump;
 mod kallsyms;
 mod notes;
@@ -25,6 +26,7 @@ use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+pub use code::{Code, CodeFiles, Instruction, NoCode};
 pub use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
 pub use object::IsolatedNames;
