@@ -43,6 +43,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail import perf.data -o perf.trace",
             "backtrail import perf.data -o image.trace --sysroot /",
+            "backtrail import - -o piped.trace < perf.data",
         ],
     ),
     (

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use backtrail_arch::Cpu;
+use backtrail_elf::debugfile::program_below;
 use iced_x86::{Decoder, DecoderOptions, Formatter as _, GasFormatter, Instruction as Decoded};
 
 use super::object::ObjectFiles;
@@ -109,12 +110,12 @@ impl Default for CodeFiles {
 impl CodeFiles {
     /// The files of this machine, or those below a folder.
     pub fn new(sysroot: Option<PathBuf>) -> CodeFiles {
-        Self::of_source(Box::new(ObjectFiles::new(&[])), sysroot)
-    }
-
-    pub(crate) fn of_source(source: Box<dyn SymbolSource>, sysroot: Option<PathBuf>) -> CodeFiles {
+        let mut source = ObjectFiles::new(&[]);
+        if let Some(root) = &sysroot {
+            source.search_below(root);
+        }
         CodeFiles {
-            source,
+            source: Box::new(source),
             sysroot,
             open: HashMap::new(),
         }
@@ -123,7 +124,7 @@ impl CodeFiles {
     fn symbols(&mut self, file: &File) -> Result<&dyn ModuleSymbols, NoCode> {
         if !self.open.contains_key(file) {
             if let Some(root) = &self.sysroot {
-                let place = root.join(file.path.trim_start_matches('/'));
+                let place = program_below(root, Path::new(&file.path), &file.build_id);
                 self.source.found_at(&file.path, place);
             }
             self.open.insert(file.clone(), self.source.open(file));

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_ctype::threads;
 use backtrail_elf::Symbols;
+use backtrail_elf::debugfile::program_below;
 use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -232,6 +233,9 @@ impl Symbolizer {
     /// The files of the recorded machine are below this folder.
     #[must_use]
     pub fn below(mut self, sysroot: Option<PathBuf>) -> Symbolizer {
+        if let Some(root) = &sysroot {
+            self.source.search_below(root);
+        }
         self.sysroot = sysroot;
         self
     }
@@ -446,7 +450,7 @@ impl Symbolizer {
         if self.files[index].is_none() {
             let file = self.modules.file(id);
             if let Some(root) = &self.sysroot {
-                let place = root.join(file.path.trim_start_matches('/'));
+                let place = program_below(root, Path::new(&file.path), &file.build_id);
                 self.source.found_at(&file.path, place);
             }
             let opened = self.source.open(file);

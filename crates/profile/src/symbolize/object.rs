@@ -64,6 +64,12 @@ impl SymbolSource for ObjectFiles {
         self.found.insert(path.to_owned(), place);
     }
 
+    fn search_below(&mut self, folder: &Path) {
+        // The search has a root of its own.
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
+        self.search = self.search.clone().with_dir(folder.join("usr/lib/debug"));
+    }
+
     fn remember_in(&mut self, folder: PathBuf) {
         self.cache = Some(Cache::new(folder));
     }

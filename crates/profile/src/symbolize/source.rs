@@ -89,6 +89,9 @@ pub(crate) trait SymbolSource: Send {
     /// symbols.
     fn found_in_memory(&mut self, _path: &str, _base_vaddr: u64, _symbols: Symbols) {}
 
+    /// Debug files are also searched below the folder with the files of another machine.
+    fn search_below(&mut self, _folder: &Path) {}
+
     /// Debug files that are not on this machine come from here.
     fn fetch_with(&mut self, _fetch: FetchDebugFile) {}
 
