@@ -188,7 +188,6 @@ fn x86_64(symbols: &dyn ModuleSymbols, bytes: &[u8], start: u64) -> Code {
     options.set_uppercase_hex(false);
     options.set_small_hex_numbers_in_decimal(false);
     options.set_branch_leading_zeros(false);
-    options.set_always_show_scale(true);
     options.set_rip_relative_addresses(true);
     let mut code = Code::default();
     let mut decoded = Vec::new();
