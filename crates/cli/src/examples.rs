@@ -21,6 +21,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail report server.trace --html server.html",
             "backtrail report server.trace --by line --time 0..0.1",
             "backtrail report server.trace --callers parse",
+            "backtrail report server.trace --annotate parse --whole --sysroot /",
         ],
     ),
     (
@@ -42,6 +43,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail import perf.data -o perf.trace",
             "backtrail import perf.data -o image.trace --sysroot /",
+            "backtrail import - -o piped.trace < perf.data",
         ],
     ),
     (
