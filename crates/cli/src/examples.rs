@@ -60,6 +60,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail stack $(pidof -s server)",
             "backtrail stack $(pidof -s server) --args",
+            "backtrail stack $(pidof -s server) --args=numbers --hide '*key*'",
             "backtrail stack $(pidof -s server) --json > server.json",
         ],
     ),
@@ -209,7 +210,7 @@ const EXAMPLES: &[Examples] = &[
     (
         &["types", "print"],
         &[
-            "backtrail types print server.types 'struct request'",
+            "backtrail types print server 'struct request'",
             "backtrail types print server.types > server.h",
         ],
     ),
@@ -228,7 +229,7 @@ const EXAMPLES: &[Examples] = &[
         &["types", "diff"],
         &[
             "backtrail types diff server.types server.types",
-            "backtrail types diff --json server.types server.types",
+            "backtrail types diff --json --severity breaking server.types server.types",
         ],
     ),
     (
