@@ -8,7 +8,7 @@ const LAYERS: [&[&str]; 7] = [
     &["cfi", "debuginfo", "process", "bpf"],
     &["record", "profile", "local"],
     &["capi", "stacks", "tracer", "export", "store"],
-    &["cli", "crash-names", "preload", "api", "tracer-capi"],
+    &["cli", "crash-names", "preload", "api", "tracer-capi", "unwind-capi"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.
