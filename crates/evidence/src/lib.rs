@@ -21,7 +21,6 @@ mod sizes;
 mod soak;
 mod sources;
 mod stacks;
-mod store;
 mod truth;
 mod types;
 
@@ -123,9 +122,6 @@ enum Chosen {
     /// Kill recorders at random times, and record into file systems that are too small. Exits with
     /// 1 if a trace cannot be read that was written before. Takes half an hour.
     Endings(endings::Options),
-    /// Write a store of a fleet that does not exist, of any number of samples, and ask it every
-    /// question in several engines. Exits with 1 if their answers differ.
-    Store(store::Options),
     /// Run every verb with a failure at each of its system calls, and at each of its allocations.
     /// Exits with 1 if one of them panics, hangs or leaves half of its output. Takes hours unless
     /// --every is given.
@@ -177,7 +173,6 @@ pub fn main() -> ExitCode {
         Chosen::Arguments { signatures } => whole(conventions::conventions(signatures)),
         Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
         Chosen::Endings(options) => endings::run(&options),
-        Chosen::Store(options) => whole(store::run(&options)),
         Chosen::Faults(options) => faults::run(&options),
         Chosen::Hostile(options) => hostile::run(&options),
         Chosen::Page => whole(page::run()),

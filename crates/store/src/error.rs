@@ -29,6 +29,7 @@ pub enum StoreError {
 
 /// What is wrong with a schema document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SchemaError {
     /// It is not one.
     Damaged,

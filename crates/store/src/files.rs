@@ -362,7 +362,7 @@ fn result_column(group: &dyn RowGroupReader, column: usize, most: usize) -> Resu
             let shape = group.metadata().column(column).column_descr_ptr();
             match shape.logical_type_ref() {
                 Some(LogicalType::Timestamp(time)) => {
-                    let unit = time.unit.clone();
+                    let unit = time.unit;
                     values!(reader, |value| time_text(value, &unit))
                 }
                 _ => values!(reader, Value::Integer),

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use parquet::data_type::ByteArray;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::add::{Description, Resolution};
+use crate::description::{Description, Resolution};
 use crate::error::StoreError;
 use crate::id::{self, Id};
 use crate::place::Partition;

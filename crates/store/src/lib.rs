@@ -25,6 +25,7 @@
 mod add;
 mod check;
 mod compact;
+mod description;
 mod error;
 mod files;
 mod id;
@@ -35,9 +36,10 @@ mod rows;
 mod selection;
 pub mod tables;
 
-pub use add::{Added, Description, Resolution};
+pub use add::Added;
 pub use check::{Checked, Finding};
 pub use compact::Compacted;
+pub use description::{Description, Resolution};
 pub use error::{SchemaError, StoreError};
 pub use files::{TableReader, TableWriter, Value, read_result};
 pub use place::{Partition, SCHEMA, Store, is_service};
