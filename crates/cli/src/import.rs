@@ -12,8 +12,8 @@ use crate::error::{Failure, Status, one_line, shown};
 ///
 /// The copies of stacks that `perf record --call-graph dwarf` makes are walked with SFrame tables
 /// of the programs' files, which must be those that ran: their build IDs are compared. Call chains
-/// of `perf record -g` are kept as they are. Compressed files (`perf record -z`) and what perf wrote
-/// to a pipe are read too.
+/// of `perf record -g` are kept as they are. Compressed files (`perf record -z`) are read too, and
+/// what perf wrote to a pipe.
 #[derive(Args)]
 pub(crate) struct Import {
     /// File that perf wrote; '-' is standard input.

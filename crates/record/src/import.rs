@@ -23,8 +23,8 @@ use crate::session::{Session, not_running};
 pub struct ImportOptions {
     /// The file that perf wrote; `-` for standard input.
     pub input: PathBuf,
-    /// The events to import, by name; if there are none, the first one, with those that are the
-    /// same for other modes or kinds of CPU cores.
+    /// The events to import, by name. Empty: the first one, with those that are the same for other
+    /// modes or kinds of CPU cores.
     pub events: Vec<String>,
     /// The trace's directory, which must not exist.
     pub output: PathBuf,
@@ -95,7 +95,7 @@ impl std::error::Error for ImportError {}
 pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
     let input = open(options).map_err(ImportError::Read)?;
     let scratch = || scratch_file(&options.output);
-    let mut file = PerfFile::open(&input, &scratch).map_err(ImportError::File)?;
+    let mut file = PerfFile::of_file(&input, &scratch).map_err(ImportError::File)?;
     let other_events = choose(&mut file, &options.events)?;
     let about = file.about().clone();
     let here = environment::read().map_err(ImportError::Environment)?;

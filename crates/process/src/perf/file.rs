@@ -152,7 +152,7 @@ impl<'b> PerfFile<'b> {
     /// # Errors
     ///
     /// As [`PerfFile::parse`].
-    pub fn open(file: &'b File, scratch: &dyn Fn() -> io::Result<File>) -> Result<PerfFile<'b>> {
+    pub fn of_file(file: &'b File, scratch: &dyn Fn() -> io::Result<File>) -> Result<PerfFile<'b>> {
         let len = file.metadata().map_err(|error| FileError::Io(error.kind()))?.len();
         Self::of_store(Store::File { file, len }, Some(scratch))
     }
@@ -311,7 +311,7 @@ impl<'b> PerfFile<'b> {
         })
     }
 
-    /// Reads the features behind the records; damaged ones are left out.
+    /// Reads the features after the records; damaged ones are left out.
     fn read_features(&mut self, header: Bytes<'_>, behind: u64) {
         let mut section_at = behind;
         for bit in 0..256_u64 {

@@ -95,7 +95,7 @@ pub(super) fn trailer_bytes(sample_type: u64) -> usize {
     bits.iter().filter(|&&bit| sample_type & bit != 0).count() * 8
 }
 
-/// Decodes a sample from behind its header.
+/// Decodes a sample after its header.
 pub(super) fn sample<'a>(mut cursor: Cursor<'a>, layout: &Attribute) -> Result<Sample<'a>> {
     let is_set = |bit: u64| layout.sample_type & bit != 0;
     let word = |cursor: &mut Cursor<'a>, bit: u64| match is_set(bit) {

@@ -99,7 +99,7 @@ impl Window {
 /// Unpacked records, one after another: in a file without a name, or in memory.
 #[derive(Debug)]
 pub(super) struct Spool {
-    /// What is not in the file yet; all if there is none.
+    /// What is not in the file yet; all if there is no file.
     bytes: Vec<u8>,
     file: Option<File>,
     written: u64,

@@ -191,7 +191,7 @@ fn compressed_records_are_unpacked_from_pieces_of_any_size() {
         // The same from a file, unpacked into a file.
         let input = tempfile::tempfile().unwrap();
         std::os::unix::fs::FileExt::write_all_at(&input, &bytes, 0).unwrap();
-        check(PerfFile::open(&input, &tempfile::tempfile).unwrap());
+        check(PerfFile::of_file(&input, &tempfile::tempfile).unwrap());
     }
     let without_end = file(&[record(record_type::COMPRESSED, 0, &packed[..packed.len() - 1])]);
     assert!(PerfFile::parse(&without_end).unwrap().is_cut());
