@@ -95,6 +95,7 @@ macro_rules! of_contexts {
         }
 
         $(
+            #[allow(clippy::unused_unit, reason = "some return nothing")]
             /// As the ABI's document says.
             ///
             /// # Safety

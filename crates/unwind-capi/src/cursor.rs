@@ -1,7 +1,7 @@
 //! libunwind's cursors, as programs that include its header use them: the header gives each
 //! function a name with the CPU in it, one for programs that only walk themselves
-//! (`UNW_LOCAL_ONLY`) and one for all. The names without are not exported: LLVM's library of the same purpose has those, with
-//! other contexts.
+//! (`UNW_LOCAL_ONLY`) and one for all. The names without are not exported: LLVM's
+//! library of the same purpose has those, with other contexts.
 //!
 //! A cursor begins as ours ([`Cursor`]) where it would walk the calling thread. What our walks do
 //! not do (changing registers, resuming) makes it one of the next library's.
