@@ -28,8 +28,8 @@ pub(crate) struct Program {
     folder: PathBuf,
 }
 
-/// Builds all test programs of the workspace, and the programs and libraries that they use: at once,
-/// since without the tests cargo would build these again, with other features.
+/// Builds all test programs of the workspace, and the programs and libraries that they use: at
+/// once, since without the tests cargo would build these again, with other features.
 pub(crate) fn build() -> Result<Vec<Program>, String> {
     let mut programs = build_some(&["--lib", "--bins", "--examples", "--tests"])?;
     // Those of the command, too, which are not among them.

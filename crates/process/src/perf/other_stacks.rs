@@ -90,8 +90,8 @@ impl OtherStacks {
     }
 }
 
-/// Copies what samples' own copies of `stack_bytes` lack of these threads' stacks. Continues with the
-/// next program.
+/// Copies what samples' own copies of `stack_bytes` lack of these threads' stacks. Continues with
+/// the next program.
 pub(super) fn copier(
     sp_offset: i16,
     stack_bytes: i32,
