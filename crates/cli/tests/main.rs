@@ -25,6 +25,7 @@ mod record_kernel;
 mod record_machine;
 mod record_names;
 mod record_runtimes;
+mod record_series;
 mod record_shares;
 mod record_surroundings;
 mod report_away;

@@ -148,7 +148,7 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
             break;
         }
     }
-    session.finish();
+    session.finish(None);
     let mut outcome = session.outcome;
     outcome.problems = session.modules.into_problems();
     outcome.kernel = true;
