@@ -33,7 +33,6 @@ mod report_debuginfod;
 mod report_views;
 mod sframe_add;
 mod sframe_add_files;
-mod sframe_add_sources;
 mod sframe_by_hand;
 mod sframe_objects;
 mod sframe_show;
