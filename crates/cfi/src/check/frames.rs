@@ -100,7 +100,8 @@ impl<'a> Frames<'a> {
             let mut start = frame.start;
             let first = others.partition_point(|other| other.end <= start);
             let within = others[first..].iter().take_while(|other| other.start < frame.end);
-            for other in within.cloned().chain([frame.end..frame.end]) {
+            let last = frame.end..frame.end;
+            for other in within.chain([&last]) {
                 if start < other.start {
                     left.push(Frame {
                         start,

@@ -166,15 +166,7 @@ mod tests {
 
     fn nops(version: u8, instructions: &[u8]) -> Vec<(usize, usize)> {
         let sizes: &[u8] = if version == 4 { &[8, 0] } else { &[] };
-        let head = [
-            &[0, 0, 0, 0, version][..],
-            b"zR\0",
-            sizes,
-            &[1, 0x78],
-            column,
-            &[1, 0x1b],
-        ]
-        .concat();
+        let head = [&[0, 0, 0, 0, version][..], b"zR\0", sizes, &[1, 0x78, 16, 1, 0x1b]].concat();
         let bytes = [&head[..], instructions].concat();
         let ranges = without_effect(Bytes::new(&bytes, Endian::Little), 0, bytes.len());
         let ranges = ranges.into_iter();
