@@ -36,9 +36,20 @@ const LIBRARIES: [Library; 2] = [
     },
 ];
 
+/// Libraries for `LD_PRELOAD`, and their packages.
+const PRELOADED: [(&str, &str); 2] = [
+    ("backtrail-preload", "libbacktrail_preload.so"),
+    ("backtrail-unwind-capi", "libbacktrail_unwind.so"),
+];
+
 /// Installs all below a prefix.
 pub(crate) fn install(prefix: &Path) -> Result<(), String> {
-    LIBRARIES.iter().try_for_each(|library| library.install(prefix))
+    LIBRARIES.iter().try_for_each(|library| library.install(prefix))?;
+    PRELOADED.iter().try_for_each(|(package, file)| {
+        let to = prefix.join("lib").join(file);
+        let built = place::release(package, file)?;
+        fs::copy(built, &to).map(drop).map_err(|error| named(&to, error))
+    })
 }
 
 impl Library {

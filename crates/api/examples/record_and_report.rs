@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 
 use backtrail_api::profile::{Options as ReportOptions, Profile, TableOptions};
-use backtrail_api::record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, Walk, record};
+use backtrail_api::record::{
+    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Storage, Target, Trigger, Walk, record,
+};
 use backtrail_api::recording::Reader;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -13,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let outcome = record(&Options {
         target: Target::Command(arguments.collect()),
         output: output.clone(),
+        storage: Storage::Whole,
         trigger: Trigger::Clock(DEFAULT_FREQUENCY),
         stack_bytes: DEFAULT_STACK_BYTES,
         walk: Walk::Copy,

@@ -69,7 +69,7 @@ impl Built {
 /// Builds the table of `image` from its call frame information. The sections of a relocatable file
 /// should have been placed.
 ///
-/// Fails if there is none, if nothing in it is valid, or if the section would be larger than its
+/// Fails if it is missing, if nothing in it is valid, or if the section would be larger than its
 /// header can express.
 pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
     table(&functions(image)?, options).map_err(Error::Write)

@@ -1,6 +1,7 @@
 //! `backtrail record`.
 
 mod entry;
+mod storage;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use backtrail_record::{
     DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, MAX_STACK_BYTES, Machine, Options,
-    Outcome, Stop, Target, Trigger, Walk,
+    Outcome, Stop, Storage, Target, Trigger, Walk,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -25,7 +26,7 @@ use crate::pack::pack;
 #[derive(Args)]
 pub(crate) struct Record {
     /// Write the trace to this directory, which must not exist [default: NAME.trace, or
-    /// NAME.2.trace if that exists].
+    /// NAME.2.trace if that exists; NAME.traces for several recordings].
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
     /// Take this many samples per second of CPU time.
@@ -71,6 +72,8 @@ pub(crate) struct Record {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
+    division: storage::Division,
+    #[command(flatten)]
     limits: Limits,
     /// The command to run and its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present_any = ["pid", "all", "cgroup"], value_hint = ValueHint::CommandWithArguments)]
@@ -101,9 +104,12 @@ fn walk() -> impl TypedValueParser<Value = Walk> {
 
 pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     arguments.limits.set();
-    let output = arguments
-        .output
-        .unwrap_or_else(|| free_name(&name(&arguments.command, &arguments.pid, &arguments.cgroup)));
+    let storage = arguments.division.storage()?;
+    let name = || name(&arguments.command, &arguments.pid, &arguments.cgroup);
+    let output = arguments.output.unwrap_or_else(|| match storage {
+        Storage::Whole => free_name(&name()),
+        Storage::Rotation { .. } | Storage::Snapshots { .. } => PathBuf::from(format!("{}.traces", name())),
+    });
     let target = if !arguments.pid.is_empty() {
         Target::Processes(arguments.pid)
     } else if arguments.all || !arguments.cgroup.is_empty() {
@@ -125,6 +131,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     let options = Options {
         target,
         output,
+        storage,
         trigger,
         // The kernel requires a multiple of 8.
         stack_bytes: stack_copy.next_multiple_of(8),
@@ -133,7 +140,18 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         duration: arguments.duration,
         cache: None,
     };
-    let outcome = backtrail_record::record(&options).map_err(|error| {
+    let mut packing = storage::Packing::default();
+    let mut written = |recording: &Path| {
+        if !arguments.no_symbols {
+            packing.add(recording);
+        }
+        if matches!(options.storage, Storage::Snapshots { .. }) && !arguments.quiet {
+            crate::error::say!("backtrail: snapshot: {}", shown(recording));
+        }
+    };
+    let outcome = backtrail_record::record_each(&options, &mut written);
+    packing.finish();
+    let outcome = outcome.map_err(|error| {
         let help = error.help();
         let failure = Failure::new(&error);
         match help {
@@ -141,7 +159,8 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
             None => failure,
         }
     })?;
-    if !arguments.no_symbols && outcome.samples > 0 && outcome.incomplete.is_none() {
+    let is_whole = options.storage == Storage::Whole;
+    if is_whole && !arguments.no_symbols && outcome.samples > 0 && outcome.incomplete.is_none() {
         // The recording is complete without them.
         if let Err(error) = pack(&options.output) {
             crate::error::say!(
@@ -162,7 +181,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         );
     }
     if !arguments.quiet && outcome.incomplete.is_none() {
-        crate::error::say!("backtrail: {}", summary(&outcome, &options.output));
+        crate::error::say!("backtrail: {}", summary(&outcome, &options.output, is_whole));
         for warning in outcome.warnings() {
             crate::error::say!("backtrail: warning: {warning}");
             if let Some(help) = warning.help() {
@@ -211,7 +230,7 @@ fn complete(outcome: &Outcome) -> f64 {
     }
 }
 
-fn summary(outcome: &Outcome, path: &Path) -> String {
+fn summary(outcome: &Outcome, path: &Path, is_whole: bool) -> String {
     let mut text = format!(
         "{} samples, {} lost, {:.1} % of the stacks complete, {} KiB in {}",
         outcome.samples,
@@ -220,6 +239,13 @@ fn summary(outcome: &Outcome, path: &Path) -> String {
         outcome.trace_bytes.div_ceil(1024),
         shown(path)
     );
+    if !is_whole {
+        let count = outcome.recordings;
+        text.push_str(&format!(": {count} recording{}", if count == 1 { "" } else { "s" }));
+        if outcome.forgotten > 0 {
+            text.push_str(&format!(", {} old ones deleted", outcome.forgotten));
+        }
+    }
     if outcome.read_apart > 0 {
         let share = 100.0 * outcome.read_apart as f64 / outcome.samples as f64;
         text.push_str(&format!(" ({share:.1} % with outer frames read apart and proved)"));
@@ -248,6 +274,8 @@ fn summary_json(outcome: &Outcome) -> Value {
         "stops": stops,
         "frames": outcome.frames,
         "trace_bytes": outcome.trace_bytes,
+        "recordings": outcome.recordings,
+        "deleted": outcome.forgotten,
         "walked_in_kernel": outcome.walked_in_kernel,
         "kernel_rows": outcome.kernel_rows,
         "kernel_table_bytes": outcome.kernel_table_bytes,

@@ -25,6 +25,7 @@ mod record_kernel;
 mod record_machine;
 mod record_names;
 mod record_runtimes;
+mod record_series;
 mod record_shares;
 mod record_surroundings;
 mod report_away;
@@ -43,6 +44,8 @@ mod stack_core;
 mod stack_live;
 mod stack_odd;
 mod stack_programs;
+#[cfg(feature = "store")]
+mod store;
 mod top;
 mod trace;
 mod trace_record;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A line of `/proc/PID/maps`.
@@ -137,6 +137,11 @@ pub fn threads(pid: i32) -> io::Result<Vec<i32>> {
         }
     }
     Ok(threads)
+}
+
+/// Whether a process or a thread with this number exists.
+pub fn exists(number: u32) -> bool {
+    Path::new("/proc").join(number.to_string()).exists()
 }
 
 /// The name of a thread.

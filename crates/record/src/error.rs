@@ -27,6 +27,13 @@ pub enum Error {
         /// The reason.
         error: io::Error,
     },
+    /// The folder of several recordings cannot be used.
+    Folder {
+        /// Its path.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
     /// The trace could not be created.
     Create(CreateError),
     /// The machine does not provide the facts that a trace must contain.
@@ -45,6 +52,9 @@ impl Error {
             Error::Create(error) if is_occupied(error) => {
                 Some("choose another directory with -o, or remove this one".to_owned())
             }
+            Error::Folder { error, .. } if error.kind() == io::ErrorKind::WouldBlock => {
+                Some("choose another folder with -o, or end the other recorder".to_owned())
+            }
             _ => None,
         }
     }
@@ -59,6 +69,10 @@ impl fmt::Display for Error {
                 _ => write!(f, "{name}: cannot be started: {error}"),
             },
             Error::Group { path, error } => write!(f, "{}: cgroup cannot be opened: {error}", path.display()),
+            Error::Folder { path, error } => match error.kind() {
+                io::ErrorKind::WouldBlock => write!(f, "{}: another recorder writes to this folder", path.display()),
+                _ => write!(f, "{}: {error}", path.display()),
+            },
             Error::Create(error) => error.fmt(f),
             Error::Environment(error) => write!(f, "the machine's identity cannot be read: {error}"),
             Error::Processes(error) => write!(f, "the processes cannot be watched: {error}"),

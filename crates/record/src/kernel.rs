@@ -60,14 +60,25 @@ impl<'a> KernelWalks<'a> {
             page_bytes: layout::PAGE_BYTES as u32,
             state_bytes: layout::STATE_BYTES as u32,
         })?;
-        Some(KernelWalks {
+        Some(KernelWalks::again(tables))
+    }
+
+    /// Begins with a loaded program that has no tables.
+    pub(crate) fn again(tables: KernelTables) -> KernelWalks<'a> {
+        KernelWalks {
             tables,
             by_section: FxHashMap::default(),
             next: 0,
             processes: FxHashMap::default(),
             bytes: 0,
             rows: 0,
-        })
+        }
+    }
+
+    /// The loaded program, without its tables.
+    pub(crate) fn into_tables(mut self) -> KernelTables {
+        self.clear();
+        self.tables
     }
 
     /// A stack of this process was copied: the next ones are to be walked, if the kernel has what

@@ -5,11 +5,14 @@
 //! copy of stack memory. Names are not looked up here.
 //!
 //! ```no_run
-//! use backtrail_record::{DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Target, Trigger, Walk, record};
+//! use backtrail_record::{
+//!     DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Options, Storage, Target, Trigger, Walk, record,
+//! };
 //!
 //! let outcome = record(&Options {
 //!     target: Target::Command(vec!["sha256sum".into(), "/usr/bin/python3".into()]),
 //!     output: "recording".into(),
+//!     storage: Storage::Whole,
 //!     trigger: Trigger::Clock(DEFAULT_FREQUENCY),
 //!     stack_bytes: DEFAULT_STACK_BYTES,
 //!     dialect: Dialect::V1_8,
@@ -27,6 +30,7 @@ mod command;
 mod deep;
 mod environment;
 mod error;
+mod folder;
 mod goroutines;
 mod groups;
 mod holes;
@@ -39,9 +43,12 @@ mod process;
 mod session;
 mod spaces;
 mod stack;
+mod store;
 mod view;
 mod walks;
 mod watch;
+
+use std::path::Path;
 
 pub use backtrail_process::perf::{Entry, Trigger};
 use backtrail_recording::Observer;
@@ -49,7 +56,8 @@ pub use backtrail_recording::{Dialect, Item, Stop};
 pub use error::{Error, Incomplete};
 pub use import::{ImportError, ImportOptions, Imported, import};
 pub use options::{
-    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, MAX_STACK_BYTES, Machine, Options, Target, Walk,
+    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Keep, MAX_STACK_BYTES, Machine, Options,
+    Requests, Storage, Target, Walk,
 };
 pub use outcome::{ModuleProblem, Outcome, Warning};
 
@@ -60,7 +68,16 @@ pub use outcome::{ModuleProblem, Outcome, Warning};
 /// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
 /// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
-    session::run(options, None)
+    session::run(options, None, &mut |_| ())
+}
+
+/// The same for several recordings: `written` gets the directory of each one that is complete. It
+/// must return soon, because nothing is read from the kernel meanwhile.
+///
+/// # Errors
+/// As [`record`].
+pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path)) -> Result<Outcome, Error> {
+    session::run(options, None, written)
 }
 
 /// Samples in the same way, but writes no trace: each item goes to `observer`, as soon as it is
@@ -70,5 +87,5 @@ pub fn record(options: &Options) -> Result<Outcome, Error> {
 /// # Errors
 /// As [`record`].
 pub fn observe(options: &Options, observer: impl FnMut(&Item<'_>) + 'static) -> Result<Outcome, Error> {
-    session::run(options, Some(Observer::new(observer)))
+    session::run(options, Some(Observer::new(observer)), &mut |_| ())
 }

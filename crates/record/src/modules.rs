@@ -15,6 +15,7 @@ use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::budget::Budget;
+use backtrail_elf::debugfile::program_by_build_id;
 use backtrail_elf::{CodeSegments, Image, SectionData, Table as SymbolTable, door};
 use backtrail_process::proc::{DELETED, VDSO, is_file};
 use backtrail_process::{proc, sys};
@@ -33,6 +34,8 @@ const MOST_PROBLEMS: usize = 100;
 
 /// Modules are looked through if there are at least this many.
 const MANY: usize = 512;
+/// Bytes of tables of files that are gone, from which on their memory is given back.
+const MANY_GONE: usize = 8 << 20;
 /// The most bytes that tables of a user's files take, unless that is root or our own: they stay
 /// until the recording ends, and a program can make new files for ever.
 const MOST_FOREIGN: usize = 256 << 20;
@@ -123,6 +126,23 @@ struct OnDemand {
     called: OnceCell<Vec<u64>>,
 }
 
+/// Modules without their contents.
+#[derive(Debug)]
+pub(crate) struct Known {
+    modules: Vec<(ModuleIndex, FileKey, String, MappedAt)>,
+    next: u32,
+    sysroot: Option<PathBuf>,
+    problems: Vec<ModuleProblem>,
+    used: u64,
+}
+
+impl Known {
+    /// What was wrong with files whose unwind tables were needed.
+    pub(crate) fn into_problems(self) -> Vec<ModuleProblem> {
+        self.problems
+    }
+}
+
 /// All modules of a recording.
 #[derive(Debug)]
 pub(crate) struct Modules<'a> {
@@ -158,6 +178,61 @@ impl<'a> Modules<'a> {
             tables_by_hash: RefCell::default(),
             foreign: RefCell::default(),
         }
+    }
+
+    /// Everything but the contents of files.
+    pub(crate) fn without_contents(self) -> Known {
+        let kept = |(index, module): (ModuleIndex, Box<Module<'_>>)| {
+            let Module { key, path, at, .. } = *module;
+            (index, key, path, at)
+        };
+        Known {
+            modules: self.modules.into_iter().map(kept).collect(),
+            next: self.next,
+            sysroot: self.sysroot,
+            problems: self.problems.into_inner(),
+            used: self.used.get(),
+        }
+    }
+
+    /// Modules with the same numbers, whose contents are read again when they are needed.
+    pub(crate) fn again(known: Known, tables: &'a Tables, arena: &'a Arena) -> Self {
+        let mut modules = Modules {
+            next: known.next,
+            sysroot: known.sysroot,
+            problems: known.problems.into(),
+            used: known.used.into(),
+            ..Modules::new(tables, arena)
+        };
+        for (index, key, path, at) in known.modules {
+            modules.by_key.insert((key.clone(), path.clone()), index);
+            let contents = OnceCell::new();
+            let module = Module {
+                key,
+                path,
+                at,
+                contents,
+            };
+            modules.modules.insert(index, Box::new(module));
+        }
+        modules.many = MANY.max(2 * modules.modules.len());
+        modules
+    }
+
+    /// Whether most of the memory of tables is of files that nothing maps any more, and much.
+    pub(crate) fn are_mostly_gone(&self) -> bool {
+        let tables = self.tables_by_hash.borrow();
+        let all: usize = tables.values().map(|table| table.len()).sum();
+        let contents = self.modules.values().filter_map(|module| module.contents.get());
+        let used: FxHashMap<*const u8, usize> = contents
+            .filter_map(|contents| match contents {
+                Contents::Elf(elf) => Some((elf.table_bytes.as_ptr(), elf.table_bytes.len())),
+                Contents::Opaque => None,
+            })
+            .collect();
+        let used: usize = used.values().sum();
+        let gone = all.saturating_sub(used);
+        gone > MANY_GONE && gone > used
     }
 
     /// What was wrong with files whose unwind tables were needed.
@@ -420,7 +495,14 @@ impl<'a> Modules<'a> {
         let path = plain_path(module);
         let mut unreadable = None;
         let candidates = match &self.sysroot {
-            Some(_) => vec![PathBuf::from(path)],
+            Some(_) => {
+                let mut candidates = match &module.key {
+                    FileKey::BuildId(id) => program_by_build_id(id),
+                    _ => Vec::new(),
+                };
+                candidates.push(PathBuf::from(path));
+                candidates
+            }
             None => proc::mapped_file(module.at.pid, module.at.start, module.at.end, path).to_vec(),
         };
         let open = |path: &Path| match &self.sysroot {

@@ -39,13 +39,58 @@ pub enum Walk {
     Kernel,
 }
 
+/// How much of the past is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// At least what is younger than this.
+    Time(Duration),
+    /// At most this many bytes.
+    Bytes(u64),
+}
+
+/// What is written, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// One recording of the whole time.
+    #[default]
+    Whole,
+    /// A folder of recordings, one after the other.
+    Rotation {
+        /// The time of each.
+        every: Duration,
+        /// Which of them are kept; older ones, also of earlier recorders, are deleted.
+        keep: Option<Keep>,
+    },
+    /// Nothing until it is asked for: then a recording of what is in memory goes into a folder.
+    Snapshots {
+        /// What is kept in memory.
+        keep: Keep,
+        /// Who asks for it.
+        requests: Requests,
+    },
+}
+
+/// What asks for a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// The end of the recording.
+    pub exit: bool,
+    /// A signal, by its number.
+    pub signal: Option<i32>,
+    /// A command for the shell, run again and again, that succeeds.
+    pub trigger: Option<OsString>,
+}
+
 /// How to record.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What is recorded.
     pub target: Target,
-    /// The trace's directory; it must not exist.
+    /// The trace's directory, which must not exist; or the folder of several, which is made if it
+    /// does not exist.
     pub output: PathBuf,
+    /// What is written, and when.
+    pub storage: Storage,
     /// What triggers a sample.
     pub trigger: Trigger,
     /// Bytes of user stack that each sample copies.

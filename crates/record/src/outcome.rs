@@ -38,8 +38,12 @@ pub struct Outcome {
     pub no_kernel_walks: bool,
     /// Frames of all samples.
     pub frames: u64,
-    /// Bytes of the trace.
+    /// Bytes of the trace, or of all traces together.
     pub trace_bytes: u64,
+    /// Recordings that were written, if there are several, and old ones that were deleted.
+    pub recordings: u64,
+    /// See [`Outcome::recordings`].
+    pub forgotten: u64,
     /// How often the kernel paused sampling because it took too much time.
     pub throttled: u64,
     /// Whether time in the kernel was sampled.

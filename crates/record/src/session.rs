@@ -2,15 +2,16 @@
 
 use std::cell::OnceCell;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::Abi;
 use backtrail_cfi::tables::Tables;
-use backtrail_process::perf::{self, Build, Record, Sampler, Trigger, UserState};
+use backtrail_process::perf::{self, Build, KernelTables, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
 use backtrail_process::sys::SignalSource;
-use backtrail_recording::{Module, Observer, Sample, Stop, WriteError, Writer, WriterOptions, is_kernel_address};
+use backtrail_recording::{Module, Observer, Sample, Stop, WriteError, Writer, is_kernel_address};
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};
@@ -18,15 +19,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Arena;
 use crate::command::Subject;
-use crate::environment;
 use crate::groups::directories;
 use crate::kernel::KernelWalks;
-use crate::modules::{self, FileKey, MappedAt, Modules};
+use crate::modules::{self, FileKey, Known, MappedAt, Modules};
 use crate::process::{Code, Process};
 use crate::spaces::Spaces;
 use crate::stack::StackWalker;
+use crate::store::Store;
 use crate::view::SpaceView;
-use crate::{Error, Incomplete, Machine, Options, Outcome, Target, Walk};
+use crate::{Error, Incomplete, Machine, Options, Outcome, Storage, Target, Walk};
 
 /// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -47,11 +48,32 @@ enum Ending {
     Stopped,
     /// The user does not want to wait.
     Interrupted,
+    /// It is not over: memory of files that are gone can be given back now.
+    Renewed,
 }
 
-/// Records to a trace, or only passes the items to an observer.
-pub(crate) fn run(options: &Options, observer: Option<Observer>) -> Result<Outcome, Error> {
-    let signals = SignalSource::new().map_err(Error::Signals)?;
+/// What a recording works with.
+struct Surroundings<'o> {
+    sampler: Sampler,
+    subject: Subject,
+    signals: SignalSource,
+    /// `None` if items are only observed.
+    store: Option<Store<'o>>,
+    /// When it is over at the latest.
+    end: Option<Instant>,
+}
+
+/// Records to traces, or only passes the items to an observer.
+pub(crate) fn run(
+    options: &Options,
+    observer: Option<Observer>,
+    written: &mut dyn FnMut(&Path),
+) -> Result<Outcome, Error> {
+    let asking = match &options.storage {
+        Storage::Snapshots { requests, .. } => requests.signal,
+        _ => None,
+    };
+    let signals = SignalSource::with(asking.as_slice()).map_err(Error::Signals)?;
     // If this fails and there are more threads than descriptors, opening an event reports it.
     let _ = perf::raise_open_files();
     let sampling = perf::Options {
@@ -66,9 +88,12 @@ pub(crate) fn run(options: &Options, observer: Option<Observer>) -> Result<Outco
     }
     .map_err(Error::Sampling)?;
     let is_observed = observer.is_some();
-    let writer = match observer {
-        Some(observer) => Writer::observed(observer),
-        None => create_writer(options, &sampler)?,
+    let (store, writer) = match observer {
+        Some(observer) => (None, Writer::observed(observer)),
+        None => {
+            let (store, writer) = Store::begin(options, sampler.cpus().collect(), written)?;
+            (Some(store), writer)
+        }
     };
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
@@ -85,7 +110,7 @@ pub(crate) fn run(options: &Options, observer: Option<Observer>) -> Result<Outco
         // A command's first moments count too.
         session.enable(&sampler);
     }
-    let mut subject = match signals.unblocked(|| Subject::begin(&options.target, is_observed)) {
+    let subject = match signals.unblocked(|| Subject::begin(&options.target, is_observed)) {
         Ok(subject) => subject,
         Err(error) => {
             session.writer.discard();
@@ -93,14 +118,35 @@ pub(crate) fn run(options: &Options, observer: Option<Observer>) -> Result<Outco
         }
     };
     prefer_recorder();
-    let ending = session.record(&mut sampler, &mut subject, &signals, options);
-    let _ = sampler.set_enabled(false);
-    session.drain(&mut sampler);
-    session.finish();
+    if let Target::Processes(_) = options.target {
+        session.enable(&sampler);
+    }
+    let end = options.duration.map(|duration| Instant::now() + duration);
+    let mut surroundings = Surroundings {
+        sampler,
+        subject,
+        signals,
+        store,
+        end,
+    };
+    let (mut ending, mut state) = session.part(&mut surroundings);
+    while ending == Ending::Renewed {
+        // Tables of files that are gone go with the arena; the others are read again when a stack
+        // reaches into them.
+        let arena = Arena::default();
+        let session = Session::renewed(state, &tables, &arena);
+        (ending, state) = session.part(&mut surroundings);
+    }
+    let Surroundings {
+        sampler,
+        mut subject,
+        signals,
+        ..
+    } = surroundings;
     let kernel = sampler.samples_kernel();
     drop(sampler);
-    let mut outcome = session.outcome;
-    outcome.problems = session.modules.into_problems();
+    let mut outcome = state.outcome;
+    outcome.problems = state.modules.into_problems();
     outcome.kernel = kernel;
     outcome.cpu_time = process_cpu_time();
     outcome.set_id = subject.has_set_id();
@@ -120,40 +166,6 @@ fn prefer_recorder() {
     {
         let _ = setpriority_process(None, NICE);
     }
-}
-
-fn create_writer(options: &Options, sampler: &Sampler) -> Result<Writer, Error> {
-    let command = match &options.target {
-        Target::Command(words) => {
-            let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-            words.join(" ")
-        }
-        Target::Processes(pids) => pids
-            .iter()
-            .map(|&pid| proc::thread_name(pid as u32, pid as u32).unwrap_or_else(|_| pid.to_string()))
-            .collect::<Vec<_>>()
-            .join(" "),
-        Target::Machine(Machine { groups, .. }) => match groups.as_slice() {
-            [] => "all processes".to_owned(),
-            groups => groups
-                .iter()
-                .map(|group| group.to_string_lossy())
-                .collect::<Vec<_>>()
-                .join(" "),
-        },
-    };
-    let cpus: Vec<u32> = sampler.cpus().collect();
-    let writer_options = WriterOptions {
-        dialect: options.dialect,
-        cpus: &cpus,
-        command: &command,
-        frequency: match options.trigger {
-            Trigger::Clock(frequency) => Some(frequency),
-            Trigger::Entries(_) => None,
-        },
-        environment: environment::read().map_err(Error::Environment)?,
-    };
-    Writer::create(&options.output, &writer_options).map_err(Error::Create)
 }
 
 /// Waits until a command ends, and forwards signals meanwhile.
@@ -195,7 +207,25 @@ pub(crate) struct Session<'a> {
     passed: Vec<u64>,
     /// Whether something has started since the last check.
     has_news: bool,
+    /// Whether a signal asked to stop, and the command has it.
+    is_interrupted: bool,
     pub(crate) outcome: Outcome,
+    failure: Option<WriteError>,
+}
+
+/// What remains of a session without its tables.
+struct State {
+    modules: Known,
+    spaces: Spaces,
+    walker: StackWalker,
+    kernel_tables: Option<KernelTables>,
+    stack_bytes: u32,
+    writer: Writer,
+    kernel: OnceCell<Option<Module>>,
+    names: FxHashMap<u32, Box<str>>,
+    passing: &'static [u8],
+    is_interrupted: bool,
+    outcome: Outcome,
     failure: Option<WriteError>,
 }
 
@@ -215,38 +245,79 @@ impl<'a> Session<'a> {
             passing: &[],
             passed: Vec::new(),
             has_news: false,
+            is_interrupted: false,
             outcome: Outcome::default(),
             failure: None,
         }
     }
 
-    fn record(
-        &mut self,
-        sampler: &mut Sampler,
-        subject: &mut Subject,
-        signals: &SignalSource,
-        options: &Options,
-    ) -> Ending {
-        let begin = Instant::now();
-        let end = options.duration.map(|duration| begin + duration);
-        if let Target::Processes(_) = options.target {
-            self.enable(sampler);
+    /// Everything that does not depend on tables.
+    fn into_state(self) -> State {
+        State {
+            modules: self.modules.without_contents(),
+            spaces: self.spaces,
+            walker: self.walker,
+            kernel_tables: self.kernel_walks.map(KernelWalks::into_tables),
+            stack_bytes: self.stack_bytes,
+            writer: self.writer,
+            kernel: self.kernel,
+            names: self.names,
+            passing: self.passing,
+            is_interrupted: self.is_interrupted,
+            outcome: self.outcome,
+            failure: self.failure,
         }
+    }
+
+    /// Continues with tables in a new arena.
+    fn renewed(state: State, tables: &'a Tables, arena: &'a Arena) -> Session<'a> {
+        Session {
+            spaces: state.spaces,
+            walker: state.walker,
+            kernel_walks: state.kernel_tables.map(KernelWalks::again),
+            kernel: state.kernel,
+            names: state.names,
+            passing: state.passing,
+            is_interrupted: state.is_interrupted,
+            outcome: state.outcome,
+            failure: state.failure,
+            ..Session::new(
+                Modules::again(state.modules, tables, arena),
+                state.stack_bytes,
+                state.writer,
+            )
+        }
+    }
+
+    /// Records until it is over, or until memory can be given back.
+    fn part(mut self, with: &mut Surroundings<'_>) -> (Ending, State) {
+        let ending = self.record(with);
+        if ending != Ending::Renewed {
+            let _ = with.sampler.set_enabled(false);
+            self.drain(&mut with.sampler);
+            self.finish(with.store.as_mut());
+        }
+        (ending, self.into_state())
+    }
+
+    fn record(&mut self, with: &mut Surroundings<'_>) -> Ending {
+        let begin = Instant::now();
+        let end = with.end;
         let mut last_flush = begin;
         let mut last_news = begin;
         // A command may have ended before its signal could be collected.
         let mut last_look: Option<Instant> = None;
-        let mut interrupted = false;
         loop {
             let now = Instant::now();
             if self.failure.is_some() || end.is_some_and(|end| now >= end) {
                 return Ending::Stopped;
             }
-            let mut others = vec![signals.as_fd()];
-            others.extend(subject.descriptors());
+            let mut others = vec![with.signals.as_fd()];
+            others.extend(with.subject.descriptors());
             let longest = ((now - last_news) / SLEEPS_SINCE_NEWS).clamp(SHORTEST_SLEEP, LONGEST_SLEEP);
-            let is_signalled = sampler.wait(&others, end.map_or(longest, |end| longest.min(end - now)));
-            self.drain(sampler);
+            let longest = end.map_or(longest, |end| longest.min(end - now));
+            let is_signalled = with.sampler.wait(&others, longest);
+            self.drain(&mut with.sampler);
             if std::mem::take(&mut self.has_news) {
                 last_news = now;
             }
@@ -254,27 +325,54 @@ impl<'a> Session<'a> {
                 last_flush = Instant::now();
                 let flushed = self.writer.flush();
                 self.check(flushed);
+                if let Some(store) = &mut with.store {
+                    store.measure();
+                }
+            }
+            if self.has_begun_another(with) {
+                return Ending::Renewed;
             }
             if !is_signalled && last_look.is_some_and(|look| now - look < LONGEST_SLEEP) {
                 continue;
             }
             last_look = Some(now);
-            while let Some(signal) = signals.next() {
-                if signal.number == libc::SIGCHLD {
+            while let Some(signal) = with.signals.next() {
+                let is_request = |store: &mut Store<'_>| store.takes(signal.number);
+                if signal.number == libc::SIGCHLD || with.store.as_mut().is_some_and(is_request) {
                     continue;
                 }
-                if interrupted || matches!(subject, Subject::Processes(_) | Subject::Machine) {
+                if self.is_interrupted || matches!(with.subject, Subject::Processes(_) | Subject::Machine) {
                     return Ending::Interrupted;
                 }
                 // The first signal is for the command: its end is part of the recording. A signal
                 // from the terminal has reached it already.
-                interrupted = true;
+                self.is_interrupted = true;
                 if signal.sent {
-                    subject.forward(signal.number);
+                    with.subject.forward(signal.number);
                 }
             }
-            if subject.ended() {
+            if with.subject.ended() {
                 return Ending::Ended;
+            }
+        }
+    }
+
+    /// Lets the store do what is due. Returns whether much memory can be given back.
+    fn has_begun_another(&mut self, with: &mut Surroundings<'_>) -> bool {
+        let Some(store) = &mut with.store else { return false };
+        if self.failure.is_some() {
+            return false;
+        }
+        match store.look(&mut self.writer, Instant::now(), &with.signals) {
+            Ok(false) => false,
+            Ok(true) => {
+                self.spaces.forget_ended(&mut self.modules);
+                self.names.retain(|tid, _| proc::exists(*tid));
+                self.modules.are_mostly_gone()
+            }
+            Err(error) => {
+                self.check(Err(error));
+                false
             }
         }
     }
@@ -294,12 +392,20 @@ impl<'a> Session<'a> {
         self.walker.prepare_for_newer(sampler);
     }
 
-    pub(crate) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self, store: Option<&mut Store<'_>>) {
         if self.failure.is_none() {
             let finished = self.writer.flush();
             self.check(finished);
         }
         self.outcome.trace_bytes = self.writer.bytes();
+        if let Some(store) = store {
+            if self.failure.is_none() {
+                let ended = store.end(&mut self.writer);
+                self.check(ended);
+            }
+            self.outcome.trace_bytes = store.bytes(&self.writer);
+            (self.outcome.recordings, self.outcome.forgotten) = (store.recordings, store.forgotten);
+        }
         if let Some(walks) = &self.kernel_walks {
             (self.outcome.kernel_table_bytes, self.outcome.kernel_rows) = walks.size();
         }

@@ -22,6 +22,8 @@ pub(crate) struct Space {
     threads: u32,
     /// Whether the mappings were read from `/proc` since records were last lost.
     refreshed: bool,
+    /// Whether the process had ended when that was last looked for.
+    has_ended: bool,
     /// At this many mappings, if it is more than [`MANY`], they are looked through again.
     many: usize,
 }
@@ -186,16 +188,31 @@ impl Spaces {
             forgotten = true;
         }
         if modules.are_many() {
-            let used = |space: &Space| {
-                space
-                    .mappings
-                    .iter()
-                    .map(|mapping| mapping.module)
-                    .collect::<Vec<ModuleIndex>>()
-            };
-            modules.forget(self.by_pid.values().flat_map(used));
+            self.forget_modules(modules);
         }
         forgotten
+    }
+
+    fn forget_modules(&self, modules: &mut Modules<'_>) {
+        let used = |space: &Space| {
+            space
+                .mappings
+                .iter()
+                .map(|mapping| mapping.module)
+                .collect::<Vec<ModuleIndex>>()
+        };
+        modules.forget(self.by_pid.values().flat_map(used));
+    }
+
+    /// Forgets processes whose end no record has reported, and modules that nothing maps any more.
+    pub(crate) fn forget_ended(&mut self, modules: &mut Modules<'_>) {
+        self.by_pid.retain(|&pid, space| {
+            // Records of a process that has just ended may still come.
+            let had_ended = std::mem::replace(&mut space.has_ended, !proc::exists(pid));
+            !(had_ended && space.has_ended)
+        });
+        self.by_pid.shrink_to_fit();
+        self.forget_modules(modules);
     }
 
     /// A process was created as a copy of its parent.

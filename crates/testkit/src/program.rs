@@ -40,6 +40,8 @@ const fn c(name: &'static str, source: &'static str) -> Program {
 pub const DEEP: Program = c("deep", "deep.c");
 /// Functions that are called a given number of times with the same arguments.
 pub const CALLS: Program = c("calls", "calls.c");
+/// A function that is called a given number of times, with pauses.
+pub const TICKS: Program = c("ticks", "ticks.c");
 /// Functions that print their arguments.
 pub const ARGUMENTS: Program = c("arguments", "arguments.c");
 /// The same with debug information of DWARF 4, which has call sites by GNU's extension.
@@ -277,6 +279,7 @@ mod tests {
     fn every_program_builds() {
         let all = [
             CALLS,
+            TICKS,
             DEEP,
             SIGNALS,
             SHARES,

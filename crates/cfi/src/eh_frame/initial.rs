@@ -27,7 +27,7 @@ struct OfRegister {
 }
 
 /// Where the CIE's instructions are that `DW_CFA_restore` in it undoes, and that itself; `content`
-/// and `end` bound the CIE without its length. Empty if there is none, or if the instructions
+/// and `end` bound the CIE without its length. Empty without any, or if the instructions
 /// cannot be understood.
 pub(super) fn without_effect(section: Bytes<'_>, content: usize, end: usize) -> Vec<Range<usize>> {
     if end - content > MAX_CIE_BYTES {

@@ -14,7 +14,8 @@ use std::time::Duration;
 use backtrail_process::sys::SignalSource;
 use backtrail_profile::{Live, LiveBy, Options as ProfileOptions};
 use backtrail_record::{
-    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Options, Outcome, Target, Trigger, Walk, observe,
+    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Options, Outcome, Storage, Target, Trigger, Walk,
+    observe,
 };
 use backtrail_recording::{Frame, Sample};
 use clap::{Args, ValueEnum, ValueHint};
@@ -107,6 +108,7 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
             false => Target::Processes(arguments.pid),
         },
         output: PathBuf::new(),
+        storage: Storage::Whole,
         trigger: Trigger::Clock(arguments.frequency),
         stack_bytes: DEFAULT_STACK_BYTES,
         dialect: Dialect::V1_8,

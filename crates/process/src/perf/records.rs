@@ -25,7 +25,7 @@ pub(super) const DEEP_SAMPLE_TYPE: u64 =
 pub(super) const DEEP_PART: u32 = 0x5354_4b44;
 
 const MISC_COMM_EXEC: u16 = 1 << 13;
-const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+pub(super) const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 const HEADER: usize = 8;
 /// `struct sample_id` for this sample type: pid, tid, time, cpu, reserved.
 const SAMPLE_ID: usize = 24;

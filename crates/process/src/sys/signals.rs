@@ -13,7 +13,7 @@ pub struct Signal {
     pub sent: bool,
 }
 
-/// SIGINT, SIGTERM, SIGHUP and SIGCHLD of the process, blocked and collected.
+/// SIGINT, SIGTERM, SIGHUP, SIGCHLD and others that are asked for, blocked and collected.
 #[derive(Debug)]
 pub struct SignalSource {
     fd: OwnedFd,
@@ -24,6 +24,12 @@ pub struct SignalSource {
 impl SignalSource {
     /// Blocks the signals for the calling thread and collects them from now on.
     pub fn new() -> io::Result<SignalSource> {
+        SignalSource::with(&[])
+    }
+
+    /// The same for more signals.
+    pub fn with(others: &[i32]) -> io::Result<SignalSource> {
+        const USUAL: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD];
         // SAFETY: the sets are plain memory of the right type, initialised by sigemptyset before
         // use, and live on the stack during the calls; signalfd returns a new descriptor that
         // nobody else owns.
@@ -31,7 +37,7 @@ impl SignalSource {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
-            for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGCHLD] {
+            for &number in USUAL.iter().chain(others) {
                 libc::sigaddset(&mut set, number);
             }
             let error = libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut before);

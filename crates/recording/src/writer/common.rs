@@ -1,11 +1,12 @@
 //! The stream that is common to all CPUs: stacks, modules, names.
 
 use backtrail_cbf::{Encoder, End, WordSize};
-use backtrail_trace::{EventWriter, PacketFile};
+use backtrail_trace::EventWriter;
 use flate2::{Compress, Compression, FlushCompress};
 
 use super::error::WriteError;
 use super::event::{PACKET_BYTES, put_context, until_zero};
+use super::packets::Packets;
 use crate::events::{MAX_CBF_BYTES, STACK_BITS, class};
 use crate::places::Places;
 use crate::tree::StackTree;
@@ -25,7 +26,7 @@ const _: () = assert!(MOST_NODES < (1 << STACK_BITS) - (1 << 16), "the longest s
 
 #[derive(Debug)]
 pub(super) struct Common {
-    file: PacketFile,
+    pub(super) file: Packets,
     tree: StackTree,
     definitions: Definitions,
     places: Places,
@@ -61,7 +62,7 @@ struct Definitions {
 }
 
 impl Common {
-    pub(super) fn new(file: PacketFile) -> Self {
+    pub(super) fn new(file: Packets) -> Self {
         let tree = StackTree::default();
         Common {
             file,
@@ -72,10 +73,6 @@ impl Common {
             checkpoint: 0,
             samples: 0,
         }
-    }
-
-    pub(super) fn bytes_written(&self) -> u64 {
-        self.file.bytes_written()
     }
 
     pub(super) fn forget_process(&mut self, pid: u32) {

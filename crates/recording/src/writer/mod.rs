@@ -4,11 +4,16 @@ mod common;
 mod error;
 mod event;
 mod observer;
+mod packets;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use backtrail_trace::{CreateError, PacketFile, StreamOptions, TraceWriter};
+use std::sync::Arc;
+
+use backtrail_trace::{
+    CreateError, CreateErrorKind, Description, Dialect, Plan, StreamOptions, StreamWriter, TraceWriter,
+};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -20,6 +25,7 @@ use common::Common;
 pub use error::{WriteError, is_occupied};
 use event::{PACKET_BYTES, put_context, until_zero};
 pub use observer::Observer;
+use packets::{MemoryStream, Packets};
 
 /// The most bytes of a packet: a definition of the longest stack takes some 150 KiB.
 const MAX_PACKET_BYTES: usize = 1 << 20;
@@ -49,34 +55,118 @@ struct Files {
     directory: PathBuf,
     /// Whether we created the directory, so that [`Writer::discard`] removes it.
     made_directory: bool,
-    cpus: Vec<PacketFile>,
+    cpus: Vec<Packets>,
     common: Common,
+    /// If packets stay in memory.
+    memory: Option<Memory>,
+}
+
+/// What it takes to write packets from memory.
+#[derive(Debug)]
+struct Memory {
+    description: Description,
+    dialect: Dialect,
+    /// The number of the current segment.
+    segment: u64,
 }
 
 impl Writer {
     /// Creates the trace's directory (an existing empty one is used) and writes its metadata.
     pub fn create(directory: &Path, options: &WriterOptions<'_>) -> Result<Writer, CreateError> {
         let made_directory = !directory.exists();
-        let description = events::description(&options.environment, options.command, options.frequency);
-        let trace = TraceWriter::create(directory, description, options.dialect)?;
-        // Unlike a tracer's, our packets are not parts of mapped memory. Padding to pages would be
-        // a fifth of a small trace.
-        let unpadded = |options| StreamOptions {
-            align_packet_bytes: 1,
-            max_packet_bytes: MAX_PACKET_BYTES,
-            ..options
-        };
-        let cpu_stream = |&cpu: &u32| {
-            let options = unpadded(StreamOptions::for_cpu(stream::CPU, cpu));
-            trace.stream(&format!("cpu_{cpu}"), options)
-        };
+        let trace = TraceWriter::create(directory, description(options), options.dialect)?;
+        Self::in_files(directory, made_directory, &trace, options)
+    }
+
+    /// The same, under a hidden name until the trace is one: `directory`, whose parent must exist,
+    /// is never seen without its metadata.
+    pub fn create_whole(directory: &Path, options: &WriterOptions<'_>) -> Result<Writer, CreateError> {
+        let trace = TraceWriter::create(&hidden(directory), description(options), options.dialect)?;
+        let trace = trace.renamed(directory)?;
+        Self::in_files(directory, true, &trace, options)
+    }
+
+    fn in_files(
+        directory: &Path,
+        made_directory: bool,
+        trace: &TraceWriter,
+        options: &WriterOptions<'_>,
+    ) -> Result<Writer, CreateError> {
+        let stream =
+            |name: &str, options| Ok(Packets::File(Box::new(trace.stream(name, options)?))) as Result<_, CreateError>;
+        let cpu_stream = |&cpu: &u32| stream(&cpu_name(cpu), unpadded(stream::CPU, cpu));
         Ok(Self::to(Output::Files(Box::new(Files {
             directory: directory.to_owned(),
             made_directory,
             cpus: options.cpus.iter().map(cpu_stream).collect::<Result<_, _>>()?,
-            // Among events of the same time, readers take those of the first file first.
-            common: Common::new(trace.stream("all_cpus", unpadded(StreamOptions::for_cpu(stream::ALL, 0)))?),
+            common: Common::new(stream(COMMON_NAME, unpadded(stream::ALL, 0))?),
+            memory: None,
         }))))
+    }
+
+    /// Keeps everything in memory, until it is [forgotten](Self::forget_before).
+    pub fn in_memory(options: &WriterOptions<'_>) -> Result<Writer, CreateError> {
+        let path = Path::new("memory");
+        let description = description(options);
+        let plan = Plan::new(description.clone())
+            .map_err(|error| CreateError::new(path, CreateErrorKind::Description(error)))?;
+        let plan = Arc::new(plan);
+        let stream = |name: String, options| {
+            let writer = StreamWriter::new(Arc::clone(&plan), options)
+                .map_err(|error| CreateError::new(path, CreateErrorKind::Encode(error)))?;
+            Ok(Packets::Memory(Box::new(MemoryStream::new(name, writer)))) as Result<_, CreateError>
+        };
+        let cpu_stream = |&cpu: &u32| stream(cpu_name(cpu), unpadded(stream::CPU, cpu));
+        Ok(Self::to(Output::Files(Box::new(Files {
+            directory: PathBuf::new(),
+            made_directory: false,
+            cpus: options.cpus.iter().map(cpu_stream).collect::<Result<_, _>>()?,
+            common: Common::new(stream(COMMON_NAME.to_owned(), unpadded(stream::ALL, 0))?),
+            memory: Some(Memory {
+                description,
+                dialect: options.dialect,
+                segment: 0,
+            }),
+        }))))
+    }
+
+    /// Ends a segment of what is kept in memory, and returns the number of the next one: from there
+    /// on, everything can be read without what was before.
+    pub fn begin_segment(&mut self) -> Result<u64, WriteError> {
+        if let Output::Files(files) = &mut self.output {
+            files.flush(self.last)?;
+        }
+        Ok(self.begin_anew())
+    }
+
+    /// Forgets the segments before this one.
+    pub fn forget_before(&mut self, segment: u64) {
+        if let Output::Files(files) = &mut self.output {
+            files.streams_mut().for_each(|stream| stream.forget_before(segment));
+        }
+    }
+
+    /// Writes what is in memory as a trace; its directory must not exist, and appears when it is
+    /// complete.
+    pub fn snapshot(&mut self, directory: &Path) -> Result<(), WriteError> {
+        let Output::Files(files) = &mut self.output else {
+            return Ok(());
+        };
+        files.flush(self.last)?;
+        let Some(memory) = &files.memory else { return Ok(()) };
+        let hidden = hidden(directory);
+        let trace = TraceWriter::create(&hidden, memory.description.clone(), memory.dialect)?;
+        let written = files.streams().try_for_each(|stream| match stream {
+            Packets::Memory(stream) => stream.write(&hidden),
+            Packets::File(_) => Ok(()),
+        });
+        if let Err(error) = written {
+            // The reason matters more.
+            let _ = fs::remove_dir_all(&hidden);
+            return Err(error.into());
+        }
+        trace.renamed(directory)?;
+        Ok(())
     }
 
     /// Writes no trace, but passes the items on.
@@ -110,9 +200,11 @@ impl Writer {
         let Output::Files(files) = &self.output else {
             return 0;
         };
-        let metadata = fs::metadata(files.directory.join("metadata")).map_or(0, |metadata| metadata.len());
-        let streams = files.cpus.iter().map(PacketFile::bytes_written).sum::<u64>();
-        metadata + streams + files.common.bytes_written()
+        let metadata = match files.memory {
+            Some(_) => 0,
+            None => fs::metadata(files.directory.join("metadata")).map_or(0, |metadata| metadata.len()),
+        };
+        metadata + files.streams().map(Packets::bytes).sum::<u64>()
     }
 
     /// Whether a mapping of a process must still be written; marks it as written.
@@ -217,17 +309,31 @@ impl Writer {
         files.sample(stream, time, sample)?;
         if files.common.is_due_for_checkpoint() {
             files.flush(self.last)?;
-            files.common.begin_anew();
-            self.modules.clear();
-            self.names.clear();
-            // Numbers have a new meaning from here on, also in a stream whose next sample has the
-            // same time as this one.
-            self.last += 1;
+            self.begin_anew();
         } else if files.cpus[stream].writer().content_bytes() >= PACKET_BYTES {
             files.common.flush(self.last)?;
             files.cpus[stream].flush(self.last)?;
         }
         Ok(())
+    }
+
+    /// Makes a checkpoint, after everything was flushed.
+    fn begin_anew(&mut self) -> u64 {
+        let mut segment = 0;
+        if let Output::Files(files) = &mut self.output {
+            files.common.begin_anew();
+            if let Some(memory) = &mut files.memory {
+                memory.segment += 1;
+                segment = memory.segment;
+            }
+            files.streams_mut().for_each(|stream| stream.begin_segment(segment));
+        }
+        self.modules.clear();
+        self.names.clear();
+        // Numbers have a new meaning from here on, also in a stream whose next sample has the
+        // same time as this one.
+        self.last += 1;
+        segment
     }
 
     /// Writes the packets that have events: first the one with the stacks, to which the others
@@ -246,6 +352,14 @@ impl Writer {
 }
 
 impl Files {
+    fn streams(&self) -> impl Iterator<Item = &Packets> {
+        self.cpus.iter().chain([&self.common.file])
+    }
+
+    fn streams_mut(&mut self) -> impl Iterator<Item = &mut Packets> {
+        self.cpus.iter_mut().chain([&mut self.common.file])
+    }
+
     fn sample(&mut self, stream: usize, time: u64, sample: &Sample<'_>) -> Result<(), WriteError> {
         let (leaf, callers) = match sample.frames.split_first() {
             Some((leaf, callers)) => (leaf.address, callers),
@@ -278,6 +392,33 @@ impl Files {
         }
         Ok(())
     }
+}
+
+fn description(options: &WriterOptions<'_>) -> Description {
+    events::description(&options.environment, options.command, options.frequency)
+}
+
+/// Among events of the same time, readers take those of the first file first.
+const COMMON_NAME: &str = "all_cpus";
+
+fn cpu_name(cpu: u32) -> String {
+    format!("cpu_{cpu}")
+}
+
+/// Unlike a tracer's, our packets are not parts of mapped memory. Padding to pages would be a fifth
+/// of a small trace.
+fn unpadded(class: u64, cpu: u32) -> StreamOptions {
+    StreamOptions {
+        align_packet_bytes: 1,
+        max_packet_bytes: MAX_PACKET_BYTES,
+        ..StreamOptions::for_cpu(class, cpu)
+    }
+}
+
+/// The name of a directory until it is complete.
+fn hidden(directory: &Path) -> PathBuf {
+    let name = directory.file_name().unwrap_or_default().to_string_lossy();
+    directory.with_file_name(format!(".{name}"))
 }
 
 fn observed(observer: &mut Observer, item: &Item<'_>) -> Result<(), WriteError> {

@@ -111,6 +111,25 @@ impl TraceWriter {
         }
     }
 
+    /// Gives the directory another name, before there are streams: a trace made under a hidden name
+    /// is readable from the moment it has its own.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be renamed; nothing of it is left then.
+    pub fn renamed(self, directory: &Path) -> Result<TraceWriter, CreateError> {
+        match fs::rename(&self.directory, directory) {
+            Ok(()) => Ok(TraceWriter {
+                directory: directory.to_owned(),
+                ..self
+            }),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&self.directory);
+                Err(CreateError::io(directory, error))
+            }
+        }
+    }
+
     /// The plan that encodes the trace's streams.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan

@@ -1,0 +1,231 @@
+//! `--rotate`, `--keep`, `--snapshot-on` and `--trigger`: several recordings in a folder.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use backtrail_record::{Keep, Requests, Storage};
+use clap::{Args, ValueHint};
+use rustix::process::{Pid, Signal, setpriority_process};
+
+use crate::error::{Failure, say, shown};
+
+/// What a snapshot has unless `--keep` says otherwise.
+const DEFAULT_SNAPSHOT: Keep = Keep::Time(Duration::from_secs(30));
+/// Recordings that may wait for their symbols; others go without.
+const MOST_WAITING: usize = 64;
+
+#[derive(Args)]
+#[command(next_help_heading = "Several recordings")]
+pub(crate) struct Division {
+    /// Write a recording for each TIME (as 30s, 10min, 1h), one after the other, into the folder
+    /// that -o names.
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    rotate: Option<Duration>,
+    /// Keep the recordings of the last TIME, or BYTES of them (as 500MB, 2GiB), and delete the
+    /// oldest. With --snapshot-on or --trigger: keep that much in memory [default: everything, or
+    /// 30s in memory].
+    #[arg(long, value_name = "TIME|BYTES", value_parser = keep)]
+    keep: Option<Keep>,
+    /// Keep samples in memory, and write them into the folder that -o names when recording ends
+    /// (exit), or when a signal arrives (SIGUSR1, SIGUSR2). Repeatable.
+    #[arg(long, value_name = "exit|SIGNAL", value_parser = request, conflicts_with = "rotate")]
+    snapshot_on: Vec<Request>,
+    /// Keep samples in memory, and write them whenever COMMAND succeeds, which the shell runs
+    /// again and again.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "rotate", value_hint = ValueHint::CommandString)]
+    trigger: Option<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    Exit,
+    Signal(i32),
+}
+
+impl Division {
+    pub(super) fn storage(&self) -> Result<Storage, Failure> {
+        if let Some(every) = self.rotate {
+            let keep = self.keep;
+            return Ok(Storage::Rotation { every, keep });
+        }
+        let requests = Requests {
+            exit: self.snapshot_on.contains(&Request::Exit),
+            signal: self.snapshot_on.iter().find_map(|request| match request {
+                Request::Signal(number) => Some(*number),
+                Request::Exit => None,
+            }),
+            trigger: self.trigger.clone(),
+        };
+        let given = |request: &&Request| matches!(request, Request::Signal(number) if requests.signal != Some(*number));
+        if self.snapshot_on.iter().any(|request| given(&request)) {
+            return Err(Failure::new("--snapshot-on takes one signal"));
+        }
+        if requests != Requests::default() {
+            let keep = self.keep.unwrap_or(DEFAULT_SNAPSHOT);
+            return Ok(Storage::Snapshots { keep, requests });
+        }
+        match self.keep {
+            None => Ok(Storage::Whole),
+            Some(_) => {
+                Err(Failure::new("--keep is for several recordings").help("add --rotate TIME or --snapshot-on exit"))
+            }
+        }
+    }
+}
+
+/// A number, and the unit that follows it.
+fn measure(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let number: f64 = text[..end].trim().parse().ok()?;
+    (number.is_finite() && number > 0.0).then_some((number, &text[end..]))
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let expected = || "not a time, as 500ms, 30s, 10min, 1h, 7d".to_owned();
+    let (number, unit) = measure(text).ok_or_else(expected)?;
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" | "sec" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        "d" => 86_400.0,
+        _ => return Err(expected()),
+    };
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(time) if time >= Duration::from_millis(1) => Ok(time),
+        _ => Err(expected()),
+    }
+}
+
+fn keep(text: &str) -> Result<Keep, String> {
+    let expected = || "neither a time, as 30s, 10min, 1h, nor a size, as 500MB, 2GiB".to_owned();
+    let (number, unit) = measure(text).ok_or_else(expected)?;
+    let factor: f64 = match unit {
+        "B" => 1.0,
+        "kB" | "KB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        "TB" => 1e12,
+        "K" | "KiB" => 1024.0,
+        "M" | "MiB" => 1_048_576.0,
+        "G" | "GiB" => 1_073_741_824.0,
+        "T" | "TiB" => 1_099_511_627_776.0,
+        _ => return time(text).map(Keep::Time).map_err(|_| expected()),
+    };
+    match number * factor {
+        bytes if (4096.0..1e18).contains(&bytes) => Ok(Keep::Bytes(bytes as u64)),
+        _ => Err("less than 4 KiB, or more than any disk has".to_owned()),
+    }
+}
+
+fn request(text: &str) -> Result<Request, String> {
+    match text.strip_prefix("SIG").unwrap_or(text) {
+        "exit" => Ok(Request::Exit),
+        "USR1" => Ok(Request::Signal(Signal::USR1.as_raw())),
+        "USR2" => Ok(Request::Signal(Signal::USR2.as_raw())),
+        _ => Err("not exit, SIGUSR1 or SIGUSR2".to_owned()),
+    }
+}
+
+/// Adds names to recordings that are complete, one after the other, in processes of their own:
+/// their memory is not the recorder's.
+#[derive(Default)]
+pub(super) struct Packing {
+    thread: Option<(SyncSender<PathBuf>, JoinHandle<()>)>,
+}
+
+impl Packing {
+    /// Adds the names soon.
+    pub(super) fn add(&mut self, recording: &Path) {
+        // Made here, so that it blocks the signals that the recorder collects.
+        let (sender, _) = self.thread.get_or_insert_with(|| {
+            let (sender, receiver) = sync_channel(MOST_WAITING);
+            (sender, thread::spawn(move || pack_all(&receiver)))
+        });
+        // A recording is complete without them.
+        let _ = sender.try_send(recording.to_owned());
+    }
+
+    /// Waits until all have their names.
+    pub(super) fn finish(self) {
+        if let Some((sender, thread)) = self.thread {
+            drop(sender);
+            let _ = thread.join();
+        }
+    }
+}
+
+fn pack_all(recordings: &Receiver<PathBuf>) {
+    for recording in recordings {
+        // It may have been deleted meanwhile, as the oldest one.
+        let is_there = || recording.exists();
+        let failed = match pack(&recording) {
+            _ if !is_there() => continue,
+            Ok(None) => continue,
+            Ok(Some(reason)) => reason,
+            Err(error) => error.to_string(),
+        };
+        say!(
+            "backtrail: warning: {}: no symbols were added: {}",
+            shown(&recording),
+            failed.trim_end()
+        );
+    }
+}
+
+/// Adds the names of one recording. Returns the reason if that fails.
+fn pack(recording: &Path) -> std::io::Result<Option<String>> {
+    /// Samples are more urgent.
+    const NICE: i32 = 10;
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["pack", "--quiet"]).arg(recording);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let child = command.spawn()?;
+    // At worst, it takes time from others.
+    let _ = setpriority_process(Pid::from_raw(child.id() as i32), NICE);
+    let output = child.wait_with_output()?;
+    let reason = || String::from_utf8_lossy(&output.stderr).into_owned();
+    Ok((!output.status.success()).then(reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes() {
+        let seconds = |text: &str| time(text).map(|time| time.as_secs_f64()).ok();
+        for (text, expected) in [
+            ("90", Some(90.0)),
+            ("250ms", Some(0.25)),
+            ("1.5min", Some(90.0)),
+            ("2m", Some(120.0)),
+            ("1h", Some(3600.0)),
+            ("7d", Some(604_800.0)),
+            ("30 s", Some(30.0)),
+            ("0s", None),
+            ("-1s", None),
+            ("1y", None),
+            ("s", None),
+            ("", None),
+            ("inf", None),
+            ("1e300h", None),
+            ("é", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+        assert_eq!(keep("2GiB"), Ok(Keep::Bytes(2 << 30)));
+        assert_eq!(keep("1.5MB"), Ok(Keep::Bytes(1_500_000)));
+        assert_eq!(keep("10min"), Ok(Keep::Time(Duration::from_secs(600))));
+        assert!(keep("1B").is_err() && keep("9999999TiB").is_err() && keep("1XB").is_err());
+        assert_eq!(request("SIGUSR2"), request("USR2"));
+        assert!(request("SIGKILL").is_err());
+    }
+}
