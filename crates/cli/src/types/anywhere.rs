@@ -115,7 +115,12 @@ impl<'p> Input<'p> {
             return Ok(Origins::new());
         };
         let parsed = File::of(file).map_err(|error| Failure::of(self.path, error))?;
-        Ok(build::origins(self.path, &parsed)?.unwrap_or_default())
+        // Types in a section can be compared anyway.
+        let found = build::origins(self.path, &parsed).unwrap_or_else(|failure| {
+            failure.warn("types that users do not see are compared too");
+            None
+        });
+        Ok(found.unwrap_or_default())
     }
 
     fn of_debug_information<'s>(&'s self, file: &'s FileBytes, symbols: Table) -> Result<Source<'s>, Failure> {

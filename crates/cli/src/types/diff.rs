@@ -108,7 +108,9 @@ fn side<'d>(opened: &'d [Opened<'_>], symbols: &'d [Symbol<'d>]) -> Side<'d> {
     let mut side = Side::default();
     for (unit, dict) in opened.iter().enumerate() {
         let types = dict.types();
-        side.units.push((dict.unit(), types));
+        // The only unit's types are those of the whole file.
+        let unit_name = if opened.len() > 1 { dict.unit() } else { String::new() };
+        side.units.push((unit_name, types));
         for kind in [SymbolKind::Function, SymbolKind::Object] {
             let typed = types.dict().symbol_types(kind, symbols).flatten();
             side.symbols.extend(typed.map(|(name, id)| Exported {
@@ -132,7 +134,7 @@ fn as_json(out: &mut dyn Write, changes: &[Change], suppressed: usize) -> io::Re
                 "name": change.name,
                 "unit": change.unit,
                 "reaches": change.reaches,
-                "breaking": change.severity == Severity::Breaking,
+                "breaking": change.severity > Severity::Harmless,
                 "severity": change.severity.name(),
                 "detail": change.detail,
             })

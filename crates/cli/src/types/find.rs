@@ -80,7 +80,8 @@ fn hits_of<'n>(name: &'n str, opened: &[Opened<'_>], source: &Source<'_>) -> Vec
         for found in find::find(dict.types(), &symbols, parsed) {
             hits.push(Hit {
                 name,
-                unit: dict.unit(),
+                // The only unit's types are those of the whole file.
+                unit: if opened.len() > 1 { dict.unit() } else { String::new() },
                 what: found.what,
                 described: find::describe(dict.types(), found, parsed.name),
             });

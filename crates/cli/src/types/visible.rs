@@ -66,30 +66,39 @@ fn headers(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) {
 /// Adds the types that a header defines: `struct name {`, and `name` in `} name;`.
 fn defined(text: &str, all: &mut BTreeSet<(Kind, String)>) {
     let text = without_comments(text);
-    let mut last: [&str; 2] = ["", ""];
+    // The keyword before a name, the name, and the depth in parentheses of attributes.
+    let (mut keyword, mut named, mut depth) = (None, "", 0);
+    // After a body, typedefs and variables are named; a variable's name does no harm.
+    let mut is_after = false;
     for word in words(&text) {
-        let kind = match last[0] {
+        let kind = match word {
             "struct" | "class" => Some(Kind::Struct),
             "union" => Some(Kind::Union),
             "enum" => Some(Kind::Enum),
             _ => None,
         };
-        match (kind, word) {
-            (Some(kind), "{" | ":") => {
-                all.insert((kind, last[1].to_owned()));
+        match word {
+            "(" if keyword.is_some() || is_after => depth += 1,
+            ")" if depth > 0 => depth -= 1,
+            _ if depth > 0 => {}
+            _ if kind.is_some() => (keyword, named, is_after) = (kind, "", false),
+            "{" | ":" => {
+                if let Some(kind) = keyword.take().filter(|_| !named.is_empty()) {
+                    all.insert((kind, named.to_owned()));
+                }
+                is_after = false;
             }
-            // A typedef, or a variable, whose name does no harm.
-            (_, next) if last[1] == "}" && is_name(next) => {
-                all.insert((Kind::Typedef, next.to_owned()));
+            "}" => (keyword, is_after) = (None, true),
+            _ if is_name(word) => {
+                named = word;
+                if is_after {
+                    all.insert((Kind::Typedef, word.to_owned()));
+                }
             }
-            _ => {}
+            // `} *name, other;`
+            "*" | "," if is_after => {}
+            _ => (keyword, is_after) = (None, false),
         }
-        // `struct __attribute__((packed)) name {`, `struct EXPORT name {`.
-        let is_keyword = ["struct", "union", "enum", "class"].contains(&last[0]);
-        last = match is_keyword && is_name(word) && is_name(last[1]) {
-            true => [last[0], word],
-            false => [last[1], word],
-        };
     }
 }
 

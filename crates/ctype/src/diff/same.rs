@@ -38,6 +38,16 @@ pub(super) struct Comparison<'s, 'd> {
 struct Resolved<'d> {
     node: Node,
     found: Type<'d>,
+    /// The name of the typedef that led here.
+    alias: &'d [u8],
+}
+
+impl<'d> Resolved<'d> {
+    /// The name by which the type is known.
+    fn name(&self) -> Result<&'d [u8]> {
+        let name = self.found.name()?;
+        Ok(if name.is_empty() { self.alias } else { name })
+    }
 }
 
 impl<'s, 'd> Comparison<'s, 'd> {
@@ -66,10 +76,15 @@ impl<'s, 'd> Comparison<'s, 'd> {
             (None, None) => return qualified,
             (None, _) | (_, None) => return Likeness::Different,
             (Some(found), Some(other)) => (
-                Resolved { node: old.node, found },
+                Resolved {
+                    node: old.node,
+                    found,
+                    alias: old.alias,
+                },
                 Resolved {
                     node: new.node,
                     found: other,
+                    alias: new.alias,
                 },
             ),
         };
@@ -101,32 +116,30 @@ impl<'s, 'd> Comparison<'s, 'd> {
     }
 
     /// Looks through typedefs and qualifiers; nothing for no type at all.
-    fn resolve(&self, side: usize, node: Node) -> Result<Maybe<'d>> {
-        let mut qualified = false;
-        let mut node = node;
+    fn resolve(&self, side: usize, mut node: Node) -> Result<Maybe<'d>> {
+        let (mut qualified, mut alias) = (false, &b""[..]);
+        let mut found = None;
         for _ in 0..crate::read::MAX_REFERENCES {
             if node.id.is_none() {
                 break;
             }
-            let found = self.types(side, node.unit).get(node.id)?;
-            qualified |= found.kind().is_qualifier();
-            match found.kind() {
-                kind if kind.is_qualifier() || kind == Kind::Typedef => {
-                    node = self.places[side].node(self.sides[side], node.unit, found.reference()?);
-                }
-                _ => {
-                    return Ok(Maybe {
-                        node,
-                        found: Some(found),
-                        qualified,
-                    });
-                }
+            let next = self.types(side, node.unit).get(node.id)?;
+            let kind = next.kind();
+            qualified |= kind.is_qualifier();
+            if !kind.is_qualifier() && kind != Kind::Typedef {
+                found = Some(next);
+                break;
             }
+            if kind == Kind::Typedef {
+                alias = next.name()?;
+            }
+            node = self.places[side].node(self.sides[side], node.unit, next.reference()?);
         }
         Ok(Maybe {
             node,
-            found: None,
+            found,
             qualified,
+            alias,
         })
     }
 
@@ -217,7 +230,7 @@ impl<'s, 'd> Comparison<'s, 'd> {
         if kind(before) != kind(after) {
             return Ok(Likeness::Different);
         }
-        let (name, other) = (before.name()?, after.name()?);
+        let (name, other) = (old.name()?, new.name()?);
         if name == other && !name.is_empty() {
             return Ok(Likeness::Same);
         }
@@ -271,6 +284,7 @@ struct Maybe<'d> {
     node: Node,
     found: Option<Type<'d>>,
     qualified: bool,
+    alias: &'d [u8],
 }
 
 fn same_if(same: bool) -> Likeness {
