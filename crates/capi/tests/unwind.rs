@@ -44,8 +44,11 @@ fn frames_are_libgccs() {
         assert_eq!(finished.status.code(), Some(0), "{flags:?}: {}", finished.describe());
         let count: u32 = finished.stdout.split(' ').next().unwrap().parse().unwrap();
         assert!(count > 200, "{}", finished.describe());
-        // Without the library, there is nothing to compare.
-        assert_eq!(run(&program, &[]).status.code(), Some(NOT_TAKEN_OVER));
+        // Without the library, there is nothing to compare. (Where an executable has a function's
+        // address, that of its stub, it can't see that.)
+        if !flags.contains(&"-no-pie") {
+            assert_eq!(run(&program, &[]).status.code(), Some(NOT_TAKEN_OVER));
+        }
     }
 }
 
