@@ -141,8 +141,8 @@ pub fn edit(data: &[u8]) {
             .as_deref()
             .unwrap_or(data);
         let without = without.to_vec();
-        // A linker's table is back, and a table that was added before is not. A linker's table whose
-        // place was used again may have had a second one after it.
+        // A linker's table is back, and a table that was added before is not. A linker's table
+        // whose place was used again may have had a second one after it.
         assert!(
             added.len() <= data.len() || without == data || without == expected,
             "it is as it was"
