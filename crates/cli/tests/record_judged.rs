@@ -57,12 +57,16 @@ fn first_stacks_are_whole_for_root() {
         return;
     }
     let (mut samples, mut cut) = (0, 0);
-    for _ in 0..4 {
+    for round in 1..=16 {
         let counts = alternating::record(Path::new(BACKTRAIL), "six", 2_000, 997, 0.1).expect("it can be recorded");
         assert_eq!((counts.impossible, counts.wrong), (0, 0));
         (samples, cut) = (samples + counts.samples, cut + counts.cut);
+        // On a busy machine a recording has few samples.
+        if round >= 4 && cut * 20 <= samples {
+            return;
+        }
     }
-    assert!(cut * 20 <= samples, "{cut} of {samples} are cut");
+    panic!("{cut} of {samples} are cut");
 }
 
 fn may_copy_more() -> bool {

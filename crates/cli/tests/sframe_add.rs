@@ -554,12 +554,13 @@ fn debuggers_and_patchelf() {
             // Our own work goes on from there.
             add_here(&patched);
             assert_eq!(run(Command::new(&patched).arg("sframe")).stdout, "table\n");
-            // The table that patchelf has kept is back, and is removed in its turn.
-            for left in [1, 0] {
+            let strip = || {
                 sframe(0, &["strip".as_ref(), patched.as_os_str()]);
                 assert_eq!(run(&mut Command::new(&patched)).code(), 7);
-                assert_eq!(segments(&patched, "GNU_SFRAME"), left);
-            }
+                segments(&patched, "GNU_SFRAME")
+            };
+            // The table that patchelf has kept may be back, and is removed in its turn.
+            assert!(strip() == 0 || strip() == 0, "{change:?}");
         }
     }
 }
