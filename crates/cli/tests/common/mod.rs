@@ -151,7 +151,8 @@ impl Recording<'_> {
         );
         println!("{told}");
         assert!(
-            summary.samples >= expected_samples / 4,
+            // Other programs may have the CPUs.
+            summary.samples >= expected_samples / 20,
             "too few samples: {told}\n{}",
             self.finished.describe()
         );
