@@ -10,6 +10,7 @@ use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::FlowControl;
 
 use crate::instructions::Code;
+use crate::prologue::bytes_at;
 
 /// `pop [rbp+8]`.
 const POP: [u8; 3] = [0x8f, 0x45, 0x08];
@@ -28,7 +29,7 @@ const WORD: u64 = 8;
 
 /// The rule of interrupted code at `pc` in the call of a function; `read` copies memory.
 pub(crate) fn in_call(arch: &Arch, code: &Code<'_>, pc: u64, read: impl Fn(u64, &mut [u8]) -> usize) -> Option<Rule> {
-    let here = from(code, pc)?;
+    let here = bytes_at(code.bytes, code.start, pc)?;
     if arch.cpu != Cpu::X86_64 {
         return None;
     }
@@ -43,8 +44,8 @@ pub(crate) fn in_call(arch: &Arch, code: &Code<'_>, pc: u64, read: impl Fn(u64, 
 pub(crate) fn in_function(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule> {
     let is_inside = arch.cpu == Cpu::X86_64 && function(code, pc)? < pc;
     is_inside.then(|| Rule {
-        fp: Some(saved(-16)),
-        ..Rule::new(Location::register(arch.fp.0, 16), saved(-8))
+        fp: Some(Location::saved(-16)),
+        ..Rule::new(Location::register(arch.fp.0, 16), Location::saved(-8))
     })
 }
 
@@ -52,15 +53,15 @@ pub(crate) fn in_function(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule>
 fn entered(arch: &Arch) -> Rule {
     Rule {
         fp: Some(word_at_fp(arch)),
-        ..Rule::new(Location::register(arch.sp.0, 8), saved(-8))
+        ..Rule::new(Location::register(arch.sp.0, 8), Location::saved(-8))
     }
 }
 
 /// Before the call: the frame is the one that the new frame points to.
 fn made(arch: &Arch) -> Rule {
     Rule {
-        fp: Some(saved(0)),
-        ..Rule::new(word_at_fp(arch), saved(8))
+        fp: Some(Location::saved(0)),
+        ..Rule::new(word_at_fp(arch), Location::saved(8))
     }
 }
 
@@ -70,19 +71,6 @@ fn word_at_fp(arch: &Arch) -> Location {
         offset: 0,
         deref: true,
     }
-}
-
-fn saved(offset: i32) -> Location {
-    Location {
-        base: Base::Cfa,
-        offset,
-        deref: true,
-    }
-}
-
-/// The code from an address on.
-fn from<'c>(code: &Code<'c>, at: u64) -> Option<&'c [u8]> {
-    code.bytes.get(usize::try_from(at.checked_sub(code.start)?).ok()?..)
 }
 
 /// Whether the jump at `pc` leads to a function.
@@ -128,7 +116,7 @@ fn has_made_frame(code: &Code<'_>, pc: u64) -> bool {
 fn function(code: &Code<'_>, pc: u64) -> Option<u64> {
     let mut at = pc & !(ALIGN - 1);
     while at >= code.start.checked_add(WORD)? {
-        let bytes = from(code, at - WORD)?;
+        let bytes = bytes_at(code.bytes, code.start, at - WORD)?;
         if bytes.starts_with(&at.to_le_bytes()) && bytes.get(WORD as usize..)?.starts_with(&POP) {
             return Some(at);
         }
@@ -164,7 +152,7 @@ mod tests {
             functions: &[],
         };
         let read = |at: u64, to: &mut [u8]| {
-            let bytes = from(&code, at).and_then(|bytes| bytes.get(..to.len()));
+            let bytes = bytes_at(code.bytes, code.start, at).and_then(|bytes| bytes.get(..to.len()));
             bytes.map_or(0, |bytes| {
                 to.copy_from_slice(bytes);
                 bytes.len()
@@ -178,8 +166,8 @@ mod tests {
         let code = code();
         assert_eq!(both(&code, FUNCTION), (Some(entered(&ARCH)), None));
         let linked = Rule {
-            fp: Some(saved(-16)),
-            ..Rule::new(Location::register(ARCH.fp.0, 16), saved(-8))
+            fp: Some(Location::saved(-16)),
+            ..Rule::new(Location::register(ARCH.fp.0, 16), Location::saved(-8))
         };
         for offset in [3, 7, 16, 20, 26, 29] {
             assert_eq!(both(&code, FUNCTION + offset), (None, Some(linked)), "{offset}");

@@ -71,7 +71,8 @@ pub(crate) fn is_end(code: &[u8], start: u64, at: u64) -> bool {
     padding > 0 && next.is_multiple_of(ALIGN) && bytes.get(padding..).is_some_and(begins_function)
 }
 
-fn bytes_at(code: &[u8], start: u64, at: u64) -> Option<&[u8]> {
+/// The code from `at` on.
+pub(crate) fn bytes_at(code: &[u8], start: u64, at: u64) -> Option<&[u8]> {
     code.get(usize::try_from(at.checked_sub(start)?).ok()?..)
 }
 

@@ -38,11 +38,7 @@ pub fn release(package: &str, file: &str) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--release", "--package", package]);
-    match build.current_dir(workspace()).status() {
-        Ok(status) if status.success() => Ok(target().join("release").join(file)),
-        Ok(status) => Err(format!("cargo build: {status}")),
-        Err(error) => Err(format!("cargo can't be started: {error}")),
-    }
+    run(&mut build).map(|()| target().join("release").join(file))
 }
 
 /// The variable by which a run of all tests says that it has built all programs and libraries.
@@ -64,8 +60,12 @@ pub fn built(what: &[&str]) -> Result<PathBuf, String> {
     let mut build = std::env::var_os("CARGO").map_or_else(|| Command::new("cargo"), Command::new);
     build.args(["build", "--quiet", "--workspace"]).args(what);
     build.arg("--target-dir").args(folder.parent());
+    run(&mut build).map(|()| folder.to_owned())
+}
+
+fn run(build: &mut Command) -> Result<(), String> {
     match build.current_dir(workspace()).status() {
-        Ok(status) if status.success() => Ok(folder.to_owned()),
+        Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo build: {status}")),
         Err(error) => Err(format!("cargo can't be started: {error}")),
     }
