@@ -70,11 +70,13 @@ fn one_table_is_printed_at_once_and_several_until_the_end() {
     assert!(nobody.stdout.is_empty(), "{}", nobody.describe());
 }
 
-/// What `backtrail top` writes to a terminal before the first key and after each, and its status.
-fn typed(keys: &str, environment: (&str, &str), pid: u32) -> Option<(Vec<String>, i64)> {
+/// What `backtrail top` writes to a terminal after each key, and its status. With each key comes what
+/// is waited for, before the first key with an empty one.
+fn typed(keys: &[[&str; 2]], environment: (&str, &str), pid: u32) -> Option<(Vec<String>, i64)> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/terminal.py");
     let mut run = Command::new("python3");
-    run.arg(script).arg(keys).env(environment.0, environment.1);
+    run.arg(script).arg(serde_json::to_string(keys).expect("plain text"));
+    run.env(environment.0, environment.1);
     run.args([env!("CARGO_BIN_EXE_backtrail"), "top", "--interval", "0.5", "-p"]);
     let finished = available(command::run(run.arg(pid.to_string()), LIMIT))?;
     assert!(finished.status.success(), "{}", finished.describe());
@@ -88,7 +90,16 @@ fn typed(keys: &str, environment: (&str, &str), pid: u32) -> Option<(Vec<String>
 fn a_screen_obeys_its_keys_and_sends_changed_lines_only() {
     let Some(_setup) = setup() else { return };
     let Some((busy, _)) = busy() else { return };
-    let Some((parts, status)) = typed("pt a+q", ("NO_COLOR", ""), busy.0.id()) else {
+    let keys = [
+        ["", "main"],
+        ["p", "process\u{1b}[m"],
+        ["t", "thread "],
+        [" ", "[paused]"],
+        ["a", "since the start"],
+        ["+", "\u{1b}[2;1Hf functions"],
+        ["q", "\u{1b}[?1049l"],
+    ];
+    let Some((parts, status)) = typed(&keys, ("NO_COLOR", ""), busy.0.id()) else {
         return;
     };
     let [first, process, thread, paused, whole, larger, end] = &parts[..] else {
@@ -128,7 +139,7 @@ fn a_screen_obeys_its_keys_and_sends_changed_lines_only() {
 fn a_screen_without_colours_has_none() {
     let Some(_setup) = setup() else { return };
     let Some((busy, _)) = busy() else { return };
-    let Some((parts, status)) = typed("q", ("NO_COLOR", "1"), busy.0.id()) else {
+    let Some((parts, status)) = typed(&[["", " self %"], ["q", ""]], ("NO_COLOR", "1"), busy.0.id()) else {
         return;
     };
     assert_eq!(status, 0);

@@ -2,9 +2,9 @@
 //! console blocks in order, their output compared with the page's.
 //!
 //! A code block after a line that ends in "`NAME`:" is written to that file. In the printed output,
-//! `…` stands for any text, a line of its own for any number of lines; numbers may differ. Comments
-//! before a console block, which readers don't see, say how it is run: `not run: REASON`,
-//! `needs: PROGRAM…` (or `cores`, `ptrace`), `fails: REASON`.
+//! `…` stands for any text, a line of its own for any number of lines; numbers may differ, and the
+//! order of a table's rows. Comments before a console block, which readers don't see, say how it is
+//! run: `not run: REASON`, `needs: PROGRAM…` (or `cores`, `ptrace`), `fails: REASON`.
 
 mod page;
 mod shape;

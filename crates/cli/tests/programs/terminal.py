@@ -1,10 +1,10 @@
 """Runs a command on a terminal of 24 lines and 80 columns.
 
-Usage: terminal.py KEYS COMMAND...
+Usage: terminal.py STEPS COMMAND...
 
-Waits until the command has drawn, then types KEYS one by one, each once the command has drawn after the key before:
-`+` stands for a larger terminal. Prints a JSON array: what the command wrote before the first key, then after each.
-The last element is its exit status."""
+STEPS is a JSON array of pairs: a key and what the command writes because of it. Before the first key there is an empty
+one. A key is typed once the command has written that of the key before and is quiet; `+` stands for a larger terminal.
+Prints a JSON array: what the command wrote after each key. The last element is its exit status."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ import sys
 import termios
 import time
 
-keys, command = sys.argv[1], sys.argv[2:]
+steps, command = json.loads(sys.argv[1]), sys.argv[2:]
 pid, terminal = pty.fork()
 if pid == 0:
     os.environ["TERM"] = "xterm"
@@ -27,12 +27,12 @@ def resize(lines, columns):
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
 
-def read(until):
-    """What comes until `until` seconds after the last of it, and whether the command may write more."""
-    text, end = b"", time.monotonic() + 30
-    while time.monotonic() < end:
-        wait = until if text else end - time.monotonic()
-        if not select.select([terminal], [], [], max(0, wait))[0]:
+def read(expected):
+    """What comes until `expected` is in it and nothing comes for a while, and whether the command may write more."""
+    text, end = b"", time.monotonic() + 60
+    while (left := end - time.monotonic()) > 0:
+        wait = 0.3 if expected.encode() in text else left
+        if not select.select([terminal], [], [], wait)[0]:
             break
         try:
             more = os.read(terminal, 1 << 16)
@@ -46,17 +46,15 @@ def read(until):
 
 resize(24, 80)
 parts = []
-text, is_open = read(0.3)
-parts.append(text)
-for key in keys:
+for key, expected in steps:
     if key == "+":
         resize(40, 132)
-    else:
+    elif key:
         os.write(terminal, key.encode())
-    text, is_open = read(0.3)
+    text, is_open = read(expected)
     parts.append(text)
 while is_open:
-    text, is_open = read(1)
+    text, is_open = read("")
     parts[-1] += text
 status = os.waitpid(pid, 0)[1]
 print(json.dumps([part.decode() for part in parts] + [os.waitstatus_to_exitcode(status)]))
