@@ -14,10 +14,13 @@ use std::time::Instant;
 use backtrail_testkit::place;
 use serde_json::Value;
 
-use crate::cargo::{cargo_in, pass_on, pass_on_both};
+use crate::cargo::{cargo_in, ended, pass_on, pass_on_both};
 
 /// The targets that the command's tests are among. They are not part of `cargo test`.
 pub(crate) const COMMAND: [&str; 2] = ["--test", "all"];
+
+/// Features that only tests use: in one build with everything else, as two would be made otherwise.
+pub(crate) const FEATURES: [&str; 2] = ["--features", "backtrail-tracer/log,backtrail-tracer/tracing"];
 
 /// A test program.
 pub(crate) struct Program {
@@ -43,7 +46,7 @@ pub(crate) fn build() -> Result<Vec<Program>, String> {
 
 fn build_some(only: &[&str]) -> Result<Vec<Program>, String> {
     let arguments = ["build", "--workspace", "--message-format", "json-render-diagnostics"];
-    let mut cargo = cargo_in(&place::workspace(), &[&arguments, only].concat());
+    let mut cargo = cargo_in(&place::workspace(), &[&arguments, &FEATURES[..], only].concat());
     let built = cargo.stderr(Stdio::inherit()).output();
     let built = built.map_err(|error| format!("cargo can't be started: {error}"))?;
     if !built.status.success() {
@@ -79,7 +82,7 @@ pub(crate) fn run(programs: &[Program], skipped: &AtomicUsize) -> Vec<String> {
     let note = |name: &str, done: Result<(), String>| {
         if let Err(error) = done {
             let mut failed = failed.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            failed.push(format!("{name} ({error})"));
+            failed.push(format!("{name}: {error}"));
         }
     };
     thread::scope(|scope| {
@@ -93,25 +96,11 @@ pub(crate) fn run(programs: &[Program], skipped: &AtomicUsize) -> Vec<String> {
         for program in others {
             note(&program.name, program.show(cpus, skipped));
         }
-        for arguments in [
-            &["test", "--workspace", "--doc"][..],
-            // With these features for all, everything above the tracer would be built twice. After
-            // `--`, as cargo builds no examples for a filter before it.
-            &[
-                "test",
-                "--package",
-                "backtrail-tracer",
-                "--features",
-                "log,tracing",
-                "--",
-                "layers",
-            ],
-        ] {
-            let started = Instant::now();
-            let done = pass_on_both(&mut cargo_in(&place::workspace(), arguments), skipped);
-            println!("{} s", started.elapsed().as_secs());
-            note(&arguments.join(" "), done);
-        }
+        let started = Instant::now();
+        let arguments = [&["test", "--workspace", "--doc"][..], &FEATURES].concat();
+        let done = pass_on_both(&mut cargo_in(&place::workspace(), &arguments), skipped);
+        println!("{} s", started.elapsed().as_secs());
+        note("doctests", done);
     });
     failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -133,16 +122,14 @@ impl Program {
         let started = Instant::now();
         let output = self.command(threads).output().map_err(|error| error.to_string())?;
         let mut shown = Vec::new();
+        let mut failures = String::new();
         for part in [&output.stdout, &output.stderr] {
-            pass_on(Some(&part[..]), &mut shown, skipped);
+            failures += &pass_on(Some(&part[..]), &mut shown, skipped);
         }
         // If nobody reads the output any more, the tests still run to their end.
         let mut out = io::stdout().lock();
         let _ = writeln!(out, "\n{} ({} s)", self.name, started.elapsed().as_secs());
         let _ = out.write_all(&shown);
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(output.status.to_string()),
-        }
+        ended(output.status, &failures)
     }
 }

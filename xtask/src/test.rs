@@ -104,7 +104,7 @@ pub(crate) fn run() -> Result<(), String> {
     });
     step(&mut failed, "tests", || match &suite::run(&programs, &skipped)[..] {
         [] => Ok(()),
-        failed => Err(failed.join(", ")),
+        failed => Err(failed.join("\n")),
     });
     match skipped.into_inner() {
         0 => println!("nothing was skipped"),

@@ -70,8 +70,8 @@ fn one_table_is_printed_at_once_and_several_until_the_end() {
     assert!(nobody.stdout.is_empty(), "{}", nobody.describe());
 }
 
-/// What `backtrail top` writes to a terminal after each key, and its status. With each key comes what
-/// is waited for, before the first key with an empty one.
+/// What `backtrail top` writes to a terminal after each key, and its status. With each key comes
+/// what is waited for, before the first key with an empty one.
 fn typed(keys: &[[&str; 2]], environment: (&str, &str), pid: u32) -> Option<(Vec<String>, i64)> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/terminal.py");
     let mut run = Command::new("python3");

@@ -77,6 +77,7 @@ fn findings_in(files: &[(String, String)], root: &Path) -> Vec<String> {
             findings.extend(private_paths(name, text, root));
         }
     }
+    findings.extend(never_run(files));
     findings.extend(circles::findings(files));
     findings.extend(links::findings(files, root));
     findings.extend(prose::words(files));
@@ -149,6 +150,27 @@ fn exhaustive(name: &str, text: &str) -> Option<String> {
     Some(format!("{name}:{}: a public error without #[non_exhaustive]", at + 1))
 }
 
+/// Unit tests of libraries whose manifest says that they have none: they would never run.
+fn never_run(files: &[(String, String)]) -> Vec<String> {
+    let has_none = |manifest: &str| {
+        let library = manifest.split("\n[").find(|section| section.starts_with("lib]"));
+        library.is_some_and(|section| section.lines().any(|line| line == "test = false"))
+    };
+    let mut findings = Vec::new();
+    for (manifest, text) in files {
+        let Some(folder) = manifest.strip_suffix("Cargo.toml").filter(|_| has_none(text)) else {
+            continue;
+        };
+        let sources = format!("{folder}src/");
+        let is_tested = |text: &str| text.lines().any(|line| line.trim_start().starts_with("#[test]"));
+        let tested = files
+            .iter()
+            .filter(|(name, text)| name.starts_with(&sources) && is_tested(text));
+        findings.extend(tested.map(|(name, _)| format!("{name}: tests that never run: {manifest} has `test = false`")));
+    }
+    findings
+}
+
 /// Paths that mean something on one machine only.
 fn private_paths(name: &str, text: &str, root: &Path) -> Option<String> {
     // Put together here so that this file does not hold what it looks for.
@@ -212,6 +234,16 @@ mod tests {
                     file("planted_b.rs", "use crate::planted_a::A;\n"),
                 ],
                 "circle",
+            ),
+            (
+                vec![
+                    (
+                        format!("crates/{room}/Cargo.toml"),
+                        "[package]\n\n[lib]\ntest = false\n".to_owned(),
+                    ),
+                    file("planted.rs", "#[test]\nfn it_works() {}\n"),
+                ],
+                "never run",
             ),
         ];
         if !UNSAFE
