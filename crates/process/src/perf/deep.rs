@@ -42,13 +42,17 @@ const BYTE_NS_LOG: i32 = 2;
 const MOST_SAVED: i32 = 4 << 20;
 /// What each CPU has: its state, and the buffer in which records are made.
 const VALUE_OF_CPU: u32 = STATE as u32 + VALUE_OF_OTHERS;
-const STATE: i32 = 8 * (9 + MOST_EDGES as i32);
+const STATE: i32 = 8 * (10 + MOST_EDGES as i32);
 /// The most threads whose stacks are known.
 const MOST_THREADS: u32 = 8192;
 /// Records of a sample of a thread about which nothing is known.
-const PARTS_OF_NEW: i32 = 2;
-/// Pages that are skipped at most to find the other end of a hole in its stack.
+const PARTS_OF_NEW: i32 = 8;
+/// How far that is searched at most.
+const BYTES_OF_NEW: i32 = 2 << 20;
+/// Pages that are skipped at most to find the other end of a hole in a stack: of a thread that is
+/// known, whose edges lie beyond wide ones, and of others.
 const PAGES_OF_HOLE: usize = 16;
+const PAGES_OF_NEW_HOLE: usize = 256;
 /// Words that are known of a thread: where its stack begins and ends, the bytes to be copied below
 /// the stack pointer, and its edges.
 const VALUE_WORDS: usize = 3 + MOST_EDGES;
@@ -278,8 +282,10 @@ mod place {
     pub(super) const LEFT: i16 = 56;
     /// Bytes of the current record.
     pub(super) const LEN: i16 = 64;
+    /// Whether nothing is known of the thread.
+    pub(super) const IS_NEW: i16 = 72;
     /// That of the first edge; the others follow.
-    pub(super) const EDGES: i16 = 72;
+    pub(super) const EDGES: i16 = 80;
 }
 
 /// The place in the program's frame to which bytes are read whose value does not matter.
@@ -376,16 +382,18 @@ fn set_limits(code: &mut Code, out: &mut Jumps, stack_bytes: i32, threads: Borro
     code.push(op::LOAD, 1, STATE, place::END, 0);
     code.jump(out, op::JUMP_IF_NOT_BELOW, SP, 1, 0);
     code.push(op::STORE_NUMBER, STATE, 0, place::LEFT, MOST_PARTS);
+    code.push(op::STORE_NUMBER, STATE, 0, place::IS_NEW, 0);
     code.jump(&mut ready, op::JUMP, 0, 0, 0);
     code.land(new);
     code.push(op::COPY, 1, SP, 0, 0);
-    code.push(op::ADD, 1, 0, 0, stack_bytes + PARTS_OF_NEW * PAGES * PAGE);
+    code.push(op::ADD, 1, 0, 0, stack_bytes + BYTES_OF_NEW);
     code.push(op::STORE, STATE, 1, place::END, 0);
     code.push(op::STORE_NUMBER, STATE, 0, place::BELOW, Arch::native().red_zone as i32);
     for edge in edges() {
         code.push(op::STORE_NUMBER, STATE, 0, edge, 0);
     }
     code.push(op::STORE_NUMBER, STATE, 0, place::LEFT, PARTS_OF_NEW);
+    code.push(op::STORE_NUMBER, STATE, 0, place::IS_NEW, 1);
     code.land(ready);
 }
 
@@ -440,7 +448,11 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     code.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
     code.jump(&mut found, op::JUMP, 0, 0, 0);
     code.land(hole);
-    for _ in 0..PAGES_OF_HOLE {
+    for page in 0..PAGES_OF_NEW_HOLE {
+        if page == PAGES_OF_HOLE {
+            code.push(op::LOAD, 1, STATE, place::IS_NEW, 0);
+            code.jump(&mut found, op::JUMP_IF_NUMBER, 1, 0, 0);
+        }
         next_page(code, out);
         probe(code);
         code.jump(&mut found, op::JUMP_IF_NUMBER, 0, 0, 0);
