@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::cargo::{cargo_in, ended, pass_on, pass_on_both};
 
 /// The targets that the command's tests are among. They are not part of `cargo test`.
-pub(crate) const COMMAND: [&str; 2] = ["--test", "all"];
+pub(crate) const COMMAND: [&str; 2] = ["--test", "command"];
 
 /// Features that only tests use: in one build with everything else, as two would be made otherwise.
 pub(crate) const FEATURES: [&str; 2] = ["--features", "backtrail-tracer/log,backtrail-tracer/tracing"];
@@ -76,7 +76,7 @@ fn program(message: &[u8]) -> Option<Program> {
 /// Runs all tests; returns what failed.
 pub(crate) fn run(programs: &[Program], skipped: &AtomicUsize) -> Vec<String> {
     let (command, others): (Vec<&Program>, Vec<&Program>) =
-        programs.iter().partition(|program| program.name == "cli all");
+        programs.iter().partition(|program| program.name == "cli command");
     let cpus = thread::available_parallelism().map_or(2, usize::from);
     let failed = Mutex::new(Vec::new());
     let note = |name: &str, done: Result<(), String>| {

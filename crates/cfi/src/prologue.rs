@@ -61,11 +61,15 @@ const PADDING: [&[u8]; 10] = [
     &[0xcc],
 ];
 
-/// Whether code ends at `at`: padding fills the space from there to a function's start.
+/// Whether code ends at `at`, after a call: padding fills the space from there to a function's
+/// start, or a function's frame is made right there.
 pub(crate) fn is_end(code: &[u8], start: u64, at: u64) -> bool {
     let Some(bytes) = bytes_at(code, start, at) else {
         return false;
     };
+    if makes_frame(bytes) {
+        return true;
+    }
     let padding = padding_len(bytes);
     let next = at.wrapping_add(padding as u64);
     padding > 0 && next.is_multiple_of(ALIGN) && bytes.get(padding..).is_some_and(begins_function)
@@ -107,6 +111,11 @@ fn begins_function(bytes: &[u8]) -> bool {
     ) || bytes.starts_with(ENDBR64)
 }
 
+/// Whether code pushes the frame pointer and sets it.
+fn makes_frame(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x55, 0x48, 0x89, 0xe5, ..] | [0x55, 0x48, 0x8b, 0xec, ..])
+}
+
 /// The start of the function with the code at `inside`: the nearest one that is recognizable.
 fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
     let mut at = inside & !(ALIGN - 1);
@@ -117,7 +126,8 @@ fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
             let bytes = bytes_at(code, start, from).and_then(|bytes| bytes.get(..back as usize));
             bytes.is_some_and(|bytes| padding_len(bytes) == bytes.len()) && ends_before(code, start, from)
         });
-        if begins && padded || follows_traps(code, start, at) {
+        let adjoins = || bytes_at(code, start, at).is_some_and(makes_frame) && ends_before(code, start, at);
+        if begins && padded || adjoins() || follows_traps(code, start, at) {
             return Some(at);
         }
         at = at.checked_sub(ALIGN)?;

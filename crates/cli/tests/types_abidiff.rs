@@ -1,6 +1,6 @@
 //! Pairs of libraries, compared by us and by libabigail's `abidiff`, both from debug information.
 //!
-//! `cargo test -p backtrail --test all types_abidiff:: -- --nocapture` prints the table that
+//! `cargo test -p backtrail --test command types_abidiff:: -- --nocapture` prints the table that
 //! docs/types.md has.
 
 use crate::types;

@@ -1,7 +1,7 @@
 //! Whole programs: types linked from objects and made from debug information are the same, compile
 //! as C, and are read by GNU tools.
 //!
-//! The large ones take minutes to compile for the first time: `cargo test -p backtrail --test all
+//! The large ones take minutes to compile for the first time: `cargo test -p backtrail --test command
 //! types_programs:: -- --include-ignored`.
 
 use crate::types;

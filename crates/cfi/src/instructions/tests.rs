@@ -191,6 +191,26 @@ fn a_call_before_another_function_does_not_return() {
 }
 
 #[test]
+fn a_call_right_before_a_frame_is_made_does_not_return() {
+    // push rbp; mov rbp, rsp; sub rsp, 16; test edi, edi; je to the call; leave; ret; call; next:
+    // push rbp; mov rbp, rsp; leave; ret
+    let bytes = [
+        0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 16, 0x85, 0xff, 0x90, 0xe8, 0, 0, 0, 0, 0x55, 0x48, 0x89, 0xe5, 0xc9,
+        0xc3,
+    ];
+    let before = [&[0x90; 15][..], &[0xc3], &bytes[..]].concat();
+    // Only the start shows the frame of code whose one way leads to the call.
+    for (pc, is_return) in [(26, false), (32, true)] {
+        let rule = rule(&ARCH, &plain(&before), START + pc, is_return, &Nothing).expect("a start");
+        assert_eq!(rule.cfa, Location::register(ARCH.sp.0, 32), "{pc}");
+        assert_eq!(rule.fp.map(|fp| fp.offset), Some(-16), "{pc}");
+    }
+    // Interrupted there, it is the next function, whose start needs no padding.
+    let found = rule(&ARCH, &plain(&before), START + 32, false, &Nothing).expect("a start");
+    assert_eq!((found.cfa.offset, found.fp), (8, None));
+}
+
+#[test]
 fn frames_that_were_left() {
     // mov rbp, [rbp]; nop; nop
     let code = [0x48, 0x8b, 0x6d, 0x00, 0x90, 0x90];

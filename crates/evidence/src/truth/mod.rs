@@ -385,7 +385,7 @@ fn page(places: u32, all: &[Seen]) -> String {
          (`name@entry`). *Left over* is what gdb shows beside these of arguments that debug information \
          has in registers that calls do not preserve, which clang says until the call is done: it is whatever has come there since, in the innermost function or before. *Wrong* are \
          values that both show as the same of the two, and that differ. Of a function that does not have its parameter any more (`.isra`) and is told it by an inlined call as \
-         what the caller was called with, gdb 13 shows a register of another frame; that ours is what was passed, `cargo test -p backtrail --test all stack_args::parameters_that` shows by a program \
+         what the caller was called with, gdb 13 shows a register of another frame; that ours is what was passed, `cargo test -p backtrail --test command stack_args::parameters_that` shows by a program \
          that tells it. Such values that differ are not among the wrong ones: {}.\n\n\
          ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Innermost frames, with a table of `--innermost`\n\n{head}{}\n## Size\n\n\
          | program | .text | debug information | .ctf | table | of .text | of debug information | `--innermost` | of .text | of debug information |\n\
