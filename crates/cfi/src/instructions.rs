@@ -128,6 +128,48 @@ pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     false
 }
 
+/// Whether the function at `entry` leaves its frame by a jump to an address from a register or from
+/// memory. The tables of `switch` are jumped through with the frame in place.
+pub fn makes_indirect_tail_call(arch: &Arch, code: &Code<'_>, entry: u64) -> bool {
+    if arch.cpu != Cpu::X86_64 {
+        return false;
+    }
+    let (mut at, mut farthest) = (entry, entry);
+    let (mut has_frame, mut is_left) = (false, false);
+    for _ in 0..MOST_INSTRUCTIONS {
+        let Some(instruction) = code.instruction(at) else {
+            return false;
+        };
+        let next = instruction.next_ip();
+        let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
+            .then(|| instruction.near_branch_target());
+        let moves = writes(&instruction, Register::RSP);
+        let ends = match (instruction.mnemonic(), target) {
+            (Mnemonic::Jmp, None) if is_left || !has_frame => return true,
+            (Mnemonic::Jmp | Mnemonic::Ret | Mnemonic::Ud2 | Mnemonic::Hlt, _) => true,
+            (Mnemonic::Int3, _) => return false,
+            (Mnemonic::Call, _) => code.ends(next),
+            (_, Some(target)) => {
+                farthest = farthest.max(target.min(entry.saturating_add(BYTES_FROM)));
+                false
+            }
+            _ => false,
+        };
+        // Nothing that was followed leads on.
+        if ends && farthest < next {
+            return false;
+        }
+        is_left = match instruction.mnemonic() {
+            Mnemonic::Pop | Mnemonic::Leave => true,
+            Mnemonic::Add => moves,
+            _ => false,
+        };
+        has_frame |= moves || matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Call);
+        at = next;
+    }
+    false
+}
+
 /// Whether the code from `entry` to `pc` has left the stack and the frame pointer unchanged.
 pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {

@@ -309,7 +309,10 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
                 .end
                 .saturating_add(MOST_BEHIND_ROWS)
                 .min(process.range(mapping).end);
-            is_elsewhere || is_near(target) || jumps(process, target..end, is_near)
+            is_elsewhere
+                || is_near(target)
+                || jumps(process, target..end, is_near)
+                || jumps_anywhere(process, target..end)
         });
     };
     let callee_function = function_at(process, callee);
@@ -329,6 +332,7 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     };
     is_elsewhere
         || callee_function.is_none() && (goes_on() || haskell::is_run(process, target))
+        || callee_function.is_none() && jumps_anywhere(process, function.clone())
         || jumps(process, function.clone(), is_callee)
         || callee_function.is_some()
             && jumps(process, function.clone(), |target| {
@@ -344,6 +348,19 @@ fn entered(process: &impl ProcessCode, target: u64) -> Option<Range<u64>> {
     const FIRST: u64 = 16;
     process.find(target)?;
     function_at(process, target).filter(|function| target - function.start < FIRST)
+}
+
+/// Whether the function, which may end earlier, makes an indirect tail call, as of a virtual method:
+/// it may lead to any function.
+fn jumps_anywhere(process: &impl ProcessCode, function: Range<u64>) -> bool {
+    let start = function.start;
+    let bytes = read(process, start..function.end.min(start.saturating_add(LONGEST_FUNCTION)));
+    let code = instructions::Code {
+        bytes: &bytes,
+        start,
+        functions: &[],
+    };
+    instructions::makes_indirect_tail_call(process.arch(), &code, start)
 }
 
 /// Whether a jump in the function leads to a target that `is_it` accepts: a tail call of it.
