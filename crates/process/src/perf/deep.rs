@@ -46,7 +46,7 @@ const STATE: i32 = 8 * (10 + MOST_EDGES as i32);
 /// The most threads whose stacks are known.
 const MOST_THREADS: u32 = 8192;
 /// Records of a sample of a thread about which nothing is known.
-const PARTS_OF_NEW: i32 = 8;
+const PARTS_OF_NEW: i32 = 12;
 /// How far that is searched at most.
 const BYTES_OF_NEW: i32 = 2 << 20;
 /// Pages that are skipped at most to find the other end of a hole in a stack: of a thread that is
