@@ -1,8 +1,10 @@
-//! Installs the C libraries as systems have them: headers, pkg-config files, the static libraries,
-//! and the shared ones with versioned symbols.
+//! Installs the C libraries as systems have them: headers, pkg-config and CMake files, manual
+//! pages, the static libraries, and the shared ones with versioned symbols.
 //!
 //! A shared library is linked here, from the static one: rustc gives the linker an anonymous
 //! version script of its own, and linkers reject or ignore a second one that names versions.
+
+mod man;
 
 use std::fs;
 use std::io;
@@ -58,7 +60,7 @@ impl Library {
         let archive = place::release(&format!("backtrail-{}", self.folder), &format!("lib{name}.a"))?;
         let (include, lib) = (prefix.join("include"), prefix.join("lib"));
         let config = lib.join("pkgconfig");
-        for folder in [&include, &config] {
+        for folder in [&include, &config, &lib.join("cmake").join(package)] {
             fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
         }
         let prefix = fs::canonicalize(prefix).map_err(|error| named(prefix, error))?;
@@ -67,13 +69,37 @@ impl Library {
         let header = format!("{package}.h");
         copy(&own.join("include").join(&header), &include.join(&header))?;
         copy(&archive, &lib.join(format!("lib{name}.a")))?;
-        let template = own.join(format!("{package}.pc.in"));
-        let text = fs::read_to_string(&template).map_err(|error| named(&template, error))?;
-        let text = text
-            .replace("@prefix@", &prefix.display().to_string())
-            .replace("@version@", env!("CARGO_PKG_VERSION"));
-        let file = config.join(format!("{package}.pc"));
-        fs::write(&file, text).map_err(|error| named(&file, error))?;
+        let shared = place::workspace().join("crates/capi");
+        let cmake = lib.join("cmake").join(package);
+        for (template, file) in [
+            (
+                own.join(format!("{package}.pc.in")),
+                config.join(format!("{package}.pc")),
+            ),
+            (
+                shared.join("config.cmake.in"),
+                cmake.join(format!("{package}-config.cmake")),
+            ),
+            (
+                shared.join("config-version.cmake.in"),
+                cmake.join(format!("{package}-config-version.cmake")),
+            ),
+        ] {
+            let text = fs::read_to_string(&template).map_err(|error| named(&template, error))?;
+            let text = text
+                .replace("@prefix@", &prefix.display().to_string())
+                .replace("@version@", env!("CARGO_PKG_VERSION"))
+                .replace("@package@", package)
+                .replace("@name@", name);
+            fs::write(&file, text).map_err(|error| named(&file, error))?;
+        }
+        let manual = prefix.join("share/man/man3");
+        fs::create_dir_all(&manual).map_err(|error| named(&manual, error))?;
+        let text = fs::read_to_string(include.join(&header)).map_err(|error| named(&include.join(&header), error))?;
+        for (function, page) in man::pages(&header, &text) {
+            let file = manual.join(format!("{function}.3"));
+            fs::write(&file, page).map_err(|error| named(&file, error))?;
+        }
         // The name by which programs linked with it find it.
         let soname = format!("lib{name}.so.0");
         link(

@@ -105,6 +105,99 @@ int backtrail_crash_install(const struct backtrail_crash_options *options);
  * Not in handlers. Returns as above. */
 int backtrail_crash_thread(void);
 
+/* Compact backtraces (CBF), as backtrail_backtrace_cbf and crash reports contain them. */
+enum backtrail_frame_kind {
+    BACKTRAIL_FRAME_PC = 1,     /* an instruction that was about to run */
+    BACKTRAIL_FRAME_RA = 2,     /* a return address: the call is before it */
+    BACKTRAIL_FRAME_ASYNC = 3,  /* where an asynchronous function will resume */
+    BACKTRAIL_FRAME_OMITTED = 4 /* frames that were left out; `address` is their number */
+};
+
+struct backtrail_cbf_frame {
+    size_t size;
+    int kind; /* enum backtrail_frame_kind */
+    int reserved;
+    uint64_t address;
+    uint64_t repeat; /* number of consecutive copies, 1 for one frame */
+};
+
+/* Calls `each` for the frames of a compact backtrace, the innermost first, until it returns a value
+ * other than 0, and returns that value. Otherwise returns 0; 1 if the stack had further frames;
+ * -EBADMSG if the backtrace is damaged, after its intact frames; -EINVAL. Not in handlers. */
+int backtrail_cbf_decode(const void *bytes, size_t size,
+                         int (*each)(void *closure, const struct backtrail_cbf_frame *frame), void *closure);
+
+/* Writes frames as a compact backtrace, and returns its length in bytes. If `truncated` is not 0, or
+ * not all frames fit, the backtrace is marked as truncated. Returns -ENOSPC if nothing fits; -EINVAL
+ * if a frame's size, kind or `repeat` is invalid. Not in handlers. */
+ssize_t backtrail_cbf_encode(const struct backtrail_cbf_frame *frames, size_t count, int truncated, void *out, size_t size);
+
+/* The unwind tables of a file (SFrame, any version).
+ *
+ *     struct backtrail_table *table;
+ *     struct backtrail_row row = {.size = sizeof row};
+ *     backtrail_table_open("/usr/bin/program", &table);
+ *     backtrail_table_find(table, 0x1234, NULL, &row);
+ *
+ * None of these functions may be called in handlers. Several threads may use a handle at once. */
+struct backtrail_table;
+
+struct backtrail_function {
+    size_t size;    /* set it before the call */
+    uint64_t start; /* address of its first byte, as in the file */
+    uint64_t bytes;
+    uint64_t rows;
+    int repeat;       /* the rows are for each block of this many bytes; 0 if not */
+    int signal_frame; /* signal handlers return to it */
+};
+
+enum {
+    BACKTRAIL_BASE_CFA = -1, /* the canonical frame address */
+    BACKTRAIL_BASE_NONE = -2 /* no rule: the register is unchanged */
+};
+
+/* A value: the base plus the offset, or what is in memory at that address. */
+struct backtrail_place {
+    int base; /* a register's DWARF number, or BACKTRAIL_BASE_... */
+    int in_memory;
+    int64_t offset;
+};
+
+/* How the caller of code is found, from `start` on to the next row. */
+struct backtrail_row {
+    size_t size; /* set it before the call */
+    uint64_t start;
+    int outermost;  /* the function has no caller */
+    int mangled_ra; /* AArch64: the return address is signed */
+    struct backtrail_place cfa;
+    struct backtrail_place ra;
+    struct backtrail_place fp;
+};
+
+/* Opens the .sframe section of an ELF file, or a file that contains only such a section. Returns 0;
+ * -ENODATA if it has no table; -EBADMSG if it is damaged; -EINVAL; the error of the system call that
+ * failed. */
+int backtrail_table_open(const char *path, struct backtrail_table **table);
+
+/* Closes the handle. Does nothing for NULL. */
+void backtrail_table_close(struct backtrail_table *table);
+
+/* Finds the function and the row for an address of the file. Either may be NULL. Returns 0; -ENOENT
+ * if no row covers the address; -EBADMSG if the table is damaged there; -EINVAL for a size that is
+ * too small. */
+int backtrail_table_find(const struct backtrail_table *table, uint64_t pc, struct backtrail_function *function,
+                         struct backtrail_row *row);
+
+/* Calls `each` for every function until it returns a value other than 0, and returns that value.
+ * Errors as above. */
+int backtrail_table_functions(const struct backtrail_table *table,
+                              int (*each)(void *closure, const struct backtrail_function *function), void *closure);
+
+/* Calls `each` for the rows of the function that begins at `start`, in the order of addresses, until
+ * it returns a value other than 0, and returns that value. Errors as above. */
+int backtrail_table_rows(const struct backtrail_table *table, uint64_t start,
+                         int (*each)(void *closure, const struct backtrail_row *row), void *closure);
+
 /* The types of a C program, from a file with compact C types (.ctf), BTF (.BTF,
  * /sys/kernel/btf/vmlinux) or debug information.
  *

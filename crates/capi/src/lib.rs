@@ -3,14 +3,21 @@
 //! This crate only converts; `backtrail_local` does the work. Rust programs use that crate instead.
 #![allow(unsafe_code)]
 
+mod cbf;
 mod crash;
 mod handler;
+mod tables;
 mod types;
 
+pub use cbf::{CbfFrame, EachFrame, backtrail_cbf_decode, backtrail_cbf_encode};
 pub use crash::{backtrail_crash_install, backtrail_crash_thread};
 pub use handler::entry::{backtrail_backtrace, backtrail_backtrace_cbf, backtrail_backtrace_from_ucontext};
 pub use handler::options::{CbfOptions, CrashOptions, InitOptions};
 pub use handler::symbols::backtrail_backtrace_symbols_fd;
+pub use tables::{
+    EachFunction, EachRow, FunctionInfo, PlaceInfo, RowInfo, Table, backtrail_table_close, backtrail_table_find,
+    backtrail_table_functions, backtrail_table_open, backtrail_table_rows,
+};
 pub use types::{
     EachPart, EachType, Handle, TypeInfo, TypePart, TypesOptions, backtrail_type_get, backtrail_type_parts,
     backtrail_type_text, backtrail_types_close, backtrail_types_find, backtrail_types_open, backtrail_types_walk,
@@ -132,6 +139,19 @@ mod tests {
                 "fd",
                 std::mem::offset_of!(CrashOptions, fd),
             ),
+            (
+                "cbf_frame",
+                size_of::<CbfFrame>(),
+                "repeat",
+                std::mem::offset_of!(CbfFrame, repeat),
+            ),
+            (
+                "function",
+                size_of::<FunctionInfo>(),
+                "signal_frame",
+                std::mem::offset_of!(FunctionInfo, signal_frame),
+            ),
+            ("row", size_of::<RowInfo>(), "fp", std::mem::offset_of!(RowInfo, fp)),
             (
                 "cbf_options",
                 size_of::<CbfOptions>(),

@@ -2,6 +2,7 @@
 
 mod common;
 mod crash;
+mod formats;
 mod glibc;
 mod guard_crash;
 mod library;

@@ -66,6 +66,22 @@ const EXAMPLES: &[Examples] = &[
             "backtrail stack $(pidof -s server) --json > server.json",
         ],
     ),
+    (
+        &["collect"],
+        &["backtrail collect --folder crashes $(pidof -s server) 0 0 11 < core"],
+    ),
+    (
+        &["crashes", "list"],
+        &[
+            "backtrail crashes list --folder crashes",
+            "backtrail crashes list --folder crashes --all --json > crashes.json",
+        ],
+    ),
+    (&["crashes", "show"], &["backtrail crashes show last --folder crashes"]),
+    (
+        &["crashes", "clear"],
+        &["backtrail crashes clear --folder crashes --before 30d"],
+    ),
     #[cfg(feature = "store")]
     (
         &["store", "add"],

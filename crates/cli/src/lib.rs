@@ -2,6 +2,8 @@
 
 mod cache;
 mod cbf;
+mod collect;
+mod crashes;
 mod debuginfod;
 mod edited;
 mod error;
@@ -53,6 +55,8 @@ enum Command {
     Export(export::Export),
     Import(import::Import),
     Stack(stack::Stack),
+    Collect(collect::Collect),
+    Crashes(crashes::Crashes),
     #[cfg(feature = "store")]
     #[command(subcommand)]
     Store(store::Command),
@@ -102,6 +106,8 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
+        Command::Collect(arguments) => collect::run(&arguments),
+        Command::Crashes(arguments) => crashes::run(&arguments),
         #[cfg(feature = "store")]
         Command::Store(command) => store::run(&command),
         Command::Trace(command) => trace::run(command),

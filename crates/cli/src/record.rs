@@ -3,6 +3,8 @@
 mod entry;
 mod storage;
 
+pub(crate) use storage::keep;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -14,7 +14,7 @@ const BACKTRAIL: &str = env!("CARGO_BIN_EXE_backtrail");
 fn every_verb_ends_its_help_with_examples_that_run() {
     let _alone = alone("recording");
     let folder = scratch();
-    let Some(_server) = prepare(folder.path()) else { return };
+    let Some(server) = prepare(folder.path()) else { return };
     // A relay daemon for the example that receives, once another one has recorded a session.
     let serve = "while :; do backtrail trace serve session --listen localhost:5356 --duration 2 || sleep 0.2; done";
     let mut serve = in_shell(folder.path(), serve);
@@ -25,6 +25,10 @@ fn every_verb_ends_its_help_with_examples_that_run() {
         .current_dir(folder.path());
     if available(command::run(&mut perf, LIMIT)).is_none() {
         left.retain(|line| !line.contains("perf.data"));
+    }
+    let core = folder.path().join("core");
+    if available(backtrail_testkit::debugger::gcore(server.0.id(), &core)).is_none() {
+        left.retain(|line| !line.contains("--folder crashes"));
     }
     let packages = available(readers::python("duckdb"));
     if packages.is_none() {

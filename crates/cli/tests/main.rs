@@ -4,6 +4,7 @@ mod adding;
 mod book;
 mod cbf;
 mod common;
+mod crashes;
 mod examples;
 mod export;
 mod guard_cache;

@@ -4,6 +4,8 @@
 //! Reads cores of the kernel, gdb's `gcore` and qemu's user mode. A truncated core is read as far
 //! as possible: [`Core::missing`] is the number of bytes that its headers describe past its end.
 
+pub mod bounded;
+
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
@@ -48,6 +50,18 @@ pub struct Process {
     pub name: String,
     /// `pr_psargs`: up to 79 bytes of its arguments.
     pub arguments: String,
+}
+
+/// Why the process died (`NT_SIGINFO`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignalInfo {
+    /// `si_signo`.
+    pub signal: u32,
+    /// `si_code`: positive if the kernel sent it because of what the process did.
+    pub code: i32,
+    /// The first field of the signal's own: an address (`si_addr`) after a fault; or the sender's
+    /// process and user (`si_pid`, `si_uid`), the former in the lower half in little-endian.
+    pub value: u64,
 }
 
 /// A mapped file (`NT_FILE`).
@@ -95,6 +109,8 @@ pub struct Core<'a> {
     pub auxv: Vec<(u64, u64)>,
     /// `si_signo` of the signal that the process died with (`NT_SIGINFO`).
     pub signal: Option<u32>,
+    /// The rest of that note, if it is complete.
+    pub signal_info: Option<SignalInfo>,
     /// The memory, by ascending address.
     pub loads: Vec<Load<'a>>,
     /// Number of bytes that the headers describe past the file's end.
@@ -138,6 +154,7 @@ impl<'a> Core<'a> {
             files: Vec::new(),
             auxv: Vec::new(),
             signal: None,
+            signal_info: None,
             loads: loads(image),
             missing: promised.max().unwrap_or(0).saturating_sub(image.len() as u64),
             damage: None,
@@ -217,7 +234,15 @@ impl<'a> Core<'a> {
                 self.auxv = entries?.into_iter().take_while(|&(kind, _)| kind != 0).collect();
             }
             NT_FILE => self.files = mapped_files(desc)?,
-            NT_SIGINFO => self.signal = Some(desc.u32(0)?),
+            NT_SIGINFO => {
+                let signal = desc.u32(0)?;
+                self.signal = Some(signal);
+                self.signal_info = desc.u32(8).ok().zip(desc.u64(16).ok()).map(|(code, value)| SignalInfo {
+                    signal,
+                    code: code as i32,
+                    value,
+                });
+            }
             _ => {}
         }
         Ok(())

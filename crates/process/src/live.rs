@@ -167,6 +167,61 @@ pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'st
     Ok(copied.into_snapshot(pid, true))
 }
 
+/// A process that the kernel is writing a core of: all its threads stand still until that is done.
+/// `dead` is what the core's notes contain: the threads, in the numbers of the process's own
+/// namespace. The memory is read from the process.
+///
+/// # Errors
+/// If there is no such process, it is not dying, or its mappings may not be read.
+pub fn dumping(pid: u32, dead: &Snapshot<'_>) -> Result<Snapshot<'static>, Error> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
+    if proc::status_field(&status, "CoreDumping") != Some(1) || dead.arch != Arch::native() {
+        return Err(Error::Gone);
+    }
+    let tids = proc::threads(pid as i32).unwrap_or_default();
+    let inside: Vec<(u32, u32)> = tids
+        .iter()
+        .map(|&tid| (own_number(pid, tid as u32), tid as u32))
+        .collect();
+    let outside = |tid: u32| inside.iter().find(|(own, _)| *own == tid).map_or(tid, |(_, tid)| *tid);
+    // A first thread that has ended has no memory any more.
+    let has_memory = |tid: &u32| proc::maps_text(*tid).is_ok_and(|maps| !maps.is_empty());
+    let reader = [pid]
+        .into_iter()
+        .chain(inside.iter().map(|(_, tid)| *tid))
+        .find(has_memory);
+    let reader = reader.ok_or(Error::Gone)?;
+    let threads = dead.threads.iter().map(|thread| CopiedThread {
+        tid: outside(thread.tid) as i32,
+        name: proc::thread_name(pid, outside(thread.tid)).ok(),
+        registers: thread.registers,
+    });
+    let copied = Copied {
+        reader,
+        threads: threads.collect(),
+        stacks: Vec::new(),
+        maps: proc::maps_text(reader).map_err(|error| system(&error))?,
+    };
+    let mut snapshot = copied.into_snapshot(pid, true);
+    snapshot.signal = dead.signal;
+    let first = dead.threads.first().map(|thread| outside(thread.tid));
+    if let Some(first) = first {
+        snapshot.threads.sort_by_key(|thread| thread.tid != first);
+    }
+    if let Some(died) = snapshot.threads.first_mut() {
+        died.signal = dead.signal;
+    }
+    Ok(snapshot)
+}
+
+/// The number of a thread in the innermost namespace that it is in.
+fn own_number(pid: u32, tid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let last = numbers.and_then(|numbers| numbers.split_ascii_whitespace().next_back()?.parse().ok());
+    last.unwrap_or(tid)
+}
+
 fn process_of(pid: u32) -> Result<u32, Error> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
     let process = proc::status_field(&status, "Tgid").ok_or(Error::Gone)?;

@@ -24,10 +24,12 @@
 
 mod arguments;
 pub mod calls;
+pub mod crash;
 pub mod fold;
 pub mod input;
 #[doc(hidden)]
 pub mod internals;
+pub mod json;
 mod modules;
 mod names;
 mod process;
@@ -138,6 +140,12 @@ impl Looker {
     /// Memory that a core omits because a file contains it is read from that file.
     pub fn read(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> usize {
         self.modules.read(snapshot, address, buffer)
+    }
+
+    /// The message that the C library keeps for debuggers when it aborts a program: of a failed
+    /// assertion, or of damage that it found in the heap or on the stack.
+    pub fn abort_message(&self, snapshot: &Snapshot<'_>) -> Option<String> {
+        self.modules.abort_message(snapshot)
     }
 
     /// The same stacks with names.

@@ -290,6 +290,35 @@ impl ModuleSet {
         done
     }
 
+    /// The text of glibc's `__abort_msg`: a pointer to its size, in four bytes, and the text.
+    pub(crate) fn abort_message(&self, snapshot: &Snapshot<'_>) -> Option<String> {
+        const LONGEST: usize = 4096;
+        let is_libc = |mapping: &&Mapping| {
+            let name = mapping.path.rsplit('/').next().unwrap_or_default();
+            mapping.executable && (name.starts_with("libc.so.") || name.starts_with("libc-2."))
+        };
+        let mapping = snapshot.mappings.iter().find(is_libc)?;
+        let module = self.of(snapshot, mapping)?;
+        let pointer = module.object("__abort_msg")?.wrapping_add(module.bias(mapping)?);
+        let mut word = [0; 8];
+        let read = |address: u64, buffer: &mut [u8]| self.read(snapshot, address, buffer) == buffer.len();
+        if !read(pointer, &mut word) {
+            return None;
+        }
+        let message = match snapshot.endian {
+            backtrail_wire::Endian::Little => u64::from_le_bytes(word),
+            backtrail_wire::Endian::Big => u64::from_be_bytes(word),
+        };
+        if message == 0 {
+            return None;
+        }
+        let mut text = vec![0; LONGEST];
+        let got = self.read(snapshot, message.checked_add(4)?, &mut text);
+        let end = text[..got].iter().position(|&byte| byte == 0)?;
+        let text = String::from_utf8_lossy(&text[..end]).trim_end().to_owned();
+        Some(text).filter(|text| !text.is_empty())
+    }
+
     fn read_file(&self, snapshot: &Snapshot<'_>, address: u64, buffer: &mut [u8]) -> Option<usize> {
         let mapping = snapshot.mapping(address)?;
         let module = self.of(snapshot, mapping)?;

@@ -19,7 +19,7 @@ pub(super) const ROOMS: [&str; 12] = [
 ];
 
 /// Files that open others in their own way, and why they may.
-const OWN_WAY: [(&str, &str); 12] = [
+const OWN_WAY: [(&str, &str); 13] = [
     ("crates/elf/src/door.rs", "the door"),
     ("crates/elf/src/door/", "the door"),
     ("crates/trace/src/regular.rs", "the door of traces, below `elf`"),
@@ -33,6 +33,7 @@ const OWN_WAY: [(&str, &str); 12] = [
         "crates/profile/src/symbolize/run_time.rs",
         "checks owner and kind itself",
     ),
+    ("crates/stacks/src/crash/folder.rs", "the reports' own files"),
     ("crates/process/src/perf/probes.rs", "the kernel's files below tracefs"),
     ("crates/process/src/proc.rs", "the kernel's files below /proc and /sys"),
 ];

@@ -101,7 +101,8 @@ fn time(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn keep(text: &str) -> Result<Keep, String> {
+/// A time or a number of bytes, with its unit.
+pub(crate) fn keep(text: &str) -> Result<Keep, String> {
     let expected = || "neither a time, as 30s, 10min, 1h, nor a size, as 500MB, 2GiB".to_owned();
     let (number, unit) = measure(text).ok_or_else(expected)?;
     let factor: f64 = match unit {

@@ -87,7 +87,7 @@ pub(crate) struct Stack {
 
 /// What is shown of arguments.
 #[derive(Clone, Copy, ValueEnum)]
-enum What {
+pub(crate) enum What {
     /// Their types, and no values.
     Types,
     /// Numbers and addresses, but no text.
@@ -97,7 +97,7 @@ enum What {
 }
 
 impl What {
-    fn amount(self) -> Amount {
+    pub(crate) fn amount(self) -> Amount {
         match self {
             What::Types => Amount::Types,
             What::Numbers => Amount::Numbers,

@@ -52,7 +52,7 @@ pub(crate) fn threads(finished: &Finished) -> BTreeMap<u32, Thread> {
     threads.iter().map(thread).collect()
 }
 
-fn thread(value: &Value) -> (u32, Thread) {
+pub(crate) fn thread(value: &Value) -> (u32, Thread) {
     let frames = value["frames"].as_array().expect("frames").iter().map(|frame| Frame {
         pc: hexadecimal(frame["pc"].as_str().expect("an address")),
         function: frame["function"].as_str().expect("a function").to_owned(),
