@@ -54,7 +54,7 @@ fn has_own_convention(name: &str) -> bool {
 }
 
 /// The functions that `known` does not cover, up to a limit of bytes in total.
-fn undescribed(image: &Image<'_>, known: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(crate) fn undescribed(image: &Image<'_>, known: &[Range<u64>]) -> Vec<Range<u64>> {
     let is_known = |range: &Range<u64>| {
         let first = known.partition_point(|known| known.end <= range.start);
         known.get(first).is_some_and(|known| known.start < range.end)

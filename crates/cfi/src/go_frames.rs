@@ -1,5 +1,5 @@
 //! The facts that the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and
-//! how to leave the runtime's functions that switch stacks; x86-64 only.
+//! how to leave the runtime's functions that switch stacks; on AArch64 only that they are not left.
 //!
 //! Compiled functions with a frame save the caller's frame pointer just below the return address
 //! and point their own frame pointer there (`cmd/internal/obj/x86/obj6.go`), so that their frames
@@ -76,8 +76,34 @@ fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
     let functions = gopclntab::functions(image)?;
     Some(match image.arch().cpu {
         Cpu::X86_64 => refine(functions, image),
-        Cpu::Aarch64 | Cpu::S390x => functions.into_iter().map(Function::into_rows).collect(),
+        Cpu::Aarch64 => functions.into_iter().map(on_aarch64).collect(),
+        Cpu::S390x => functions.into_iter().map(Function::into_rows).collect(),
     })
+}
+
+/// AArch64's rows, from the table alone, except for code that the table describes as the runtime
+/// wants its own traces to end.
+fn on_aarch64(function: Function) -> FunctionRows {
+    /// Go leaves the platform's register alone, which is 0 on Linux.
+    const UNUSED: u8 = 18;
+    if function.name == "runtime.sigtramp" && !function.distances.is_empty() {
+        // The first of its stack, but the signal came from another one.
+        return function.into_rows_of_called();
+    }
+    let switches = function.flags & SP_WRITE != 0 && !function.is_first();
+    let mut rows = function.into_rows();
+    if switches {
+        // `systemstack` writes a return address into `mstart` for the runtime's own traces.
+        let nowhere = Location {
+            base: Base::Register(UNUSED),
+            offset: 0,
+            deref: true,
+        };
+        for row in rows.rows.iter_mut().filter(|row| row.start > 0) {
+            row.rule = row.rule.map(|rule| Rule { ra: nowhere, ..rule });
+        }
+    }
+    rows
 }
 
 /// The rows of all functions, which must be in order.

@@ -126,18 +126,19 @@ impl Function {
 
     /// Its rows, from the table alone.
     pub(crate) fn into_rows(self) -> FunctionRows {
-        let outermost = || vec![Row { start: 0, rule: None }];
-        let rows = match self.is_first() {
-            true => outermost(),
-            false => {
-                let rows = self.distances.iter().map(|distance| Row {
-                    start: distance.pc,
-                    rule: rule(self.arch, distance.bytes),
-                });
-                rows.collect()
-            }
-        };
-        FunctionRows::new(self.start, self.size, rows)
+        match self.is_first() || self.distances.is_empty() {
+            true => FunctionRows::new(self.start, self.size, vec![Row { start: 0, rule: None }]),
+            false => self.into_rows_of_called(),
+        }
+    }
+
+    /// The same if it has a caller, even one that the table does not admit.
+    pub(crate) fn into_rows_of_called(self) -> FunctionRows {
+        let rows = self.distances.iter().map(|distance| Row {
+            start: distance.pc,
+            rule: rule(self.arch, distance.bytes),
+        });
+        FunctionRows::new(self.start, self.size, rows.collect())
     }
 }
 

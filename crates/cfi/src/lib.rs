@@ -42,6 +42,7 @@ mod haskell;
 mod hotspot;
 pub mod instructions;
 mod kept;
+mod linked;
 mod lisp;
 pub mod objects;
 #[cfg(test)]

@@ -30,7 +30,6 @@ use std::process::{Command, ExitCode};
 use clap::{Parser, Subcommand};
 
 use judge::Judge;
-use judge::copies::Copies;
 
 /// Measure what is promised, and write the pages of evidence.
 #[derive(Parser)]
@@ -52,6 +51,10 @@ enum Chosen {
         /// Damage the stacks, and print how many damaged ones the judge finds to be wrong.
         #[arg(long)]
         corrupt: bool,
+        /// Read the files of another machine below this folder; its vDSO is the file `[vdso]`
+        /// there. Repeatable: the first folder that has a file counts.
+        #[arg(long, value_name = "DIR")]
+        sysroot: Vec<PathBuf>,
     },
     /// Record many programs with Backtrail and with perf, judge all stacks, and write
     /// docs/stacks.md.
@@ -155,8 +158,11 @@ pub fn main() -> ExitCode {
             true
         }),
         Chosen::Judge {
-            recording, examples, ..
-        } => judge_recording(&recording, examples),
+            recording,
+            examples,
+            sysroot,
+            ..
+        } => judge_recording(&recording, examples, &sysroot),
         Chosen::Stacks(options) => stacks::run(&options),
         Chosen::Looks(options) => looks::run(&options),
         Chosen::Alternating(options) => alternating::run(&options),
@@ -190,8 +196,8 @@ pub fn main() -> ExitCode {
 }
 
 /// Returns whether nothing is wrong.
-fn judge_recording(recording: &std::path::Path, examples: usize) -> Result<bool, String> {
-    let mut judge = Judge::new(Copies::default());
+fn judge_recording(recording: &std::path::Path, examples: usize, sysroot: &[PathBuf]) -> Result<bool, String> {
+    let mut judge = Judge::of_files_in(sysroot);
     let judged = sources::recording(recording, &mut judge, &[])?;
     println!(
         "samples {}, lost {}, read late {}",

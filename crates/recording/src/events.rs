@@ -96,9 +96,16 @@ pub(crate) mod field {
     pub(crate) const NAMES: &str = "lzma";
 }
 
-/// Bits of an instruction's address: code is in the lowest 47 bits of the address space, the
-/// kernel's in the highest 2 GiB, so the lower 48 bits, sign-extended, are enough.
-pub(crate) const IP_BITS: u32 = 48;
+/// Bits of an instruction's address. On x86-64, code is in the lowest 47 bits of the address space,
+/// the kernel's in the highest 2 GiB, so the lower 48 bits, sign-extended, are enough. Elsewhere
+/// programs use bit 47 too.
+pub(crate) fn ip_bits(environment: &Environment) -> u32 {
+    match environment.machine.as_str() {
+        "x86_64" => 48,
+        _ => 64,
+    }
+}
+
 /// Bits of a stack's number.
 pub(crate) const STACK_BITS: u32 = 24;
 
@@ -140,7 +147,7 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: O
         streams: vec![
             stream_class(
                 stream::CPU,
-                context().with(field::IP, Integer::unsigned(IP_BITS, ORDER).hexadecimal()),
+                context().with(field::IP, Integer::unsigned(ip_bits(environment), ORDER).hexadecimal()),
                 vec![
                     (class::SAMPLE, stack()),
                     (class::CALL, sequence(stack(), field::PASSED, 8, word())),

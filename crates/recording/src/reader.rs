@@ -8,7 +8,7 @@ use backtrail_trace::{Event, Events, Options, Recover, Trace, TraceError, Value}
 use backtrail_wire::sign_extend;
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::events::{IP_BITS, MAX_CBF_BYTES, class, field};
+use crate::events::{MAX_CBF_BYTES, class, field};
 use crate::origin::Origin;
 use crate::places::Bases;
 use crate::symbols::{self, Symbols, SymbolsError};
@@ -468,7 +468,7 @@ impl ItemDecoder {
         self.frames.clear();
         self.frames.push(Frame {
             kind: FrameKind::Pc,
-            address: sign_extend(number(field::IP)?, IP_BITS) as u64,
+            address: code_address(event.field(field::IP)?)?,
         });
         let stack = u32::try_from(number(field::STACK)?).ok()?;
         self.stack = stack;
@@ -496,6 +496,14 @@ impl ItemDecoder {
             live: ending.is_some_and(|(_, live)| live),
             passed: &[],
         }))
+    }
+}
+
+/// An address whose highest recorded bit stands for those above it.
+fn code_address(value: Value<'_>) -> Option<u64> {
+    match value {
+        Value::Integer(integer) => Some(sign_extend(integer.as_u64()?, integer.class().size) as u64),
+        other => other.as_u64(),
     }
 }
 

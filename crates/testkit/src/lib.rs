@@ -15,6 +15,7 @@ pub mod elf_file;
 pub mod endings;
 pub mod faults;
 pub mod gdb_arguments;
+pub mod guest;
 pub mod objdump_types;
 pub mod packages;
 pub mod peers;

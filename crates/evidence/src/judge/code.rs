@@ -1,26 +1,83 @@
-//! Instructions: the call before a return address, and the jumps that leave a function.
+//! Instructions: the call before a return address, and the jumps that leave a function. Those of
+//! x86-64; [`Cpu`] has both.
 
+use super::aarch64;
+use super::leaving::{Leaving, Target};
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 
 /// The longest call: prefixes, opcode, ModRM, SIB, 32 bits.
 pub(crate) const LONGEST_CALL: u64 = 10;
 
-/// Where a call or a jump leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// To this address.
-    Direct(u64),
-    /// To what the slot at this address holds.
-    Slot(u64),
-    /// To a place that only the running program knows.
-    Unknown,
-    /// To one of the places in the table at this address.
-    Table(u64),
+/// Whose instructions a file has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cpu {
+    #[default]
+    X86_64,
+    Aarch64,
+}
+
+impl Cpu {
+    /// See [`calls_before`].
+    pub(crate) fn calls_before(self, bytes: &[u8], address: u64) -> Vec<Target> {
+        match self {
+            Cpu::X86_64 => calls_before(bytes, address),
+            Cpu::Aarch64 => aarch64::calls_before(bytes, address),
+        }
+    }
+
+    /// See [`leaving`].
+    pub(crate) fn leaving(self, code: &[u8], start: u64) -> Leaving {
+        match self {
+            Cpu::X86_64 => leaving(code, start),
+            Cpu::Aarch64 => aarch64::leaving(code, start),
+        }
+    }
+
+    /// See [`addresses`].
+    pub(crate) fn addresses(self, code: &[u8], start: u64, leaves: impl Fn(u64, u64) -> bool) -> Vec<u64> {
+        match self {
+            Cpu::X86_64 => addresses(code, start, leaves),
+            Cpu::Aarch64 => aarch64::addresses(code, start, leaves),
+        }
+    }
+
+    /// See [`never_returns`].
+    pub(crate) fn never_returns(self, code: &[u8], start: u64) -> bool {
+        match self {
+            Cpu::X86_64 => never_returns(code, start),
+            Cpu::Aarch64 => aarch64::never_returns(code, start),
+        }
+    }
+
+    /// See [`makes_threads`].
+    pub(crate) fn makes_threads(self, code: &[u8], start: u64) -> bool {
+        match self {
+            Cpu::X86_64 => makes_threads(code, start),
+            Cpu::Aarch64 => aarch64::makes_threads(code),
+        }
+    }
+
+    /// See [`restores_from_signal`].
+    pub(crate) fn restores_from_signal(self, code: &[u8]) -> bool {
+        match self {
+            Cpu::X86_64 => restores_from_signal(code),
+            Cpu::Aarch64 => aarch64::restores_from_signal(code),
+        }
+    }
+
+    /// No stub of a linkage table is longer.
+    pub(crate) fn stub_bytes(self) -> u64 {
+        match self {
+            Cpu::X86_64 => 16,
+            // With `bti c` and what authenticates.
+            Cpu::Aarch64 => 24,
+        }
+    }
 }
 
 /// The calls that may end at `address`; `bytes` are those before it: code read backwards has more
 /// than one reading.
-pub(crate) fn calls_before(bytes: &[u8], address: u64) -> Vec<Target> {
+fn calls_before(bytes: &[u8], address: u64) -> Vec<Target> {
     let mut calls = Vec::new();
     for length in 2..=bytes.len().min(LONGEST_CALL as usize) {
         let code = &bytes[bytes.len() - length..];
@@ -47,17 +104,8 @@ fn target(instruction: &Instruction) -> Target {
     }
 }
 
-/// How code continues after its last instruction.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Leaving {
-    /// Targets of jumps out of the function.
-    pub(crate) jumps: Vec<Target>,
-    /// Whether the last instruction goes on to the next byte.
-    pub(crate) falls_through: bool,
-}
-
 /// What leaves the code of a function that starts at `start`.
-pub(crate) fn leaving(code: &[u8], start: u64) -> Leaving {
+fn leaving(code: &[u8], start: u64) -> Leaving {
     let inside = start..start + code.len() as u64;
     let mut leaving = Leaving::default();
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
@@ -150,7 +198,7 @@ fn table(jump: &Instruction, before: &[Instruction; 8]) -> Option<u64> {
 
 /// Addresses that code takes or jumps to: `lea`, immediate operands, and jumps that lead to another
 /// function according to `leaves`.
-pub(crate) fn addresses(code: &[u8], start: u64, leaves: impl Fn(u64, u64) -> bool) -> Vec<u64> {
+fn addresses(code: &[u8], start: u64, leaves: impl Fn(u64, u64) -> bool) -> Vec<u64> {
     let mut found = Vec::new();
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
@@ -183,7 +231,7 @@ const CLONE: u64 = 56;
 const CLONE3: u64 = 435;
 
 /// Whether code has no way to return to a caller.
-pub(crate) fn never_returns(code: &[u8], start: u64) -> bool {
+fn never_returns(code: &[u8], start: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     while decoder.can_decode() {
         if decoder.decode().mnemonic() == Mnemonic::Ret {
@@ -195,7 +243,7 @@ pub(crate) fn never_returns(code: &[u8], start: u64) -> bool {
 }
 
 /// Whether code makes threads itself: sets the number of `clone` or `clone3`, and calls the kernel.
-pub(crate) fn makes_threads(code: &[u8], start: u64) -> bool {
+fn makes_threads(code: &[u8], start: u64) -> bool {
     let mut decoder = Decoder::with_ip(64, code, start, DecoderOptions::NONE);
     let mut number = false;
     while decoder.can_decode() {
@@ -222,7 +270,7 @@ pub(crate) fn makes_threads(code: &[u8], start: u64) -> bool {
 pub(crate) const LONGEST_RESTORER: u64 = 10;
 
 /// Whether a signal handler returns to this code: `rt_sigreturn` and nothing else.
-pub(crate) fn restores_from_signal(code: &[u8]) -> bool {
+fn restores_from_signal(code: &[u8]) -> bool {
     const FORMS: [&[u8]; 2] = [
         &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05],
         &[0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05],

@@ -1,10 +1,10 @@
 //! The ends of stacks: start routines, known by their names or by what they do.
 
-use super::code;
+use super::code::Cpu;
 use super::space::{Held, Place};
 
 /// Start routines by name: no call leads to them.
-const STARTS: [&str; 24] = [
+const STARTS: [&str; 25] = [
     "_start",
     "_dl_start_user",
     "clone",
@@ -23,6 +23,7 @@ const STARTS: [&str; 24] = [
     "runtime.rt0_go.abi0",
     "_rt0_amd64_linux",
     "_rt0_amd64",
+    "_rt0_arm64_linux",
     "runtime.clone",
     "runtime.clone.abi0",
     // C code that Go starts a thread with.
@@ -60,19 +61,25 @@ pub(crate) fn start_routine(held: &Held) -> Option<String> {
         return Some(named(known));
     }
     if let Some(extent) = image.function(place.address) {
-        let bytes = image.bytes(extent.start);
-        let length = bytes.len().min((extent.end - extent.start) as usize).min(1024);
-        if code::makes_threads(&bytes[..length], extent.start) {
+        // AArch64's C library ends the description of `clone` where the child begins.
+        let before = match image.cpu {
+            Cpu::Aarch64 => 64.min(extent.start),
+            Cpu::X86_64 => 0,
+        };
+        let bytes = image.bytes(extent.start - before);
+        let length = bytes.len().min((extent.end - extent.start + before) as usize).min(1024);
+        if image.cpu.makes_threads(&bytes[..length], extent.start) {
             return Some(named("thread start"));
         }
+        let bytes = image.bytes(extent.start);
         let whole = bytes.len().min((extent.end - extent.start) as usize);
-        if extent.end - extent.start < 1 << 16 && code::never_returns(&bytes[..whole], extent.start) {
+        if extent.end - extent.start < 1 << 16 && image.cpu.never_returns(&bytes[..whole], extent.start) {
             return Some(named("never returns"));
         }
     } else {
         let start = place.address.saturating_sub(128);
         let bytes = image.bytes(start);
-        if code::makes_threads(&bytes[..bytes.len().min(128)], start) {
+        if image.cpu.makes_threads(&bytes[..bytes.len().min(128)], start) {
             return Some(named("thread start"));
         }
     }

@@ -14,7 +14,7 @@ use object::read::elf::{ElfFile64, Rela, SectionHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind, elf};
 use rustc_hash::FxHashMap;
 
-use super::code;
+use super::code::Cpu;
 
 /// Code of one function, as the file's symbols or call frame information delimit it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +69,7 @@ pub(crate) struct Image {
     /// Last component of the path.
     pub(crate) name: String,
     pub(crate) entry: u64,
+    pub(crate) cpu: Cpu,
     /// Page of the lowest loaded segment.
     pub(crate) base: u64,
     data: Vec<u8>,
@@ -121,6 +122,10 @@ impl Image {
         let mut image = Image {
             name,
             entry: file.entry(),
+            cpu: match file.architecture() {
+                object::Architecture::Aarch64 => Cpu::Aarch64,
+                _ => Cpu::X86_64,
+            },
             base: 0,
             data: Vec::new(),
             segments: Vec::new(),
@@ -264,9 +269,14 @@ impl Image {
                 let kind = relocation.r_type(endian, false);
                 let addend = relocation.r_addend(endian) as u64;
                 let slot = match kind {
-                    elf::R_X86_64_IRELATIVE => Slot::Resolver(addend),
-                    elf::R_X86_64_RELATIVE => Slot::Address(addend),
-                    elf::R_X86_64_JUMP_SLOT | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_64 => {
+                    elf::R_X86_64_IRELATIVE | elf::R_AARCH64_IRELATIVE => Slot::Resolver(addend),
+                    elf::R_X86_64_RELATIVE | elf::R_AARCH64_RELATIVE => Slot::Address(addend),
+                    elf::R_X86_64_JUMP_SLOT
+                    | elf::R_X86_64_GLOB_DAT
+                    | elf::R_X86_64_64
+                    | elf::R_AARCH64_JUMP_SLOT
+                    | elf::R_AARCH64_GLOB_DAT
+                    | elf::R_AARCH64_ABS64 => {
                         let index = relocation.r_sym(endian, false) as usize;
                         let Some(symbol) = dynamic.get(&index) else { continue };
                         Slot::Symbol(symbol.name().unwrap_or("").to_owned())
@@ -476,9 +486,10 @@ impl Image {
             let words = bytes.get(skip..).unwrap_or(&[]).chunks_exact(8);
             held.extend(words.map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())));
             if segment.executable {
-                held.extend(code::addresses(bytes, segment.address, |from, to| {
-                    self.is_other_function(from, to)
-                }));
+                held.extend(
+                    self.cpu
+                        .addresses(bytes, segment.address, |from, to| self.is_other_function(from, to)),
+                );
             }
         }
         held.retain(|&address| self.is_code(address));

@@ -5,19 +5,23 @@
 //! the call before it leads: to the function above, through a stub, a slot or jumps; or that only
 //! the program knows.
 
+mod aarch64;
 pub(crate) mod code;
 pub(crate) mod copies;
 mod ends;
 pub(crate) mod image;
+mod leaving;
 mod pair;
 mod space;
 pub(crate) mod verdict;
 
+use std::path::PathBuf;
+
 use backtrail_recording::{Frame, FrameKind, Module, Stop, is_kernel_address};
 use rustc_hash::FxHashMap;
 
-use code::Target;
 use copies::Copies;
+use leaving::Target;
 pub(crate) use pair::Fit;
 use pair::Follower;
 use space::{Held, Spaces};
@@ -52,6 +56,14 @@ impl Judge {
             known: FxHashMap::default(),
             fits: Vec::new(),
         }
+    }
+
+    /// For a recording of another machine, whose files are below these folders; the first that has
+    /// a path counts.
+    pub(crate) fn of_files_in(folders: &[PathBuf]) -> Judge {
+        let mut judge = Judge::new(Copies::default());
+        judge.spaces.folders = folders.to_vec();
+        judge
     }
 
     pub(crate) fn module(&mut self, module: &Module) {
@@ -115,7 +127,7 @@ impl Judge {
         };
         (0..code::LONGEST_RESTORER).any(|before| {
             let start = place.address.wrapping_sub(before);
-            code::restores_from_signal(place.image.bytes(start))
+            place.image.cpu.restores_from_signal(place.image.bytes(start))
         })
     }
 
@@ -139,7 +151,7 @@ impl Judge {
     }
 
     fn judge_file(&mut self, pid: u32, ra: &space::Place, above: &Held) -> Fit {
-        if code::restores_from_signal(ra.image.bytes(ra.address)) {
+        if ra.image.cpu.restores_from_signal(ra.image.bytes(ra.address)) {
             return Fit::Signal;
         }
         if let Held::File(callee) = above
@@ -148,7 +160,7 @@ impl Judge {
             return Fit::Made;
         }
         let before = ra.image.bytes_before(ra.address, code::LONGEST_CALL);
-        let calls = code::calls_before(before, ra.address);
+        let calls = ra.image.cpu.calls_before(before, ra.address);
         if calls.is_empty() {
             return if ends::is_made(ra) { Fit::Made } else { Fit::NoCall };
         }
@@ -176,10 +188,8 @@ impl Judge {
         if versions.is_empty() {
             return Fit::NoCode;
         }
-        let calls: Vec<Target> = versions
-            .iter()
-            .flat_map(|bytes| code::calls_before(bytes, ra))
-            .collect();
+        let cpu = self.spaces.cpu();
+        let calls: Vec<Target> = versions.iter().flat_map(|bytes| cpu.calls_before(bytes, ra)).collect();
         let copies = self.spaces.copies();
         let pushed = copies.is_java_entry(pid, ra)
             || copies.was(pid, ra, DEOPTIMIZATION)

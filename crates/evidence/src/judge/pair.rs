@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::code::{self, Leaving, Target};
 use super::image::{Image, Slot};
+use super::leaving::{Leaving, Target};
 use super::space::Place;
 
 /// How a return address and the frame above it fit.
@@ -169,7 +169,7 @@ impl Follower {
         let leaving = self.leaving.entry(key).or_insert_with(|| {
             let bytes = image.bytes(start);
             let length = bytes.len().min((end - start) as usize);
-            Rc::new(code::leaving(&bytes[..length], start))
+            Rc::new(image.cpu.leaving(&bytes[..length], start))
         });
         let leaving = Rc::clone(leaving);
         let next = match fit {
@@ -279,7 +279,8 @@ impl Search<'_> {
         let callee = self.callee.address;
         if image.is_stub(address) {
             // The stub itself, or the common one that binds.
-            let same = image.is_stub(callee) && (callee.wrapping_sub(address) < 16 || lazy(image, address, callee));
+            let same = image.is_stub(callee)
+                && (callee.wrapping_sub(address) < image.cpu.stub_bytes() || lazy(image, address, callee));
             return same.then_some(Fit::Plt);
         }
         let [frame, symbol] = image.extents(address);
@@ -316,8 +317,8 @@ fn lazy(image: &Image, stub: u64, callee: u64) -> bool {
 /// Where a stub jumps to.
 fn stub_target(image: &Image, address: u64) -> Vec<Target> {
     let bytes = image.bytes(address);
-    let length = bytes.len().min(16);
-    let found = code::leaving(&bytes[..length], address).jumps;
+    let length = bytes.len().min(image.cpu.stub_bytes() as usize);
+    let found = image.cpu.leaving(&bytes[..length], address).jumps;
     let slots: Vec<Target> = found.iter().copied().filter(|t| matches!(t, Target::Slot(_))).collect();
     if slots.is_empty() { vec![Target::Unknown] } else { slots }
 }

@@ -1,11 +1,12 @@
 //! The positions of files in processes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use backtrail_recording::Module;
 use rustc_hash::FxHashMap;
 
+use super::code::Cpu;
 use super::copies::Copies;
 use super::image::Image;
 
@@ -50,6 +51,8 @@ pub(crate) struct Spaces {
     images: FxHashMap<(String, Vec<u8>), Option<Rc<Image>>>,
     processes: FxHashMap<u32, Vec<Range>>,
     copies: Copies,
+    /// Where files are; empty for those of this machine.
+    pub(super) folders: Vec<PathBuf>,
 }
 
 impl Spaces {
@@ -58,6 +61,7 @@ impl Spaces {
             images: FxHashMap::default(),
             processes: FxHashMap::default(),
             copies,
+            folders: Vec::new(),
         }
     }
 
@@ -69,10 +73,11 @@ impl Spaces {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let key = (path.to_owned(), build_id.to_vec());
         let opened = self.images.entry(key).or_insert_with(|| {
-            let image = if path == "[vdso]" {
-                Image::vdso()
-            } else {
-                Image::open(Path::new(path), build_id)
+            let in_folder = |folder: &PathBuf| Image::open(&folder.join(path.trim_start_matches('/')), build_id);
+            let image = match path {
+                _ if !self.folders.is_empty() => self.folders.iter().find_map(in_folder),
+                "[vdso]" => Image::vdso(),
+                _ => Image::open(Path::new(path), build_id),
             };
             image.map(Rc::new)
         });
@@ -135,6 +140,12 @@ impl Spaces {
         }
     }
 
+    /// Whose instructions the files have.
+    pub(crate) fn cpu(&self) -> Cpu {
+        let mut images = self.images.values().flatten();
+        images.next().map_or(Cpu::default(), |image| image.cpu)
+    }
+
     /// What lies at an address.
     pub(crate) fn find(&mut self, pid: u32, address: u64) -> Held {
         if self.copies.is_generated(pid, address) {
@@ -161,7 +172,7 @@ impl Spaces {
             };
         }
         // Nothing can be mapped below the first page or above user space.
-        let possible = (4096..1 << 47).contains(&address);
+        let possible = (4096..1 << 48).contains(&address);
         if possible && !self.copies.has(pid) {
             return Held::Unknown;
         }

@@ -282,7 +282,8 @@ pub fn set_enabled(event: impl AsFd, enabled: bool) -> io::Result<()> {
 
 fn ioctl(event: impl AsFd, request: libc::c_ulong, argument: libc::c_long) -> io::Result<()> {
     // SAFETY: these requests take a plain number, no pointer.
-    match unsafe { libc::ioctl(event.as_fd().as_raw_fd(), request, argument) } {
+    // Requests are of the C library's type: `int` in musl.
+    match unsafe { libc::ioctl(event.as_fd().as_raw_fd(), request as libc::Ioctl, argument) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

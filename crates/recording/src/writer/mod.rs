@@ -57,6 +57,8 @@ struct Files {
     made_directory: bool,
     cpus: Vec<Packets>,
     common: Common,
+    /// The bits that are written of an instruction's address.
+    ip_mask: u64,
     /// If packets stay in memory.
     memory: Option<Memory>,
 }
@@ -100,6 +102,7 @@ impl Writer {
             made_directory,
             cpus: options.cpus.iter().map(cpu_stream).collect::<Result<_, _>>()?,
             common: Common::new(stream(COMMON_NAME, unpadded(stream::ALL, 0))?),
+            ip_mask: ip_mask(options),
             memory: None,
         }))))
     }
@@ -122,6 +125,7 @@ impl Writer {
             made_directory: false,
             cpus: options.cpus.iter().map(cpu_stream).collect::<Result<_, _>>()?,
             common: Common::new(stream(COMMON_NAME.to_owned(), unpadded(stream::ALL, 0))?),
+            ip_mask: ip_mask(options),
             memory: Some(Memory {
                 description,
                 dialect: options.dialect,
@@ -373,7 +377,7 @@ impl Files {
         };
         let mut event = self.cpus[stream].writer().event(class, time);
         put_context(&mut event, sample.pid, sample.tid);
-        event.unsigned(leaf & ((1 << events::IP_BITS) - 1));
+        event.unsigned(leaf & self.ip_mask);
         event.unsigned(stack.into());
         if class == class::CALL {
             let passed = &sample.passed[..sample.passed.len().min(u8::MAX.into())];
@@ -392,6 +396,10 @@ impl Files {
         }
         Ok(())
     }
+}
+
+fn ip_mask(options: &WriterOptions<'_>) -> u64 {
+    u64::MAX >> (64 - events::ip_bits(&options.environment))
 }
 
 fn description(options: &WriterOptions<'_>) -> Description {

@@ -24,7 +24,7 @@ impl Unpacked {
         let (directory, _lock) = locked_directory(name).map_err(|error| error.to_string())?;
         let root = directory.join("root");
         if !root.exists() {
-            unpack(&directory, &root, suite, packages)?;
+            unpack(&directory, &root, suite, "", packages)?;
         }
         let loader = LOADERS
             .iter()
@@ -122,6 +122,19 @@ pub(super) fn contents(name: &str, suite: &str, architecture: &str, packages: &[
     Ok(root)
 }
 
+/// Packages of a suite for an architecture, and all that they need, unpacked; gets them unless an
+/// earlier call has.
+///
+/// `name` is the directory, so it must differ for different packages.
+pub(super) fn unpacked_for(name: &str, suite: &str, architecture: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let (directory, _lock) = locked_directory(name).map_err(|error| error.to_string())?;
+    let root = directory.join("root");
+    if !root.exists() {
+        unpack(&directory, &root, suite, architecture, packages)?;
+    }
+    Ok(root)
+}
+
 /// The folder with a package's source as the suite has it; gets and unpacks it unless an earlier
 /// call has.
 pub(super) fn source(suite: &str, package: &str) -> Result<PathBuf, String> {
@@ -147,8 +160,8 @@ pub(super) fn source(suite: &str, package: &str) -> Result<PathBuf, String> {
 }
 
 /// Gets packages and all that they need.
-fn unpack(directory: &Path, root: &Path, suite: &str, packages: &[&str]) -> Result<(), String> {
-    let apt = Apt::new(directory, suite, "")?;
+fn unpack(directory: &Path, root: &Path, suite: &str, architecture: &str, packages: &[&str]) -> Result<(), String> {
+    let apt = Apt::new(directory, suite, architecture)?;
     apt.run(
         &[
             &["install", "--yes", "--download-only", "--no-install-recommends"],

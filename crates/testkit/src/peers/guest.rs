@@ -1,0 +1,101 @@
+//! Debian's kernel and programs for AArch64, as a guest machine boots them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::debian::unpacked_for;
+use super::{locked_directory, run};
+use crate::Missing;
+
+/// Debian's release that tests run.
+const SUITE: &str = "bookworm";
+const ARCHITECTURE: &str = "arm64";
+/// Programs may write this much beside the packages.
+const SPARE_MIB: u64 = 512;
+
+/// What the guest's first process does: unpacks what was added, runs the jobs in sequence, and
+/// packs what they left in `/out`.
+const INIT: &str = r#"#!/bin/busybox sh
+/bin/busybox --install -s /bin
+export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C HOME=/root
+mount -t proc none /proc
+mount -t sysfs none /sys
+mount -t devtmpfs none /dev 2>/dev/null
+mount -t tracefs none /sys/kernel/tracing
+mount -t tmpfs none /tmp
+mkdir -p /dev/shm && mount -t tmpfs none /dev/shm
+ip link set lo up 2>/dev/null
+ldconfig 2>/dev/null
+mkdir -p /out /jobs /root
+tar xf /dev/nvme0n2 -C /
+for job in /jobs/*; do
+    name=${job##*/}
+    mkdir -p /out/$name && cd /out/$name
+    sh $job >stdout 2>stderr </dev/null
+    echo $? >status
+    echo "$name: $(cat status)" >/dev/console
+done
+tar cf /dev/nvme0n3 -C /out .
+sync
+poweroff -f
+"#;
+
+/// The kernel's image.
+pub(crate) fn kernel() -> Result<PathBuf, Missing> {
+    let root = unpacked_for("guest-kernel", SUITE, ARCHITECTURE, &["linux-image-cloud-arm64"]).map_err(Missing)?;
+    let boot = fs::read_dir(root.join("boot")).map_err(|error| Missing(error.to_string()))?;
+    let mut images = boot.filter_map(|entry| Some(entry.ok()?.path()));
+    let image = images.find(|path| path.to_string_lossy().contains("/vmlinuz-"));
+    image.ok_or_else(|| Missing("no kernel in Debian's package".to_owned()))
+}
+
+/// Packages of the guest, and all that they need, as the folder that they were unpacked into and as
+/// a file system. `name` must differ for different packages.
+pub(crate) fn root(name: &str, packages: &[&str]) -> Result<(PathBuf, PathBuf), Missing> {
+    let packages = [&["busybox-static", "libc6"], packages].concat();
+    let root = unpacked_for(name, SUITE, ARCHITECTURE, &packages).map_err(Missing)?;
+    let (directory, _lock) = locked_directory(name).map_err(|error| Missing(error.to_string()))?;
+    let disk = directory.join("disk");
+    // A changed first process is written into the file system again.
+    let is_current = fs::read_to_string(root.join("init")).is_ok_and(|text| text == INIT);
+    if !is_current || !disk.exists() {
+        prepare(&root).map_err(|error| Missing(error.to_string()))?;
+        file_system(&root, &disk).map_err(Missing)?;
+    }
+    Ok((root, disk))
+}
+
+fn prepare(root: &Path) -> std::io::Result<()> {
+    for folder in ["proc", "sys", "dev", "tmp", "run", "etc", "bin", "out", "jobs", "root"] {
+        fs::create_dir_all(root.join(folder))?;
+    }
+    fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n")?;
+    // Folders that only the dynamic linker's cache would lead to.
+    fs::write(
+        root.join("etc/ld.so.conf"),
+        "/lib/aarch64-linux-gnu\n/usr/lib/aarch64-linux-gnu\n",
+    )?;
+    fs::write(root.join("init"), INIT)?;
+    fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))
+}
+
+fn file_system(root: &Path, disk: &Path) -> Result<(), String> {
+    let used = run(Command::new("du").args(["-sm", "--apparent-size"]).arg(root))?;
+    let used: u64 = used
+        .split_whitespace()
+        .next()
+        .and_then(|number| number.parse().ok())
+        .ok_or("du prints no number")?;
+    let partial = disk.with_extension("partial");
+    let _ = fs::remove_file(&partial);
+    let mut make = Command::new("mke2fs");
+    make.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    make.args(["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d"])
+        .arg(root)
+        .arg(&partial)
+        .arg(format!("{}M", used + used / 4 + SPARE_MIB));
+    run(&mut make)?;
+    fs::rename(&partial, disk).map_err(|error| error.to_string())
+}
