@@ -118,6 +118,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail trace show server.trace | head",
             "backtrail trace show --json server.trace > server.jsonl",
             "backtrail trace show server.trace --where 'name == backtrail:sample && cpu == 0' | head",
+            "backtrail trace show --follow --duration 1 server.trace --names all | head",
         ],
     ),
     (
@@ -157,7 +158,17 @@ const EXAMPLES: &[Examples] = &[
     ),
     (
         &["trace", "receive"],
-        &["backtrail trace receive --from localhost:5356 -o received"],
+        &[
+            "backtrail trace receive --from localhost:5356 -o received",
+            "backtrail trace receive --listen udp://0.0.0.0:5346 -o remote --duration 2",
+        ],
+    ),
+    (
+        &["trace", "send"],
+        &[
+            "backtrail trace send session --to tcp://localhost:5347",
+            "backtrail trace send session --to tcp://localhost:5347 --follow --duration 2",
+        ],
     ),
     (
         &["cbf", "encode"],

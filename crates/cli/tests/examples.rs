@@ -19,6 +19,9 @@ fn every_verb_ends_its_help_with_examples_that_run() {
     let serve = "while :; do backtrail trace serve session --listen localhost:5356 --duration 2 || sleep 0.2; done";
     let mut serve = in_shell(folder.path(), serve);
     let _relay = Server(serve.stderr(Stdio::null()).spawn().unwrap());
+    let receive = "backtrail trace receive --listen tcp://localhost:5347 -o collected --duration 300";
+    let mut receive = in_shell(folder.path(), receive);
+    let _receiver = Server(receive.stderr(Stdio::null()).spawn().unwrap());
     let mut left: Vec<String> = verbs(&[]).iter().flat_map(|verb| examples(verb)).collect();
     let mut perf = Command::new("perf");
     perf.args("record -q -g -o perf.data ./server 100".split(' '))

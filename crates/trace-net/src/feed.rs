@@ -5,7 +5,7 @@ use crate::protocol::MOST_BYTES;
 use backtrail_trace::constants::METADATA_FILE;
 use backtrail_trace::description::Clock;
 use backtrail_trace::{
-    DecodeErrorKind, Dialect, Options, Packet, Trace, TraceError, TraceErrorKind, find_traces, regular, tsdl,
+    DecodeErrorKind, Dialect, Options, Packet, Plan, Trace, TraceError, TraceErrorKind, find_traces, regular, tsdl,
 };
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,7 @@ pub(crate) struct Feeds {
 pub(crate) struct TraceFeed {
     trace: Trace,
     /// The contents of the metadata's file.
-    file: Vec<u8>,
+    pub(crate) file: Vec<u8>,
     pub(crate) metadata: Metadata,
     pub(crate) streams: Vec<StreamFeed>,
 }
@@ -84,9 +84,14 @@ impl Feeds {
 
     /// Looks for new traces, streams and metadata.
     pub(crate) fn look(&mut self) -> Result<(), FeedError> {
-        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
-            return Ok(());
+        match self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+            true => Ok(()),
+            false => self.look_now(),
         }
+    }
+
+    /// The same, however short ago the last look was.
+    pub(crate) fn look_now(&mut self) -> Result<(), FeedError> {
         let directories = match find_traces(&self.root) {
             Err(error) if is_missing(&error) => Vec::new(),
             directories => directories?,
@@ -116,6 +121,11 @@ fn is_missing(error: &TraceError) -> bool {
 impl TraceFeed {
     pub(crate) fn directory(&self) -> &Path {
         self.trace.directory()
+    }
+
+    /// What decodes its packets.
+    pub(crate) fn plan(&self) -> &Plan {
+        self.trace.plan()
     }
 
     fn look(&mut self) -> Result<(), FeedError> {

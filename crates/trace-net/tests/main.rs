@@ -1,5 +1,7 @@
 //! Traces that are served while they are written, to babeltrace2 and to the own viewer.
 
+mod parcels;
+
 use backtrail_testkit::peers::{Lttng, Peer, babeltrace2_2_0, babeltrace2_2_1};
 use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
 use backtrail_trace::{Dialect, Endian, Options, StreamOptions, TextWriter, Trace, TraceWriter, find_traces};

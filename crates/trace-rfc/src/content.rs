@@ -41,6 +41,13 @@ impl std::fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
+impl Key {
+    /// Its bytes.
+    pub fn bytes(self) -> [u8; 32] {
+        self.0
+    }
+}
+
 impl TryFrom<&[u8]> for Key {
     type Error = KeyError;
 

@@ -18,7 +18,7 @@ pub mod metadata;
 mod read;
 
 pub use content::{Checksum, Compression, Key, KeyError, Packing};
-pub use convert::{ConvertError, Unsaid, convert};
+pub use convert::{ConvertError, Unsaid, convert, convert_part};
 pub use create::create;
 pub use read::{check, open, source_line};
 

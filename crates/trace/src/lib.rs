@@ -80,11 +80,14 @@ pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, Enco
 pub use metadata::{SourceLine, parse_metadata};
 pub use plan::Plan;
 pub use read::{
-    Chosen, Condition, ConditionError, Elements, Event, Events, Fields, Flags, IntegerValue, Labels, Options, Packet,
-    Problem, Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces, packets_of_ring, render,
+    Chosen, Condition, ConditionError, Elements, Event, Events, Fields, Flags, Follow, IntegerValue, Labels, Options,
+    Packet, Problem, PushReader, Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces,
+    packets_of_ring, render,
 };
 #[cfg(feature = "render")]
-pub use render::{ClockFormat, JsonWriter, Moment, TextWriter};
+pub use render::{ClockFormat, JsonWriter, LineStyle, Moment, TextWriter};
 pub use ring::{Ring, RingEvent, RingLayout, RingTooSmall};
 pub use validate::{Finding, FindingKind, check};
-pub use write::{EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert, salvage};
+pub use write::{
+    EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert, convert_part, remove_padding, salvage,
+};

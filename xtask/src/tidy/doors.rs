@@ -25,6 +25,7 @@ const OWN_WAY: [(&str, &str); 13] = [
     ("crates/trace/src/regular.rs", "the door of traces, below `elf`"),
     ("crates/trace/src/write/", "creates new files"),
     ("crates/trace-net/src/receive.rs", "creates new files"),
+    ("crates/trace-net/src/parcel/store.rs", "creates new files"),
     ("crates/trace-rfc/src/convert/repack.rs", "creates new files"),
     ("crates/cfi/src/cache/", "the cache's own files"),
     ("crates/cfi/src/source.rs", "maps memory, no file"),

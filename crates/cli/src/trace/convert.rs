@@ -5,10 +5,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use backtrail_trace::{CreateError, CreateErrorKind, Dialect, TraceError};
-use backtrail_trace_rfc::{Checksum, Compression, Key, Packing, convert, open};
+use backtrail_trace_rfc::{Checksum, Compression, Key, Packing, convert_part, open};
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::input::{failure, read_key, traces_below};
+use super::input::{Span, failure, read_key, traces_below};
 use crate::error::{Failure, Status, shown};
 
 /// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.
@@ -27,6 +27,8 @@ pub(crate) struct Convert {
     /// Write this dialect.
     #[arg(long)]
     to: Target,
+    #[command(flatten)]
+    span: Span,
     /// Compress packets (RFC dialect only).
     #[arg(long, value_name = "SCHEME", default_value = "none")]
     compress: Compress,
@@ -136,19 +138,32 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         .map_err(|error| Failure::of(output, error))?;
     let whole = scratch.path().join("trace");
     let mut notes = Vec::new();
-    for directory in directories {
-        let trace = open(&directory, key).map_err(|error| failure(&error))?;
+    let traces = directories
+        .iter()
+        .map(|directory| open(directory, key).map_err(|error| failure(&error)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let part = arguments.span.options(&traces)?;
+    for (directory, trace) in directories.into_iter().zip(traces) {
         let below = directory.strip_prefix(&arguments.trace).unwrap_or(Path::new(""));
         let target = whole.join(below);
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&target);
         made.map_err(|error| Failure::of(output, error))?;
-        let unsaid = convert(&trace, &target, arguments.to.into(), packing)
+        let is_rewritten = arguments.span.is_given() && trace.dialect() == Dialect::Rfc1_1;
+        if is_rewritten && arguments.to == Target::Rfc1_1 {
+            let what = "a part of a trace of the RFC's dialect cannot be written in that dialect";
+            return Err(Failure::of(&directory, what).help("--to 1.8 or --to 2 writes it"));
+        }
+        let (unsaid, outside) = convert_part(&trace, &target, arguments.to.into(), packing, part)
             .map_err(|error| told(&directory, output, &whole, error))?;
+        if outside > 0 {
+            let what = "events outside the times remain: their packets' alignment does not allow a cut";
+            notes.push(format!("{}: {outside} {what}", shown(&directory)));
+        }
         if !unsaid.is_empty() {
             let unsaid: Vec<String> = unsaid.iter().map(ToString::to_string).collect();
             let dialect = Dialect::from(arguments.to);
             let unsaid = unsaid.join(", ");
-            notes.push(format!("{}: {dialect} has no words for {unsaid}", shown(&directory)));
+            notes.push(format!("{}: {dialect} cannot express {unsaid}", shown(&directory)));
         }
     }
     fs::rename(&whole, output).map_err(|error| Failure::of(output, error))?;

@@ -18,7 +18,7 @@ use crate::error::{Failure, shown};
 pub(super) struct Input {
     /// Trace directories, or directories with traces somewhere below.
     #[arg(value_name = "TRACE", required = true, value_hint = ValueHint::DirPath)]
-    traces: Vec<PathBuf>,
+    pub(super) traces: Vec<PathBuf>,
     /// Read the 32-byte key for encrypted packets from FILE.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     key_file: Option<PathBuf>,
@@ -56,6 +56,11 @@ fn moments(text: &str) -> Result<(Moment, Moment), String> {
 }
 
 impl Span {
+    /// Whether there is a begin or an end.
+    pub(super) fn is_given(&self) -> bool {
+        self.begin.is_some() || self.end.is_some() || self.timerange.is_some()
+    }
+
     /// How to read the events between these times.
     pub(super) fn options(&self, traces: &[Trace]) -> Result<Options, Failure> {
         let (begin, end) = match self.timerange {

@@ -7,6 +7,7 @@ mod input;
 mod receive;
 mod record;
 mod recover;
+mod send;
 mod serve;
 mod show;
 
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     Recover(recover::Recover),
     Serve(serve::Serve),
     Receive(receive::Receive),
+    Send(send::Send),
 }
 
 pub(crate) fn run(command: Command) -> Result<Status, Failure> {
@@ -37,5 +39,6 @@ pub(crate) fn run(command: Command) -> Result<Status, Failure> {
         Command::Recover(arguments) => recover::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Receive(arguments) => receive::run(&arguments),
+        Command::Send(arguments) => send::run(&arguments),
     }
 }

@@ -29,6 +29,24 @@ pub fn convert(
     dialect: Dialect,
     packing: Packing,
 ) -> Result<Vec<Unsaid>, CreateError> {
+    convert_part(trace, directory, dialect, packing, Options::default()).map(|(unsaid, _)| unsaid)
+}
+
+/// The same for the events between [`Options::begin`] and [`Options::end`]. Also returns the number
+/// of events outside that had to remain in packets of 1.8 or 2, because of their fields' alignment.
+///
+/// # Errors
+///
+/// Those of [`convert`]; a part of a trace of the RFC cannot be written in its own dialect.
+pub fn convert_part(
+    trace: &Trace,
+    directory: &Path,
+    dialect: Dialect,
+    packing: Packing,
+    options: Options,
+) -> Result<(Vec<Unsaid>, u64), CreateError> {
+    let is_part = options.begin.is_some() || options.end.is_some();
+    let mut outside = 0;
     if dialect != Dialect::Rfc1_1 && (packing.encryption.is_some() || packing.compression != Compression::None) {
         return Err(CreateError::new(
             directory,
@@ -37,12 +55,16 @@ pub fn convert(
     }
     let mut left_out = Vec::new();
     match (trace.dialect(), dialect) {
+        (Dialect::Rfc1_1, Dialect::Rfc1_1) if is_part => {
+            let kind = CreateErrorKind::Encode(EncodeError::Unwritable);
+            return Err(CreateError::new(directory, kind));
+        }
         (Dialect::Rfc1_1, Dialect::Rfc1_1) => repacked(trace, directory, packing)?,
         (_, Dialect::Rfc1_1) => {
             let mut described = to_rfc::described(trace)?;
             let idle = idle::leave_out(trace, &mut described)?;
             let writer = create(directory, described.description, packing)?;
-            recoded(trace, &writer, &described.targets)?;
+            recoded(trace, &writer, &described.targets, options)?;
             let parts = [
                 (described.unused, Unsaid::UnusedStreams),
                 (idle, Unsaid::IdleEvents),
@@ -53,12 +75,13 @@ pub fn convert(
         (Dialect::Rfc1_1, _) => {
             let (description, targets) = from_rfc::described(trace);
             let writer = TraceWriter::create(directory, description.adapted_to(dialect), dialect)?;
-            recoded(trace, &writer, &targets)?;
+            recoded(trace, &writer, &targets, options)?;
         }
+        _ if is_part => outside = backtrail_trace::convert_part(trace, directory, dialect, options)?,
         _ => backtrail_trace::convert(trace, directory, dialect)?,
     }
     left_out.extend(unsaid::of(trace, dialect));
-    Ok(left_out)
+    Ok((left_out, outside))
 }
 
 fn repacked(trace: &Trace, directory: &Path, packing: Packing) -> Result<(), CreateError> {
@@ -73,7 +96,7 @@ fn repacked(trace: &Trace, directory: &Path, packing: Packing) -> Result<(), Cre
     Ok(())
 }
 
-fn recoded(trace: &Trace, writer: &TraceWriter, targets: &[Target]) -> Result<(), CreateError> {
+fn recoded(trace: &Trace, writer: &TraceWriter, targets: &[Target], part: Options) -> Result<(), CreateError> {
     for target in targets {
         let path = &trace.streams()[target.stream];
         let cpu = target.cpu.map(|cpu| ("cpu_id".to_owned(), u64::from(cpu)));
@@ -84,7 +107,7 @@ fn recoded(trace: &Trace, writer: &TraceWriter, targets: &[Target]) -> Result<()
             ..StreamOptions::for_cpu(target.class, 0)
         };
         let mut reader = trace
-            .stream(target.stream, Options::default())
+            .stream(target.stream, part)
             .map_err(|error| CreateError::new(path, CreateErrorKind::Read(error.kind)))?;
         writer.rewrite(&mut reader, name_of(path), options)?;
     }

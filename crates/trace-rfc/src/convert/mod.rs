@@ -9,6 +9,6 @@ mod target;
 mod to_rfc;
 mod unsaid;
 
-pub use between::convert;
+pub use between::{convert, convert_part};
 pub use error::ConvertError;
 pub use unsaid::Unsaid;

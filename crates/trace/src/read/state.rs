@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) class: Option<usize>,
     /// Whether the packets may be longer than the file.
     pub(super) cut: bool,
+    /// Whether more bytes may follow those that are there.
+    pub(super) open: bool,
     /// The values of the packet's header and context.
     pub(super) packet_roles: Roles,
     /// The start of the packet, and the end of the previous one, up to the first event.
@@ -56,6 +58,8 @@ pub(super) struct State {
     pub(super) limit: u64,
     /// Next event's place in the packet, in bits.
     pub(super) position: u64,
+    /// The current event's place, before its alignment.
+    pub(super) start: u64,
     pub(super) clock: u64,
     /// Byte order of the last field.
     pub(super) order: Option<Endian>,
@@ -165,7 +169,7 @@ impl State {
         if roles.get(Role::Timestamp).is_some() {
             self.clock = clock;
         }
-        let (packet_bits, content_bits) = sizes(&roles, self.position, rest, self.cut)?;
+        let (packet_bits, content_bits) = sizes(&roles, self.position, rest, (self.cut, self.open))?;
         for cycles in [Role::Timestamp, Role::TimestampEnd]
             .into_iter()
             .filter_map(|role| roles.get(role))
@@ -246,6 +250,7 @@ impl State {
     pub(super) fn decode_event(&mut self, plan: &Plan) -> Result<(), DecodeError> {
         let class = &plan.streams[self.packet.stream_class];
         let start = self.position;
+        self.start = start;
         let roles = &mut self.roles;
         roles.clear();
         self.tape.clear();
@@ -295,18 +300,18 @@ impl State {
 }
 
 /// Packet and content size in bits, for a packet whose header takes `header` bits, in `rest` bytes
-/// of file; with `cut`, the file may end before the packet does.
-fn sizes(roles: &Roles, header: u64, rest: u64, cut: bool) -> Result<(u64, u64), DecodeError> {
+/// of file; with `cut`, the file may end before the packet does; with `open`, it may grow.
+fn sizes(roles: &Roles, header: u64, rest: u64, (cut, open): (bool, bool)) -> Result<(u64, u64), DecodeError> {
     let wrong = |kind| Err(DecodeError { kind, bit: header });
     let in_bits = |role| roles.get(role).map(|bytes| bytes.saturating_mul(8));
     let content = roles.get(Role::ContentSize).or(in_bits(Role::ContentBytes));
     // If only one of them is present, it replaces the other; without both, the packet is the rest
     // of the file.
-    let packet = roles
-        .get(Role::PacketSize)
-        .or(in_bits(Role::PacketBytes))
-        .or(content)
-        .unwrap_or(rest.saturating_mul(8));
+    let packet = roles.get(Role::PacketSize).or(in_bits(Role::PacketBytes)).or(content);
+    if packet.is_none() && open {
+        return wrong(DecodeErrorKind::PacketPastEnd { missing: 1 });
+    }
+    let packet = packet.unwrap_or(rest.saturating_mul(8));
     let content = content.unwrap_or(packet);
     if !packet.is_multiple_of(8) || packet < header || packet == 0 {
         return wrong(DecodeErrorKind::PacketSize(packet));

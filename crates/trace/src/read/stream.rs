@@ -84,15 +84,24 @@ pub struct StreamReader {
 pub(super) enum Source {
     File(Arc<File>),
     Bytes(Vec<u8>),
+    /// The bytes from an offset on: what was read is dropped.
+    Window {
+        base: u64,
+        bytes: Vec<u8>,
+    },
     /// The other one, for this many reads.
     Failing(Box<Source>, Cell<u64>),
 }
 
 impl Source {
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> std::io::Result<()> {
-        let bytes = match self {
+        let (bytes, offset) = match self {
             Source::File(file) => return file.read_exact_at(out, offset),
-            Source::Bytes(bytes) => bytes,
+            Source::Bytes(bytes) => (bytes, offset),
+            Source::Window { base, bytes } => {
+                let offset = offset.checked_sub(*base).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+                (bytes, offset)
+            }
             Source::Failing(source, left) => {
                 let next = left.get().checked_sub(1);
                 left.set(next.ok_or(std::io::ErrorKind::BrokenPipe)?);
@@ -349,17 +358,44 @@ impl StreamReader {
         self.read_packet()
     }
 
-    /// The next event of the packet that [`StreamReader::next_packet`] read.
+    /// The next event of the packet that [`StreamReader::next_packet`] read, between the wanted
+    /// times.
     ///
     /// # Errors
     ///
     /// The event cannot be decoded.
     pub fn next_of_packet(&mut self) -> Result<Option<Event<'_>>, TraceError> {
+        while let Some(is_wanted) = self.next_of_packet_wanted()? {
+            if is_wanted {
+                return Ok(Some(self.event()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Decodes the next event of the packet; returns whether it is between the wanted times.
+    pub(crate) fn next_of_packet_wanted(&mut self) -> Result<Option<bool>, TraceError> {
         if !self.state.has_event() {
             return Ok(None);
         }
         self.decode_event()?;
-        Ok(Some(self.event()))
+        Ok(Some(!self.is_unwanted()))
+    }
+
+    /// Where the current event begins and ends, in bits from the packet's start; before the first
+    /// one, both are where that begins.
+    pub(crate) fn event_bits(&self) -> (u64, u64) {
+        (self.state.start, self.state.position)
+    }
+
+    /// The clock at the current event.
+    pub(crate) fn event_cycles(&self) -> Option<u64> {
+        self.state.timestamp
+    }
+
+    /// The current packet without its padding.
+    pub(crate) fn content_bytes(&self) -> &[u8] {
+        &self.state.data
     }
 
     /// The context of the current packet.

@@ -2,6 +2,7 @@
 
 use super::merge::Events;
 use super::options::Options;
+use super::push::PushReader;
 use super::stream::StreamReader;
 use crate::constants::METADATA_FILE;
 use crate::content::ContentDecoder;
@@ -144,6 +145,13 @@ impl Trace {
         let class = self.classes[index];
         let stream = StreamReader::open(self.plan.clone(), &self.streams[index], class, options)?;
         Ok(stream.with_content(self.content.clone()))
+    }
+
+    /// Reads the bytes of a stream that it is fed, as those of this file.
+    pub(super) fn push_reader(&self, index: usize, options: Options) -> PushReader {
+        let path = self.streams.get(index).map_or(Path::new(""), PathBuf::as_path);
+        let reader = PushReader::of_class(self.plan.clone(), path, self.class_of(index), options);
+        reader.with_content(self.content.clone())
     }
 
     /// Reads all streams in time order.

@@ -2,6 +2,7 @@
 
 use super::bytes::{HIGHEST, Piece, below, equal};
 use super::digits::{decimal, signed};
+use super::level::level_name;
 use crate::plan::{Field, Node, Raw, Shape};
 use crate::read::{Event, Fields, PlainClass, Value, View, float};
 use std::io::Write;
@@ -59,10 +60,33 @@ pub(super) fn packet_context(context: Fields<'_>, fields: &[FieldJson]) -> Piece
     let mut text = Vec::new();
     if context.without_roles().next().is_some() {
         text.extend_from_slice(b", \"packet\": {");
-        Printer::new(&context, fields).members(&mut text, context.node, true);
+        Printer::new(&context, fields, false).members(&mut text, context.node, true);
         close(&mut text, b'}');
     }
     Piece::new(text)
+}
+
+/// The event's level and clock, and its packet's context with labels.
+pub(super) fn labels(text: &mut Vec<u8>, event: &Event<'_>, fields: &[FieldJson]) {
+    // Writing to memory cannot fail.
+    if let Some(level) = event.class().log_level {
+        _ = write!(text, ", \"level\": {{\"number\": {level}");
+        if let Some(name) = level_name(level) {
+            _ = write!(text, ", \"name\": \"{name}\"");
+        }
+        text.push(b'}');
+    }
+    if let Some((clock, cycles)) = event.clock().zip(event.cycles()) {
+        text.extend_from_slice(b", \"clock\": {\"name\": ");
+        string(text, clock.name.as_bytes());
+        _ = write!(text, ", \"cycles\": {cycles}}}");
+    }
+    let context = event.packet_context();
+    if let Some(context) = context.filter(|context| context.without_roles().next().is_some()) {
+        text.extend_from_slice(b", \"packet\": {");
+        Printer::new(&context, fields, true).members(text, context.node, true);
+        close(text, b'}');
+    }
 }
 
 /// Printed after each member and each element, and removed after the last.
@@ -81,11 +105,14 @@ pub(super) struct Printer<'a> {
     view: View<'a>,
     /// By field.
     fields: &'a [FieldJson],
+    /// Whether enumerations have their labels.
+    labels: bool,
 }
 
 impl<'a> Printer<'a> {
-    pub(super) fn new(of: &Fields<'a>, fields: &'a [FieldJson]) -> Printer<'a> {
-        Printer { view: of.view, fields }
+    pub(super) fn new(of: &Fields<'a>, fields: &'a [FieldJson], labels: bool) -> Printer<'a> {
+        let view = of.view;
+        Printer { view, fields, labels }
     }
 
     /// Prints the members of a struct, each followed by a comma; `without_roles` leaves out those
@@ -99,7 +126,7 @@ impl<'a> Printer<'a> {
                 let field = &self.fields[field as usize];
                 field.key.append(text);
                 match (field.signed, raw) {
-                    (Some(signed), Raw::Bits(bits)) => number(text, bits, signed),
+                    (Some(signed), Raw::Bits(bits)) if !self.labels => number(text, bits, signed),
                     _ => self.value(text, member),
                 }
                 text.extend_from_slice(COMMA);
@@ -111,7 +138,20 @@ impl<'a> Printer<'a> {
     /// A value, or null.
     fn value(&self, text: &mut Vec<u8>, node: usize) {
         match self.view.value(node) {
-            Some(Value::Integer(integer)) => number(text, integer.bits(), integer.class().signed),
+            Some(Value::Integer(integer)) => match integer.labels().filter(|_| self.labels) {
+                Some(labels) => {
+                    text.extend_from_slice(b"{\"value\": ");
+                    number(text, integer.bits(), integer.class().signed);
+                    text.extend_from_slice(b", \"labels\": [");
+                    for label in labels {
+                        string(text, label.as_bytes());
+                        text.extend_from_slice(COMMA);
+                    }
+                    close(text, b']');
+                    text.push(b'}');
+                }
+                None => number(text, integer.bits(), integer.class().signed),
+            },
             Some(Value::Text(bytes)) => string(text, bytes),
             Some(Value::WideText(wide)) => string(text, wide.chars().collect::<String>().as_bytes()),
             Some(Value::Struct(_)) => {

@@ -2,6 +2,7 @@
 
 use super::digits::{decimal, nanoseconds, signed};
 use super::pieces::PacketPieces;
+use super::style::{self, LineStyle};
 use super::{json, text};
 use crate::read::Event;
 use jiff::Timestamp;
@@ -18,6 +19,8 @@ pub enum ClockFormat {
     Seconds,
     /// The local date and time of day.
     Date,
+    /// Cycles of the event's clock.
+    Cycles,
 }
 
 /// Prints events in the format of `babeltrace2`, one line each. Texts are printed in their stored
@@ -26,9 +29,11 @@ pub enum ClockFormat {
 pub struct TextWriter {
     format: ClockFormat,
     zone: TimeZone,
+    style: LineStyle,
     /// Whether the time since the previous event is printed.
     delta: bool,
     last: Option<i64>,
+    last_cycles: Option<u64>,
     /// The last printed second, and its text.
     second: Option<(i64, String)>,
 }
@@ -40,10 +45,12 @@ impl TextWriter {
             format,
             zone: match format {
                 ClockFormat::TimeOfDay | ClockFormat::Date => TimeZone::system(),
-                ClockFormat::Seconds => TimeZone::UTC,
+                ClockFormat::Seconds | ClockFormat::Cycles => TimeZone::UTC,
             },
+            style: LineStyle::default(),
             delta: true,
             last: None,
+            last_cycles: None,
             second: None,
         }
     }
@@ -63,16 +70,48 @@ impl TextWriter {
         TextWriter { delta: false, ..self }
     }
 
+    /// The same with other names and fields.
+    #[must_use]
+    pub fn styled(self, style: LineStyle) -> TextWriter {
+        TextWriter { style, ..self }
+    }
+
     /// Appends the event's line to `line`.
     pub fn event(&mut self, line: &mut Vec<u8>, event: &Event<'_>) {
-        self.time(line, event.time());
-        TextWriter::fields(line, event);
+        match self.format {
+            ClockFormat::Cycles => self.cycles(line, event.cycles()),
+            _ => self.time(line, event.time()),
+        }
+        TextWriter::styled_fields(line, event, self.style);
+    }
+
+    /// Appends the part of a line that depends on the previous ones, in cycles of the clock.
+    pub fn cycles(&mut self, line: &mut Vec<u8>, cycles: Option<u64>) {
+        let Some(cycles) = cycles else { return };
+        let names = self.style.header_names;
+        line.extend_from_slice(if names { b"timestamp = " } else { b"[" });
+        style::cycles(line, cycles, 20);
+        line.extend_from_slice(if names { b", " } else { b"] " });
+        let last = self.last_cycles.replace(cycles);
+        if !self.delta {
+            return;
+        }
+        line.extend_from_slice(if names { b"delta = +" } else { b"(+" });
+        match last {
+            None => line.extend_from_slice(b"????????????"),
+            // As in babeltrace2, a time that goes back wraps around.
+            Some(last) => style::cycles(line, cycles.wrapping_sub(last), 12),
+        }
+        line.extend_from_slice(if names { b", " } else { b") " });
     }
 
     /// Appends the part of a line that depends on the previous ones: the time, and the difference
     /// to the last one.
     pub fn time(&mut self, line: &mut Vec<u8>, time: Option<i64>) {
         let Some(time) = time else { return };
+        if self.style.header_names {
+            return self.named_time(line, time);
+        }
         line.push(b'[');
         self.clock(line, time);
         match self.last.replace(time) {
@@ -86,6 +125,35 @@ impl TextWriter {
                 nanoseconds(line, step % PER_SECOND);
                 line.extend_from_slice(b") ");
             }
+        }
+    }
+
+    /// The same with names.
+    fn named_time(&mut self, line: &mut Vec<u8>, time: i64) {
+        line.extend_from_slice(b"timestamp = ");
+        self.clock(line, time);
+        line.extend_from_slice(b", ");
+        let last = self.last.replace(time);
+        if !self.delta {
+            return;
+        }
+        line.extend_from_slice(b"delta = +");
+        match last {
+            None => line.extend_from_slice(b"?.?????????"),
+            Some(last) => {
+                let step = (time as u64).wrapping_sub(last as u64);
+                decimal(line, step / PER_SECOND);
+                nanoseconds(line, step % PER_SECOND);
+            }
+        }
+        line.extend_from_slice(b", ");
+    }
+
+    /// Appends the rest of the line, from the environment on, in this style.
+    pub fn styled_fields(line: &mut Vec<u8>, event: &Event<'_>, style: LineStyle) {
+        match style == LineStyle::default() {
+            true => TextWriter::fields(line, event),
+            false => style::line(line, event, style),
         }
     }
 
@@ -151,10 +219,16 @@ pub struct JsonWriter;
 impl JsonWriter {
     /// Appends the event's line to `line`.
     pub fn event(&self, line: &mut Vec<u8>, event: &Event<'_>) {
-        PacketPieces::with(event, |pieces| JsonWriter::with_pieces(line, event, pieces));
+        PacketPieces::with(event, |pieces| JsonWriter::with_pieces(line, event, pieces, false));
     }
 
-    fn with_pieces(line: &mut Vec<u8>, event: &Event<'_>, pieces: &PacketPieces) {
+    /// The same with labels: enumerations are `{"value", "labels"}`, and there are `level`
+    /// (`{"number", "name"}`), and `clock` (`{"name", "cycles"}`) if the event has them.
+    pub fn event_with_labels(&self, line: &mut Vec<u8>, event: &Event<'_>) {
+        PacketPieces::with(event, |pieces| JsonWriter::with_pieces(line, event, pieces, true));
+    }
+
+    fn with_pieces(line: &mut Vec<u8>, event: &Event<'_>, pieces: &PacketPieces, labels: bool) {
         let fields_json = &pieces.plan.json;
         pieces.json_stream.append(line);
         pieces.plan.event(event).json_name.append(line);
@@ -162,18 +236,21 @@ impl JsonWriter {
             Some(time) => signed(line, time),
             None => line.extend_from_slice(b"null"),
         }
-        pieces.context_json.append(line);
+        match labels {
+            true => json::labels(line, event, fields_json),
+            false => pieces.context_json.append(line),
+        }
         let contexts = [event.stream_context(), event.context()];
         if contexts.iter().flatten().any(|fields| !fields.is_empty()) {
             line.extend_from_slice(b", \"context\": {");
             for fields in contexts.into_iter().flatten() {
-                json::Printer::new(&fields, fields_json).members(line, fields.node, false);
+                json::Printer::new(&fields, fields_json, labels).members(line, fields.node, false);
             }
             json::close(line, b'}');
         }
         line.extend_from_slice(b", \"fields\": {");
         if let Some(fields) = event.payload() {
-            json::Printer::new(&fields, fields_json).members(line, fields.node, false);
+            json::Printer::new(&fields, fields_json, labels).members(line, fields.node, false);
         }
         json::close(line, b'}');
         line.extend_from_slice(b"}\n");

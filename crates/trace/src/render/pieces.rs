@@ -4,12 +4,14 @@ use super::bytes::Piece;
 use super::{json, text};
 use crate::plan::Plan;
 use crate::read::Event;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The pieces of lines that depend only on a trace's description.
 pub(super) struct PlanPieces {
     /// By field.
     pub(super) text: Vec<text::FieldText>,
+    /// The same without names, once they are needed.
+    unnamed: OnceLock<Vec<text::FieldText>>,
     /// By field.
     pub(super) json: Vec<json::FieldJson>,
     /// By stream class and event class.
@@ -49,9 +51,16 @@ impl PlanPieces {
             .map(|class| class.events.iter().map(|class| event(&class.name)).collect());
         PlanPieces {
             text: plan.fields.iter().map(text::FieldText::of).collect(),
+            unnamed: OnceLock::new(),
             json: plan.fields.iter().map(json::FieldJson::of).collect(),
             events: events.collect(),
         }
+    }
+
+    /// Fields without their names.
+    pub(super) fn unnamed(&self, plan: &Plan) -> &[text::FieldText] {
+        self.unnamed
+            .get_or_init(|| plan.fields.iter().map(text::FieldText::unnamed).collect())
     }
 
     /// The pieces of the event's class.

@@ -7,7 +7,7 @@ use crate::plan::{Field, Node, Raw, Shape};
 use crate::read::{Fields, Flags, IntegerValue, Labels, PlainClass, Value, View, float};
 
 /// The name of an event without one.
-const UNNAMED: &str = "<unknown>";
+pub(super) const UNNAMED: &str = "<unknown>";
 
 /// Text before the fields of an event.
 pub(super) fn heading(environment: &str, name: &str) -> Piece {
@@ -31,8 +31,17 @@ enum Form {
 
 impl FieldText {
     pub(super) fn of(field: &Field) -> FieldText {
+        FieldText::labelled(field, Piece::new(format!(", {} = ", field.name).into_bytes()))
+    }
+
+    /// Without its name.
+    pub(super) fn unnamed(field: &Field) -> FieldText {
+        FieldText::labelled(field, Piece::new(b", ".to_vec()))
+    }
+
+    fn labelled(field: &Field, label: Piece) -> FieldText {
         FieldText {
-            label: Piece::new(format!(", {} = ", field.name).into_bytes()),
+            label,
             form: match &field.shape {
                 Shape::Integer(class) => Form::Number(*class),
                 Shape::String(encoding) if encoding.unit_bytes() == 1 => Form::Text,
@@ -72,11 +81,26 @@ pub(super) struct Printer<'a> {
     view: View<'a>,
     /// By field.
     fields: &'a [FieldText],
+    /// Whether elements of arrays have their index.
+    indexed: bool,
 }
 
 impl<'a> Printer<'a> {
     pub(super) fn new(of: &Fields<'a>, fields: &'a [FieldText]) -> Printer<'a> {
-        Printer { view: of.view, fields }
+        Printer {
+            view: of.view,
+            fields,
+            indexed: true,
+        }
+    }
+
+    /// The same without indexes, for fields without names.
+    pub(super) fn unnamed(of: &Fields<'a>, fields: &'a [FieldText]) -> Printer<'a> {
+        let indexed = false;
+        Printer {
+            indexed,
+            ..Printer::new(of, fields)
+        }
     }
 
     /// Prints a struct; `without_roles` leaves out members that describe the trace's structure.
@@ -162,23 +186,32 @@ impl<'a> Printer<'a> {
         text.push(b'[');
         match self.view.plain_elements(node) {
             Some((PlainClass::Integer(class), values)) => values.enumerate().for_each(|(index, bits)| {
-                element_label(text, index);
+                self.element_label(text, index);
                 number(text, bits, class);
             }),
             Some((PlainClass::Float(size), values)) => values.enumerate().for_each(|(index, bits)| {
-                element_label(text, index);
+                self.element_label(text, index);
                 general(text, float(size, bits));
             }),
             None => {
                 let mut element = node + 1;
                 for index in 0..count {
-                    element_label(text, index);
+                    self.element_label(text, index);
                     self.print(text, element);
                     element = self.view.after(element);
                 }
             }
         }
         text.extend_from_slice(b" ]");
+    }
+
+    #[inline]
+    fn element_label(&self, text: &mut Vec<u8>, index: usize) {
+        match (self.indexed, index) {
+            (true, _) => element_label(text, index),
+            (false, 0) => text.push(b' '),
+            (false, _) => text.extend_from_slice(b", "),
+        }
     }
 }
 

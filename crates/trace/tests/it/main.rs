@@ -12,6 +12,7 @@ mod json;
 mod json2_fields;
 mod parallel;
 mod peers;
+mod push;
 mod range;
 mod ring;
 mod support;

@@ -8,7 +8,7 @@ use backtrail_trace::description::{
     StreamClass, Struct, compact_event_header, packet_context, packet_header,
 };
 use backtrail_trace::{
-    ClockFormat, Dialect, Events, Options, StreamOptions, TextWriter, Trace, TraceWriter, json2, tsdl,
+    ClockFormat, Dialect, Events, LineStyle, Options, StreamOptions, TextWriter, Trace, TraceWriter, json2, tsdl,
 };
 use backtrail_wire::Endian;
 use std::path::Path;
@@ -76,6 +76,84 @@ fn little_endian_2() {
 #[test]
 fn big_endian_2() {
     every_class(Dialect::V2, Endian::Big, &[babeltrace2_2_1()]);
+}
+
+/// Names, fields and clocks as its options print them.
+#[test]
+fn names_and_fields_are_those_of_babeltrace2() {
+    let Some(peer) = babeltrace2_2_0() else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("trace");
+    support::write_trace(&directory, Dialect::V1_8, Endian::Little);
+    let plain = || {
+        let mut style = LineStyle::default();
+        (style.context_names, style.payload_names) = (false, false);
+        style
+    };
+    let styled = |change: fn(&mut LineStyle), mut style: LineStyle| {
+        change(&mut style);
+        style
+    };
+    let all = |style: &mut LineStyle| {
+        (style.context_names, style.payload_names) = (true, true);
+        (style.header_names, style.scope_names) = (true, true);
+    };
+    let fields = |style: &mut LineStyle| (style.domain, style.level) = (true, true);
+    let every = "trace:hostname,trace:domain,trace:procname,trace:vpid,loglevel";
+    let cases: [(&[&str], LineStyle, ClockFormat); 9] = [
+        (&["--names=none"], plain(), ClockFormat::Seconds),
+        (&["--names=all"], styled(all, plain()), ClockFormat::Seconds),
+        (
+            &["--names=header"],
+            styled(|style| style.header_names = true, plain()),
+            ClockFormat::Seconds,
+        ),
+        (
+            &["--names=scope"],
+            styled(|style| style.scope_names = true, plain()),
+            ClockFormat::Seconds,
+        ),
+        (
+            &["--names=context"],
+            styled(|style| style.context_names = true, plain()),
+            ClockFormat::Seconds,
+        ),
+        (
+            &["--names=payload"],
+            styled(|style| style.payload_names = true, plain()),
+            ClockFormat::Seconds,
+        ),
+        (
+            &["--fields", every],
+            styled(fields, LineStyle::default()),
+            ClockFormat::Seconds,
+        ),
+        (
+            &["--names=all", "--fields", every],
+            styled(fields, styled(all, plain())),
+            ClockFormat::Seconds,
+        ),
+        (&["--clock-cycles"], LineStyle::default(), ClockFormat::Cycles),
+    ];
+    for (arguments, style, format) in cases {
+        let clock = if format == ClockFormat::Seconds {
+            "--clock-seconds"
+        } else {
+            "--clock-cycles"
+        };
+        let mut command = peer.command();
+        let output = command.arg(clock).args(arguments).arg(&directory).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut events = Trace::open(&directory).unwrap().events(Options::default()).unwrap();
+        let (mut text, mut writer) = (Vec::new(), TextWriter::new(format).styled(style));
+        while let Some(event) = events.next().unwrap() {
+            writer.event(&mut text, &event);
+        }
+        compare(
+            &String::from_utf8_lossy(&text),
+            &String::from_utf8_lossy(&output.stdout),
+        );
+    }
 }
 
 /// What babeltrace 1.5 can read: fields of whole bytes. It puts the option's name into a variant

@@ -2,7 +2,10 @@
 //! are not read.
 
 use backtrail_trace::description::{Clock, Description, EventClass, Integer, Struct};
-use backtrail_trace::{Condition, Dialect, Endian, Options, StreamOptions, TextWriter, Trace, TraceWriter, render};
+use backtrail_trace::{
+    ClockFormat, Condition, Dialect, Endian, Options, StreamOptions, TextWriter, Trace, TraceWriter, convert_part,
+    find_traces, render,
+};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -164,5 +167,54 @@ fn conditions_choose_events() {
             count += u64::from(condition.matches(&event));
         }
         assert_eq!(count, expected, "{text}");
+    }
+}
+
+/// Lines without the time since the previous one.
+fn lines(directory: &Path, options: Options) -> Vec<u8> {
+    let mut events = Trace::open(directory).unwrap().events(options).unwrap();
+    let mut writer = TextWriter::new(ClockFormat::Seconds).without_delta();
+    let mut text = Vec::new();
+    while let Some(event) = events.next().unwrap() {
+        writer.event(&mut text, &event);
+    }
+    text
+}
+
+/// Parts of our trace and of LTTng's are what showing a part shows, and they pass the check.
+#[test]
+fn a_part_is_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("trace");
+    write(&own);
+    let mut directories = vec![own];
+    if let Some(corpus) = crate::support::corpus() {
+        for case in [
+            "lttng-kitchen-ctx",
+            "lttng-ctf2-kitchen-ctx",
+            "lttng-pid-buffers",
+            "lttng-discarded",
+        ] {
+            directories.extend(find_traces(&corpus.join("cases/recorded").join(case)).unwrap());
+        }
+    }
+    for (number, directory) in directories.iter().enumerate() {
+        let trace = Trace::open(directory).unwrap();
+        let all = times(&trace, Options::default());
+        for (first, last) in [(1, 10), (3, 4), (0, 5), (5, 10), (4, 4)] {
+            let time = |tenth: usize| Some(all[(all.len() - 1) * tenth / 10]);
+            let options = between(time(first), time(last));
+            for dialect in [Dialect::V1_8, Dialect::V2] {
+                let part = folder.path().join(format!("part{number}-{first}-{last}-{dialect:?}"));
+                assert_eq!(convert_part(&trace, &part, dialect, options).unwrap(), 0);
+                let (ours, expected) = (lines(&part, Options::default()), lines(directory, options));
+                assert!(
+                    ours == expected && !ours.is_empty(),
+                    "{} {first} {last}",
+                    directory.display()
+                );
+                assert!(Trace::open(&part).unwrap().check().is_empty());
+            }
+        }
     }
 }

@@ -1,0 +1,255 @@
+//! Traces that are sent and received, over connections and over a network that loses, repeats and
+//! reorders datagrams.
+
+use crate::text;
+use backtrail_testkit::text::Random;
+use backtrail_trace::description::{Clock, Description, EventClass, Integer, Struct};
+use backtrail_trace::{Dialect, Endian, Options, StreamOptions, Trace, TraceWriter, find_traces};
+use backtrail_trace_net::{Collector, CollectorOptions, Report, Secret, Sender, Sent, Transport};
+use std::collections::HashSet;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const STREAMS: u32 = 3;
+const PACKETS: u64 = STREAMS as u64 * 100;
+
+/// What a network does to datagrams.
+#[derive(Clone, Copy)]
+struct Network {
+    lost_percent: usize,
+    /// Some datagrams come twice, some after later ones.
+    mixed: bool,
+    /// What the receiver says does not arrive.
+    one_way: bool,
+}
+
+/// Passes datagrams on between a sender and a receiver, as this network does.
+fn relay(network: Network, receiver: &str, over: &AtomicBool, address: &UdpSocket) {
+    let mut random = Random::new(17);
+    let mut chance = move |percent: usize| random.below(100) < percent;
+    let out = UdpSocket::bind("127.0.0.1:0").unwrap();
+    out.connect(receiver).unwrap();
+    out.set_nonblocking(true).unwrap();
+    address.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let mut buffer = [0; 2048];
+    let (mut sender, mut late) = (None, Vec::new());
+    while !over.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = address.recv_from(&mut buffer) {
+            sender = Some(from);
+            let datagram = buffer[..length].to_vec();
+            if chance(network.lost_percent) {
+                continue;
+            }
+            if network.mixed && chance(10) {
+                late.push(datagram);
+                continue;
+            }
+            let _ = out.send(&datagram);
+            if network.mixed && chance(10) {
+                let _ = out.send(&datagram);
+            }
+            if late.len() > 5 {
+                late.drain(..).rev().for_each(|late| _ = out.send(&late));
+            }
+        } else {
+            late.drain(..).rev().for_each(|late| _ = out.send(&late));
+        }
+        while let (Ok(length), Some(sender)) = (out.recv(&mut buffer), sender) {
+            if !network.one_way && !chance(network.lost_percent) {
+                let _ = address.send_to(&buffer[..length], sender);
+            }
+        }
+    }
+}
+
+/// Sends the traces below `root` to `copy`; returns what both ends say.
+fn sent(
+    root: &Path,
+    copy: &Path,
+    (transport, network): (Transport, Option<Network>),
+    secrets: [Option<Secret>; 2],
+) -> (std::io::Result<Sent>, Report) {
+    let [ours, theirs] = secrets;
+    let mut options = CollectorOptions::default();
+    (options.once, options.secret, options.window) = (true, theirs, Duration::from_secs(3));
+    if network.is_some_and(|network| network.one_way) {
+        options.window = Duration::from_millis(300);
+    }
+    let collector = Collector::bind(transport, "127.0.0.1:0", copy, options).unwrap();
+    let receiver = collector.address().unwrap().to_string();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (over, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let address = match network {
+            Some(network) => {
+                let address = socket.local_addr().unwrap().to_string();
+                let (receiver, over, socket) = (&receiver, &over, &socket);
+                scope.spawn(move || relay(network, receiver, over, socket));
+                address
+            }
+            None => receiver.clone(),
+        };
+        let collected = scope.spawn(|| collector.run(|| !failed.load(Ordering::Relaxed), |_| {}).unwrap());
+        let result = Sender::connect(transport, &address, ours).and_then(|sender| sender.send(root, || false));
+        failed.store(result.is_err(), Ordering::Relaxed);
+        let report = collected.join().unwrap();
+        over.store(true, Ordering::Relaxed);
+        (result, report)
+    })
+}
+
+fn recorded() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("session");
+    std::fs::create_dir_all(root.join("host")).unwrap();
+    write(&root.join("host/app"));
+    let text = text(&root);
+    (folder, text)
+}
+
+/// Packets of one datagram and of several.
+fn write(directory: &Path) {
+    let fields = Struct::new().with("n", Integer::unsigned(32, Endian::NATIVE));
+    let events = vec![EventClass::new(0, "app:event", fields)];
+    let description = Description::of_events(Clock::nanoseconds("wall", 0), events);
+    let trace = TraceWriter::create(directory, description, Dialect::V1_8).unwrap();
+    for cpu in 0..STREAMS {
+        let name = format!("main_{cpu}");
+        let mut stream = trace.stream(&name, StreamOptions::for_cpu(0, cpu)).unwrap();
+        for packet in 0..PACKETS / u64::from(STREAMS) {
+            let begin = packet * 10_000 + u64::from(cpu);
+            for index in 0..10 + packet * 7 {
+                let mut event = stream.writer().event(0, begin + index * 10);
+                event.u32(index as u32);
+                event.finish().unwrap();
+            }
+            stream.flush(begin + 9_000).unwrap();
+        }
+    }
+}
+
+/// Bytes of all packets, and of those of their contents.
+fn bytes(root: &Path) -> (u64, u64) {
+    let (mut all, mut contents) = (0, 0);
+    for directory in find_traces(root).unwrap() {
+        let trace = Trace::open(&directory).unwrap();
+        for index in 0..trace.streams().len() {
+            let mut reader = trace.stream(index, Options::default()).unwrap();
+            while reader.next_packet().unwrap() {
+                let packet = reader.packet().unwrap();
+                all += packet.packet_bits / 8;
+                contents += packet.content_bits.div_ceil(8);
+            }
+        }
+    }
+    (all, contents)
+}
+
+#[test]
+fn what_is_sent_arrives_without_padding() {
+    let (folder, expected) = recorded();
+    let root = folder.path().join("session");
+    let key = Some(Secret::new([5; 32]));
+    let calm = Network {
+        lost_percent: 0,
+        mixed: false,
+        one_way: false,
+    };
+    let networks = [
+        (Transport::Tcp, None),
+        (Transport::Udp, None),
+        (
+            Transport::Udp,
+            Some(Network {
+                lost_percent: 1,
+                ..calm
+            }),
+        ),
+        (
+            Transport::Udp,
+            Some(Network {
+                lost_percent: 10,
+                ..calm
+            }),
+        ),
+        (
+            Transport::Udp,
+            Some(Network {
+                lost_percent: 10,
+                mixed: true,
+                ..calm
+            }),
+        ),
+    ];
+    for (index, network) in networks.into_iter().enumerate() {
+        let key = key.clone().filter(|_| index % 2 == 0);
+        let copy = folder.path().join(format!("copy{index}"));
+        std::fs::create_dir(&copy).unwrap();
+        let (result, report) = sent(&root, &copy, network, [key.clone(), key]);
+        let result = result.unwrap();
+        assert_eq!((result.packets, report.packets), (PACKETS, PACKETS), "{index}");
+        assert_eq!(
+            (report.gaps, report.broken, report.refused),
+            (Vec::new(), 0, 0),
+            "{index}"
+        );
+        assert!(text(&copy) == expected, "{index}");
+        let (all, contents) = bytes(&copy);
+        assert_eq!((all, contents), (contents, bytes(&root).1), "{index}");
+        assert_eq!(result.bytes, all);
+        if network.1.is_some_and(|network| network.mixed) {
+            assert!(report.duplicates > 0 && report.reordered > 0, "{index}");
+        }
+    }
+}
+
+/// Nothing is sent again: what is missing is named, and the rest is right.
+#[test]
+fn what_is_missing_is_named() {
+    let (folder, expected) = recorded();
+    let (root, copy) = (folder.path().join("session"), folder.path().join("copy"));
+    std::fs::create_dir(&copy).unwrap();
+    let network = Network {
+        lost_percent: 10,
+        mixed: false,
+        one_way: true,
+    };
+    let (result, report) = sent(&root, &copy, (Transport::Udp, Some(network)), [None, None]);
+    // The sender cannot know what arrived.
+    assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    let missing: u64 = report.gaps.iter().map(|gap| gap.packets).sum();
+    assert!(missing > 0, "{report:?}");
+    assert_eq!(report.packets + missing, PACKETS, "{report:?}");
+    let expected: HashSet<(&str, &str)> = expected.lines().map(without_delta).collect();
+    let arrived = text(&copy);
+    let arrived: Vec<(&str, &str)> = arrived.lines().map(without_delta).collect();
+    assert!(!arrived.is_empty() && arrived.len() < expected.len());
+    assert!(arrived.iter().all(|line| expected.contains(line)));
+}
+
+/// The time and the fields.
+fn without_delta(line: &str) -> (&str, &str) {
+    let (time, rest) = line.split_once(" (").unwrap();
+    (time, rest.split_once(") ").unwrap().1)
+}
+
+#[test]
+fn only_the_key_opens() {
+    let (folder, _) = recorded();
+    let root = folder.path().join("session");
+    let key = |byte| Some(Secret::new([byte; 32]));
+    for (index, keys) in [[key(1), key(2)], [None, key(2)], [key(1), None]]
+        .into_iter()
+        .enumerate()
+    {
+        let copy = folder.path().join(format!("copy{index}"));
+        std::fs::create_dir(&copy).unwrap();
+        let (_, report) = sent(&root, &copy, (Transport::Tcp, None), keys);
+        assert_eq!((report.packets, report.broken), (0, report.sessions));
+        assert!(report.refused > 0);
+        assert!(find_traces(&copy).is_err());
+    }
+}
