@@ -8,7 +8,7 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Cursor, Endian};
 
 use super::constants::{REGS_ABI_64, record_type, sample_type};
-use super::records::{Record, Sample, UserState, decode_body};
+use super::records::{Cause, Record, Sample, UserState, decode_body};
 
 /// `PERFILE2`, in the byte order of the machine that wrote it.
 const MAGIC: [u8; 8] = *b"PERFILE2";
@@ -446,6 +446,7 @@ fn sample<'a>(mut cursor: Cursor<'a>, layout: &Attribute) -> backtrail_wire::Res
         };
     }
     Ok(Sample {
+        cause: Cause::Time,
         ip,
         pid,
         tid,
