@@ -28,10 +28,11 @@ pub(crate) struct Program {
     folder: PathBuf,
 }
 
-/// Builds all test programs of the workspace.
+/// Builds all test programs of the workspace, and the programs and libraries that they use: at
+/// once, since without the tests cargo would build these again, with other features.
 pub(crate) fn build() -> Result<Vec<Program>, String> {
-    let mut programs = build_some(&[])?;
-    // Those of the command, too, which `cargo test` leaves out.
+    let mut programs = build_some(&["--lib", "--bins", "--examples", "--tests"])?;
+    // Those of the command, too, which are not among them.
     for program in build_some(&COMMAND)? {
         if programs.iter().all(|known| known.executable != program.executable) {
             programs.push(program);
@@ -41,13 +42,7 @@ pub(crate) fn build() -> Result<Vec<Program>, String> {
 }
 
 fn build_some(only: &[&str]) -> Result<Vec<Program>, String> {
-    let arguments = [
-        "test",
-        "--workspace",
-        "--no-run",
-        "--message-format",
-        "json-render-diagnostics",
-    ];
+    let arguments = ["build", "--workspace", "--message-format", "json-render-diagnostics"];
     let mut cargo = cargo_in(&place::workspace(), &[&arguments, only].concat());
     let built = cargo.stderr(Stdio::inherit()).output();
     let built = built.map_err(|error| format!("cargo can't be started: {error}"))?;
@@ -128,6 +123,7 @@ impl Program {
         command
             .args(["--show-output", "--test-threads", &threads.to_string()])
             .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env(place::ALL_BUILT, "")
             .current_dir(&self.folder);
         command
     }

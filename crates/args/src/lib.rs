@@ -23,7 +23,7 @@
 //!     places: vec![Location::One(Value::Register(3, 0)), Location::LOST],
 //!     entries: vec![],
 //! };
-//! let function = Function { start: 0x1000, end: 0x1080, signature, prefix: 4, calls: vec![call] };
+//! let function = Function { start: 0x1000, end: 0x1080, signature, prefix: 4, calls: vec![call], everywhere: false };
 //! let bytes = write::table(&[function], abi, 0, Endian::Little, Places::AtCalls);
 //!
 //! let table = Table::parse(&bytes, Endian::Little)?;

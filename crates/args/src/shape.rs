@@ -34,6 +34,33 @@ impl Scalar {
     }
 }
 
+/// The format of a float of 16 bytes on a CPU with x87.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WideFloat {
+    /// 80 bits and padding.
+    X87,
+    /// IEEE 754's binary128.
+    Binary128,
+}
+
+impl WideFloat {
+    /// The format of a type with this name, or of the parts of a complex number; `None` for a name
+    /// that does not say it, such as clang's `complex`.
+    pub fn of(name: &[u8]) -> Option<WideFloat> {
+        let prefixes = [&b"complex "[..], b"_Complex "];
+        let part = prefixes.iter().find_map(|prefix| name.strip_prefix(*prefix));
+        match part.unwrap_or(name) {
+            b"long double" | b"_Float64x" | b"__float80" | b"real(kind=10)" | b"complex(kind=10)" => {
+                Some(WideFloat::X87)
+            }
+            b"_Float128" | b"__float128" | b"f128" | b"real(kind=16)" | b"complex(kind=16)" => {
+                Some(WideFloat::Binary128)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A scalar in an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
@@ -162,18 +189,21 @@ pub fn resolve<'g, 'a>(graph: &'g Graph<'a>, mut id: TypeId) -> Option<(TypeId, 
 
 /// The number of scalars (a complex number has two), and their kind.
 fn scalar(node: &Node<'_>, model: DataModel) -> Option<(u64, Scalar)> {
-    let float = |bytes| match (node.name, model.x87, bytes) {
-        // `__float128` also has 16 bytes, and the encoding does not distinguish it.
-        (b"long double" | b"complex long double" | b"_Complex long double", true, 12 | 16) => Scalar::X87(bytes),
-        _ => Scalar::Float(bytes),
+    let float = |bytes| match (model.x87, bytes) {
+        // The encoding does not distinguish the two formats of this size.
+        (true, 12 | 16) => match WideFloat::of(node.name)? {
+            WideFloat::X87 => Some(Scalar::X87(bytes)),
+            WideFloat::Binary128 => Some(Scalar::Float(bytes)),
+        },
+        _ => Some(Scalar::Float(bytes)),
     };
     Some(match node.body {
         Body::Reference(Kind::Pointer, _) => (1, Scalar::Integer(model.pointer)),
         Body::Enum(bytes, _) => (1, Scalar::Integer(bytes)),
         Body::Number(Kind::Integer, bytes, _) => (1, Scalar::Integer(bytes)),
         // CTF_FP_CPLX, CTF_FP_DCPLX, CTF_FP_LDCPLX.
-        Body::Number(Kind::Float, bytes, encoding) if (3..=5).contains(&encoding.format) => (2, float(bytes / 2)),
-        Body::Number(Kind::Float, bytes, _) => (1, float(bytes)),
+        Body::Number(Kind::Float, bytes, encoding) if (3..=5).contains(&encoding.format) => (2, float(bytes / 2)?),
+        Body::Number(Kind::Float, bytes, _) => (1, float(bytes)?),
         _ => return None,
     })
 }

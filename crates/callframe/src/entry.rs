@@ -84,6 +84,10 @@ pub(crate) struct Cie {
     pub(crate) signal_frame: bool,
     /// Encoding of addresses in its FDEs.
     pub(crate) encoding: u8,
+    /// Encoding of the addresses of language-specific data.
+    lsda: u8,
+    /// Where the personality routine's address is.
+    pub(crate) personality: Option<Encoded>,
     has_augmentation: bool,
     pub(crate) instructions: Cursor,
 }
@@ -94,6 +98,8 @@ pub(crate) struct Fde {
     pub(crate) cie: Cie,
     pub(crate) start: u64,
     pub(crate) end: u64,
+    /// Where the address of the language-specific data is.
+    pub(crate) lsda: Option<Encoded>,
     pub(crate) instructions: Cursor,
 }
 
@@ -108,6 +114,39 @@ fn content<S: Source>(at: u64, reader: &mut Reader<'_, S>) -> Option<Cursor> {
     ((4..LONGEST).contains(&bytes)).then_some(Cursor { at: length.at, end })
 }
 
+/// `DW_EH_PE_omit`: there is no pointer.
+const OMITTED: u8 = 0xff;
+
+/// A pointer that is read only if somebody asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Encoded {
+    at: Cursor,
+    encoding: u8,
+}
+
+impl Encoded {
+    /// The pointer; 0 if it is 0 before it is made relative, or cannot be read.
+    pub(crate) fn read<S: Source>(&self, reader: &mut Reader<'_, S>) -> u64 {
+        self.followed(reader).unwrap_or(0)
+    }
+
+    fn followed<S: Source>(&self, reader: &mut Reader<'_, S>) -> Option<u64> {
+        const INDIRECT: u8 = 0x80;
+        let (mut absolute, mut cursor) = (self.at, self.at);
+        if reader.pointer(&mut absolute, self.encoding & 0x0f, None)? == 0 {
+            return None;
+        }
+        let address = reader.pointer(&mut cursor, self.encoding & !INDIRECT, None)?;
+        match self.encoding & INDIRECT {
+            0 => Some(address),
+            _ => reader.u64(&mut Cursor {
+                at: address,
+                end: address.checked_add(8)?,
+            }),
+        }
+    }
+}
+
 impl Fde {
     pub(crate) fn read<S: Source>(at: u64, reader: &mut Reader<'_, S>) -> Option<Fde> {
         let mut cursor = content(at, reader)?;
@@ -119,14 +158,17 @@ impl Fde {
         let cie = Cie::read(place.checked_sub(back)?, reader)?;
         let start = reader.pointer(&mut cursor, cie.encoding, None)?;
         let length = reader.pointer(&mut cursor, cie.encoding & 0x0f, None)?;
+        let mut lsda = None;
         if cie.has_augmentation {
             let bytes = reader.uleb(&mut cursor)?;
-            cursor.skip(bytes)?;
+            let (at, encoding) = (cursor.skip(bytes)?, cie.lsda);
+            lsda = (encoding != OMITTED).then_some(Encoded { at, encoding });
         }
         Some(Fde {
             cie,
             start,
             end: start.checked_add(length)?,
+            lsda,
             instructions: cursor,
         })
     }
@@ -172,6 +214,8 @@ impl Cie {
             ra,
             signal_frame: false,
             encoding: 0,
+            lsda: OMITTED,
+            personality: None,
             has_augmentation: letters > 0,
             instructions: cursor,
         };
@@ -183,9 +227,10 @@ impl Cie {
         for letter in letters {
             match letter {
                 b'R' => cie.encoding = reader.u8(&mut data)?,
-                b'L' => drop(reader.u8(&mut data)?),
+                b'L' => cie.lsda = reader.u8(&mut data)?,
                 b'P' => {
                     let encoding = reader.u8(&mut data)?;
+                    cie.personality = Some(Encoded { at: data, encoding });
                     reader.pointer(&mut data, encoding & 0x0f, None)?;
                 }
                 b'S' => cie.signal_frame = true,

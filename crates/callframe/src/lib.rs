@@ -12,11 +12,13 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects, clippy::indexing_slicing))]
 
 mod caller;
+mod describe;
 mod entry;
 mod expression;
 mod reader;
 mod rows;
 
 pub use caller::{Caller, Frame, Missing, caller};
+pub use describe::{Description, Function, Place, describe, function};
 pub use entry::{Entries, Search, is_searchable};
 pub use reader::Source;

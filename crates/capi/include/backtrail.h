@@ -1,6 +1,6 @@
 /* Backtrail: backtraces of the calling thread, without frame pointers, from tables made in advance.
  *
- *     backtrail_init(NULL);                      once, at the start, and again after dlopen
+ *     backtrail_init(NULL);                      once, at the start: faster first backtraces
  *     int n = backtrail_backtrace(buffer, 64);   anywhere, including signal handlers
  *
  * Link with -lbacktrail. Requires x86-64 or AArch64 Linux.
@@ -30,8 +30,7 @@ struct backtrail_init_options {
     /* Folder that keeps tables for the next start; NULL for none. */
     const char *cache_dir;
     /* If not 0, a thread calls backtrail_init again when a backtrace reaches a library that was
-     * opened later; backtraces are complete a moment after the first. The thread sleeps until
-     * then, with all signals blocked. A forked child does not have it; backtrail_init starts it
+     * opened later, to make its table. The thread sleeps until then, with all signals blocked. A forked child does not have it; backtrail_init starts it
      * there. */
     int follow;
     int reserved;
@@ -55,8 +54,10 @@ struct backtrail_crash_options {
     int reserved;
 };
 
-/* Makes the unwind tables of all modules that are loaded now. Call it again after dlopen; dlclose
- * needs no call. Returns at once if no module was loaded or unloaded. Not in handlers: it
+/* Makes the unwind tables of all modules that are loaded now, which makes the first backtrace of
+ * each place faster. Without tables, backtraces read call frame information. With a C library
+ * before glibc 2.35, they cannot do so in modules that were loaded after the library: then call
+ * this again after dlopen. Returns at once if no module was loaded or unloaded. Not in handlers: it
  * allocates, and takes the loader's lock. Returns 0; -EINVAL if the options' size is invalid;
  * -E2BIG if they set members that this library does not know; the system's error if the thread
  * cannot be started. */

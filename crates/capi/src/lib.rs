@@ -87,6 +87,17 @@ pub extern "C" fn backtrail_withdraw_code(start: *const c_void) -> c_int {
     guarded(|| backtrail_local::withdraw_code(start.cast()).map_err(code_of))
 }
 
+extern "C" fn begin() {
+    // A program must not fail because its backtraces do, nor may a panic cross into the loader.
+    let _ = std::panic::catch_unwind(backtrail_local::prepare);
+}
+
+// Without it, the first walks ask the loader for each module.
+// SAFETY: the loader calls what this section points to, once, without arguments that it looks at.
+#[unsafe(link_section = ".init_array")]
+#[used]
+static BEGIN: extern "C" fn() = begin;
+
 #[cfg(test)]
 mod tests {
     use std::fs;

@@ -9,3 +9,4 @@ mod preload;
 mod promises;
 mod stepped;
 mod types;
+mod unwind;

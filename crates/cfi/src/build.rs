@@ -1,4 +1,4 @@
-//! A table built from `.eh_frame`, and the code that it could not describe.
+//! A table built from call frame information, and the code that it could not describe.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use backtrail_sframe::write::{Options, WriteError};
 
 use backtrail_elf::Image;
 
-use crate::eh_frame::{self, Converted, EhFrame};
+use crate::combined;
+use crate::eh_frame::{self, Converted};
 use crate::error::Error;
 
 /// Code that `.eh_frame` describes and the table does not.
@@ -65,22 +66,21 @@ impl Built {
     }
 }
 
-/// Builds the table from `image`'s `.eh_frame`. The sections of a relocatable file should have been
-/// placed.
+/// Builds the table of `image` from its call frame information. The sections of a relocatable file
+/// should have been placed.
 ///
-/// Fails if there is no `.eh_frame`, if nothing in it is valid, or if the section would be larger
-/// than its header can express.
+/// Fails if it is missing, if nothing in it is valid, or if the section would be larger than its
+/// header can express.
 pub fn of_image(image: &Image<'_>, options: &Options) -> Result<Built, Error> {
     table(&functions(image)?, options).map_err(Error::Write)
 }
 
-/// The contents of `image`'s `.eh_frame`, of which at least a part must be valid.
+/// The contents of `image`'s call frame information, of which at least a part must be valid.
 pub(crate) fn functions(image: &Image<'_>) -> Result<Converted, Error> {
-    let section = image.eh_frame()?.ok_or(Error::NoEhFrame)?;
-    let converted = eh_frame::convert_within(
-        &EhFrame::of_image(image, &section.data, section.address),
-        image.budget(),
-    );
+    if !combined::has_any(image)? {
+        return Err(Error::NoEhFrame);
+    }
+    let converted = combined::of_image(image)?;
     if let (Some(damage), true) = (converted.damage, converted.functions.is_empty()) {
         return Err(Error::Cfi(damage));
     }

@@ -15,7 +15,8 @@ pub enum Error {
     Elf(backtrail_elf::Error),
     /// The module has neither `.sframe` nor `.eh_frame`, nor any other unwind information.
     NoUnwindInformation,
-    /// The file has no `.eh_frame`, or its contents are missing.
+    /// The file has no `.eh_frame`, nor `.debug_frame` or `.gopclntab`, or their contents are
+    /// missing.
     NoEhFrame,
     /// Nothing in `.eh_frame` is valid.
     Cfi(eh_frame::Error),
@@ -30,7 +31,7 @@ impl fmt::Display for Error {
         match self {
             Error::Elf(error) => error.fmt(f),
             Error::NoUnwindInformation => f.write_str("has neither .sframe nor .eh_frame"),
-            Error::NoEhFrame => f.write_str("no .eh_frame section"),
+            Error::NoEhFrame => f.write_str("no .eh_frame section, nor .debug_frame or .gopclntab"),
             Error::Cfi(error) => error.fmt(f),
             Error::Write(error) => error.fmt(f),
             Error::Isolated(lost) => lost.fmt(f),

@@ -37,7 +37,7 @@ const RETURN_ADDRESS: u8 = 16;
 /// A frame from which nothing in the sampled stack leads back: its rule needs a register that is
 /// never known. Without a row, its instructions would be read, and they do not show the other
 /// stack.
-const LOST: Rule = Rule::new(Location::register(RETURN_ADDRESS, 0), Location::saved(-8));
+pub(crate) const LOST: Rule = Rule::new(Location::register(RETURN_ADDRESS, 0), Location::saved(-8));
 
 /// Bytes from the return address to the CFA.
 const WORD: i32 = 8;

@@ -56,11 +56,15 @@ pub(crate) fn section<'a>(image: &Image<'a>) -> Option<SectionData<'a>> {
 pub(crate) fn functions(image: &Image<'_>) -> Option<Vec<Function>> {
     let section = section(image)?;
     let table = Table::new(Bytes::new(&section.data, image.endian()), image.arch())?;
-    let text = match table.text {
-        0 => text_start(image, &table)?,
-        text => text,
-    };
+    let text = table.text_in(image)?;
     Some(Table { text, ..table }.functions())
+}
+
+/// The address from which the table's offsets of code count; `None` if the section is missing or
+/// invalid.
+pub(crate) fn text(image: &Image<'_>) -> Option<u64> {
+    let section = section(image)?;
+    Table::new(Bytes::new(&section.data, image.endian()), image.arch())?.text_in(image)
 }
 
 /// Finds the start of the text, which Go 1.26 and later leave out of the header: the start from
@@ -191,6 +195,13 @@ impl<'a> Table<'a> {
             Some(function)
         });
         functions.collect()
+    }
+
+    fn text_in(&self, image: &Image<'_>) -> Option<u64> {
+        match self.text {
+            0 => text_start(image, self),
+            text => Some(text),
+        }
     }
 
     /// The start of the function with this index, from the start of the text.

@@ -9,7 +9,6 @@
 //!   `.gopclntab`.
 //!
 //! ```
-//! use backtrail_cfi::eh_frame::EhFrame;
 //! use backtrail_cfi::{build, check, tables};
 //! use backtrail_elf::{Image, FileBytes};
 //! use backtrail_sframe::write::Options;
@@ -20,9 +19,7 @@
 //! let built = build::of_image(&image, &Options::new(Version::V3, tables::abi(&image), 0))?;
 //! println!("{} functions in {} bytes", built.functions, built.bytes.len());
 //!
-//! let section = image.eh_frame()?.expect("a table was made of it");
-//! let frames = EhFrame::of_image(&image, &section.data, section.address);
-//! let report = check::check(&frames, &Section::parse(&built.bytes, 0)?, &built.skipped);
+//! let report = check::check_image(&image, &Section::parse(&built.bytes, 0)?, &built.skipped)?;
 //! assert_eq!(report.mismatches, []);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -34,6 +31,7 @@ pub mod cache;
 pub mod called;
 pub mod check;
 mod code;
+mod combined;
 mod compiled;
 pub mod eh_frame;
 mod error;
@@ -44,6 +42,7 @@ mod haskell;
 mod hotspot;
 pub mod instructions;
 mod kept;
+mod lisp;
 pub mod objects;
 #[cfg(test)]
 mod odd;

@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::haskell::{self, Haskell};
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions::{self, Around};
+use crate::lisp;
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
 
@@ -145,13 +146,20 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             };
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let (code, elsewhere) = (around.code(), Elsewhere(process));
+            let read = |at: u64, bytes: &mut [u8]| process.read(at, bytes);
+            if !is_return && let Some(rule) = lisp::in_call(arch, &code, pc, read) {
+                return Uncovered::Rule(rule);
+            }
             let by_fp = |rule: &Rule| rule.cfa.base == Base::Register(arch.fp.0);
             match (instructions::rule(arch, &code, pc, is_return, &elsewhere), interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
                 (Some(rule), _) => Uncovered::Rule(rule),
                 (None, Some(interpreted)) => Uncovered::Linked(interpreted),
                 (None, None) if instructions::has_left_frame(arch, &code, pc, &elsewhere) => Uncovered::Unknown,
-                (None, None) => Uncovered::FramePointer,
+                (None, None) => match lisp::in_function(arch, &code, pc) {
+                    Some(rule) if !is_return => Uncovered::Rule(rule),
+                    _ => Uncovered::FramePointer,
+                },
             }
         })
     }

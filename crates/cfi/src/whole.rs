@@ -1,12 +1,13 @@
-//! The one table of a linked file: the rows of `.eh_frame`, and rows that only the file's present
-//! table has.
+//! The one table of a linked file: the rows of its call frame information, and rows that only the
+//! file's present table has.
 
 use backtrail_elf::{Image, Kind};
 use backtrail_sframe::Section;
 use backtrail_sframe::write::{FunctionRows, Options, WriteError};
 
 use crate::build::{self, Built};
-use crate::eh_frame::{self, Converted, EhFrame};
+use crate::combined;
+use crate::eh_frame::{self, Converted};
 use crate::error::Error;
 use crate::plt;
 use crate::tables;
@@ -24,17 +25,10 @@ impl Whole {
     /// Reads all unwind information of `image`. Linkers that do not know the format concatenate the
     /// tables of several object files: each of them is read.
     ///
-    /// Fails if there is neither `.eh_frame` nor a table, or if `.eh_frame` is not valid to its
-    /// end: half a table would hide the damage.
+    /// Fails if there is neither call frame information nor a table, or if `.eh_frame` is not valid
+    /// to its end: half a table would hide the damage.
     pub fn of_image(image: &Image<'_>) -> Result<Whole, Error> {
-        let section = image.eh_frame()?;
-        let mut converted = match &section {
-            Some(section) => eh_frame::convert_within(
-                &EhFrame::of_image(image, &section.data, section.address),
-                image.budget(),
-            ),
-            None => Converted::default(),
-        };
+        let mut converted = combined::of_image(image)?;
         if let Some(damage) = converted.damage {
             return Err(Error::Cfi(damage));
         }
@@ -42,7 +36,7 @@ impl Whole {
         plt::add(&mut converted, image);
         // Code that only the present table describes.
         let kept = not_described(own_functions(image), &described(&converted), &code);
-        if section.is_none() && kept.is_empty() {
+        if kept.is_empty() && !combined::has_any(image)? {
             return Err(Error::NoEhFrame);
         }
         let count = kept.len();

@@ -91,7 +91,7 @@ fn write_edited(mut replacement: Replacement, mode: Option<u32>, source: &File, 
     }
     let mut at = 0;
     for part in edited.parts() {
-        let len = part.bytes.len() as u64;
+        let len = part.len() as u64;
         if len > 0 && part.offset == Some(at) && at + len <= copied {
             file.seek(SeekFrom::Start(at + len))?;
         } else {
@@ -108,8 +108,8 @@ fn write_edited(mut replacement: Replacement, mode: Option<u32>, source: &File, 
 fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result<()> {
     /// Parts up to this many bytes are written directly.
     const SHORT: usize = 64 << 10;
-    let len = part.bytes.len() as u64;
-    match part.offset.filter(|_| part.bytes.len() > SHORT) {
+    let len = part.len() as u64;
+    match part.offset.filter(|_| part.len() > SHORT) {
         Some(offset) => {
             source.seek(SeekFrom::Start(offset))?;
             match io::copy(&mut source.take(len), &mut file)? {
@@ -117,6 +117,6 @@ fn write_part(mut file: &File, mut source: &File, part: &Part<'_>) -> io::Result
                 _ => Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
-        None => file.write_all(part.bytes),
+        None => file.write_all(part.bytes().ok_or(io::ErrorKind::UnexpectedEof)?),
     }
 }

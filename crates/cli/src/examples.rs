@@ -24,6 +24,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail report server.trace --html server.html",
             "backtrail report server.trace --by line --time 0..0.1",
             "backtrail report server.trace --callers parse",
+            "backtrail report server.trace --annotate parse --whole --sysroot /",
         ],
     ),
     (
@@ -45,6 +46,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail import perf.data -o perf.trace",
             "backtrail import perf.data -o image.trace --sysroot /",
+            "backtrail import - -o piped.trace < perf.data",
         ],
     ),
     (
@@ -61,8 +63,39 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail stack $(pidof -s server)",
             "backtrail stack $(pidof -s server) --args",
+            "backtrail stack $(pidof -s server) --args=numbers --hide '*key*'",
             "backtrail stack $(pidof -s server) --json > server.json",
         ],
+    ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "add"],
+        &[
+            "backtrail store add server.trace --to fleet",
+            "backtrail store add server.trace --to fleet --service web --label version=1.2",
+        ],
+    ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "query"],
+        &[
+            "backtrail store query fleet self --service server",
+            "backtrail store query fleet flame --since 2h -o fleet.html",
+            "backtrail store query fleet total --by host --sql > total.sql",
+        ],
+    ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "compact"],
+        &[
+            "backtrail store compact fleet",
+            "backtrail store compact fleet --remove-before 30d",
+        ],
+    ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "check"],
+        &["backtrail store check fleet", "backtrail store check fleet --json"],
     ),
     (
         &["trace", "show"],
@@ -180,7 +213,7 @@ const EXAMPLES: &[Examples] = &[
     (
         &["types", "print"],
         &[
-            "backtrail types print server.types 'struct request'",
+            "backtrail types print server 'struct request'",
             "backtrail types print server.types > server.h",
         ],
     ),
@@ -199,7 +232,7 @@ const EXAMPLES: &[Examples] = &[
         &["types", "diff"],
         &[
             "backtrail types diff server.types server.types",
-            "backtrail types diff --json server.types server.types",
+            "backtrail types diff --json --severity breaking server.types server.types",
         ],
     ),
     (

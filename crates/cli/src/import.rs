@@ -12,16 +12,21 @@ use crate::error::{Failure, Status, one_line, shown};
 ///
 /// The copies of stacks that `perf record --call-graph dwarf` makes are walked with SFrame tables
 /// of the programs' files, which must be those that ran: their build IDs are compared. Call chains
-/// of `perf record -g` are kept as they are.
+/// of `perf record -g` are kept as they are. Compressed files (`perf record -z`) are read too, and
+/// what perf wrote to a pipe.
 #[derive(Args)]
 pub(crate) struct Import {
-    /// File that perf wrote.
+    /// File that perf wrote; '-' is standard input.
     #[arg(value_name = "PERF.DATA", value_hint = ValueHint::FilePath)]
     input: PathBuf,
     /// Write the trace to this directory, which must not exist.
     #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath)]
     output: PathBuf,
-    /// Take the programs' files from below DIR: those of the machine that perf ran on.
+    /// Import the samples of this event; repeatable. [default: the first event]
+    #[arg(long = "event", value_name = "NAME")]
+    events: Vec<String>,
+    /// Take the programs' files from below DIR: those of the machine that perf ran on, under their
+    /// paths or by build ID as in a folder of `perf archive`.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     sysroot: Option<PathBuf>,
     /// Leave the names of functions, their lines and inlined calls out of the trace.
@@ -35,6 +40,7 @@ pub(crate) struct Import {
 pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
     let options = ImportOptions {
         input: arguments.input.clone(),
+        events: arguments.events.clone(),
         output: arguments.output.clone(),
         sysroot: arguments.sysroot.clone(),
         dialect: Dialect::V1_8,
@@ -42,8 +48,12 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
     };
     let imported = backtrail_record::import(&options).map_err(|error| match error {
         ImportError::Create(error) => Failure::new(error).help("name a directory that does not exist, with -o"),
+        error @ ImportError::NoEvent(..) => {
+            Failure::of(&arguments.input, error).help("name one of these, with --event")
+        }
         error => Failure::of(&arguments.input, error),
     })?;
+    say_what_is_left_out(&imported, &arguments.input);
     for problem in &imported.outcome.problems {
         eprintln!(
             "backtrail: {}: {}; stacks may end in it",
@@ -83,6 +93,23 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
         eprintln!("backtrail: {}", summary(&imported, &arguments.output));
     }
     Ok(Status::Done)
+}
+
+fn say_what_is_left_out(imported: &Imported, input: &Path) {
+    let input = shown(input);
+    for event in &imported.other_events {
+        eprintln!(
+            "backtrail: {input}: {} samples of the event {} are left out; --event names events to import",
+            event.samples,
+            one_line(&event.name)
+        );
+    }
+    if imported.hardware_traces > 0 {
+        eprintln!(
+            "backtrail: {input}: {} pieces of hardware traces are left out",
+            imported.hardware_traces
+        );
+    }
 }
 
 fn summary(imported: &Imported, output: &Path) -> String {

@@ -23,6 +23,8 @@ mod replacement;
 mod report;
 mod sframe;
 mod stack;
+#[cfg(feature = "store")]
+mod store;
 mod top;
 mod trace;
 mod types;
@@ -51,6 +53,9 @@ enum Command {
     Export(export::Export),
     Import(import::Import),
     Stack(stack::Stack),
+    #[cfg(feature = "store")]
+    #[command(subcommand)]
+    Store(store::Command),
     #[command(subcommand)]
     Trace(trace::Command),
     #[command(subcommand)]
@@ -97,6 +102,8 @@ fn run(command: Command) -> Result<Status, Failure> {
         Command::Export(arguments) => export::run(&arguments),
         Command::Import(arguments) => import::run(&arguments),
         Command::Stack(arguments) => stack::run(&arguments),
+        #[cfg(feature = "store")]
+        Command::Store(command) => store::run(&command),
         Command::Trace(command) => trace::run(command),
         Command::Cbf(command) => cbf::run(command),
         Command::Sframe(command) => sframe::run(command),

@@ -29,6 +29,10 @@ pub(crate) struct Link {
     /// Write this version of SFrame. Only version 3 can express everything that compilers write.
     #[arg(long, value_name = "VERSION", default_value = "3", value_parser = version())]
     sframe: Version,
+    /// Put up to N neighbouring functions, and the padding between them, under one FDE if that is
+    /// smaller.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
+    merge: u8,
     /// Add compact C types too: linked from the compilers' .ctf sections, which the linker must
     /// only have concatenated because it does not know the format, or made from debug information.
     #[arg(long)]
@@ -65,7 +69,10 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
             Err(failure) => failure.warn("no types were added"),
         }
     }
-    let options = |image: &Image<'_>| Options::new(arguments.sframe, tables::abi(image), 0);
+    let options = |image: &Image<'_>| Options {
+        merge: arguments.merge,
+        ..Options::new(arguments.sframe, tables::abi(image), 0)
+    };
     let how = How {
         options: &options,
         one_table: false,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use backtrail_export::page::{self, Recording};
-use backtrail_profile::{GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
+use backtrail_profile::{CodeFiles, GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
 use backtrail_recording::Measured;
 use backtrail_stacks::calls;
 use clap::{Args, ValueEnum, ValueHint};
@@ -46,6 +46,12 @@ pub(crate) struct Report {
     filter: FilterArguments,
     #[command(flatten)]
     view: ViewArguments,
+    /// Find the programs' files below DIR: those of the recorded machine.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    sysroot: Option<PathBuf>,
+    /// With --annotate: print all instructions, not only those around samples.
+    #[arg(long)]
+    whole: bool,
     /// Print at most N rows of a table.
     #[arg(long, value_name = "N", default_value_t = 40)]
     limit: usize,
@@ -117,6 +123,7 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
             _ => None,
         },
         wakers: arguments.wakers,
+        sysroot: arguments.sysroot.clone(),
         ..Options::default()
     };
     let report = read(&arguments.trace, options.clone())?;
@@ -146,6 +153,7 @@ fn show(arguments: &Report, report: &Profiled, options: Options, is_written: boo
     let table = TableOptions {
         limit: Some(arguments.limit),
         width: TableOptions::default().width.filter(|_| !arguments.wide),
+        whole: arguments.whole,
     };
     let view = &arguments.view;
     let unknown = |function: &str| {
@@ -173,8 +181,9 @@ fn show(arguments: &Report, report: &Profiled, options: Options, is_written: boo
     }
     if let Some(function) = &view.annotate {
         let mut is_found = false;
+        let mut files = CodeFiles::new(arguments.sysroot.clone());
         output::to_stdout(|out| {
-            is_found = report.write_annotation(function, out, &table)?;
+            is_found = report.write_annotation(function, &mut files, out, &table)?;
             Ok(())
         })?;
         return if is_found { Ok(()) } else { Err(unknown(function)) };

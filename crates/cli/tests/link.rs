@@ -175,14 +175,17 @@ fn what_can_get_no_table_is_a_warning_unless_strict() {
     ];
     let command = [&flags[..], &["bare.c", "-o", "bare"]].concat();
     let finished = link(here, &[], &command);
-    let warning = "backtrail: warning: bare: no .eh_frame section; no stack-trace tables were added\n";
+    let warning = "backtrail: warning: bare: no .eh_frame section, nor .debug_frame or .gopclntab; no stack-trace tables were added\n";
     assert_eq!((finished.code(), &*finished.stderr), (0, warning));
     assert!(here.join("bare").exists() && !has_table(&here.join("bare")));
     fs::remove_file(here.join("bare")).unwrap();
     let finished = link(here, &["--strict"], &command);
     assert_eq!(
         (finished.code(), &*finished.stderr),
-        (2, "backtrail: bare: no .eh_frame section\n")
+        (
+            2,
+            "backtrail: bare: no .eh_frame section, nor .debug_frame or .gopclntab\n"
+        )
     );
 }
 

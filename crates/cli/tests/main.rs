@@ -45,6 +45,8 @@ mod stack_core;
 mod stack_live;
 mod stack_odd;
 mod stack_programs;
+#[cfg(feature = "store")]
+mod store;
 mod top;
 mod trace;
 mod trace_record;

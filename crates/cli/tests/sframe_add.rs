@@ -222,6 +222,11 @@ fn tables_of_gnu_ld_are_repaired() {
             0,
             &["strip".as_ref(), after.as_os_str(), "-o".as_ref(), without.as_os_str()],
         );
+        assert!(fs::read(&without).unwrap() == fs::read(&before).unwrap());
+        sframe(
+            0,
+            &["strip".as_ref(), before.as_os_str(), "-o".as_ref(), without.as_os_str()],
+        );
         same_output(&mut Command::new(&before), &mut Command::new(&without));
         assert_eq!(segments(&without, "GNU_SFRAME"), 0);
         assert!(elf_file::section(&fs::read(&without).unwrap(), ".sframe").is_none());

@@ -11,13 +11,8 @@ fn backtrail(arguments: &[&str]) -> Command {
 
 /// An example of the tracer's crate, built now if it was not.
 fn example(name: &str) -> PathBuf {
-    let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "-p", "backtrail-tracer", "--example", name])
-        .status()
-        .unwrap();
-    assert!(built.success());
-    let test = std::env::current_exe().unwrap();
-    test.parent().unwrap().parent().unwrap().join("examples").join(name)
+    let built = backtrail_testkit::place::built(&["--example", name]);
+    built.expect("the workspace can be built").join("examples").join(name)
 }
 
 /// Lines of babeltrace2 with this name.
@@ -50,6 +45,7 @@ fn a_command_and_its_children() {
     .output()
     .unwrap();
     assert!(output.status.success(), "{output:?}");
+    assert!(output.stderr.is_empty(), "nothing to warn of: {output:?}");
     // The recorder has the events, not the directory that the program asks for.
     assert!(!unused.exists());
     assert!(session.join("000001").is_dir(), "rotated by size");

@@ -179,3 +179,140 @@ fn a_struct_of_two_units() {
         _ => skip("no abidiff --ctf"),
     }
 }
+
+/// Files of these names and texts, compiled into a library from debug information alone.
+fn compiled(folder: &TempDir, compiler: &str, name: &str, files: &[(&str, &str)]) -> Option<PathBuf> {
+    let own = folder.path().join(format!("{name}.sources"));
+    fs::create_dir_all(&own).unwrap();
+    let mut command = Command::new(compiler);
+    command.args(["-g", "-w", "-shared", "-fPIC", "-O1"]).current_dir(&own);
+    for (file, text) in files {
+        fs::write(own.join(file), text).unwrap();
+        command.args(file.ends_with(".c").then_some(file));
+    }
+    let library = folder.path().join(name);
+    match command.arg("-o").arg(&library).output() {
+        Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        Err(error) => {
+            skip(format!("{compiler}: {error}"));
+            return None;
+        }
+    }
+    Some(library)
+}
+
+/// The exit status, and the JSON that is printed.
+fn differences(options: &[&str], files: [&Path; 2]) -> (i32, serde_json::Value) {
+    let mut diff = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    let output = diff
+        .args(["types", "diff", "--json"])
+        .args(options)
+        .args(files)
+        .output()
+        .unwrap();
+    let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    (output.status.code().unwrap(), document)
+}
+
+/// Compilers and programmers spell one type in many ways.
+#[test]
+fn spellings_are_no_changes() {
+    const ONE: &str = "typedef unsigned long uLong; typedef struct file FILE_; typedef FILE_ *file_p;\n\
+        typedef struct { uLong at; file_p file; } state;\n\
+        uLong f(uLong a, state *s, file_p p, unsigned u, short int h) { return a + s->at + u + h; }\n\
+        uLong table[3]; uLong (*g(void))(unsigned long) { return 0; }\n";
+    const OTHER: &str = "struct file; typedef struct { unsigned long at; struct file *file; } state;\n\
+        long unsigned f(unsigned long a, state *s, struct file *p, unsigned int u, short h)\n\
+        { return a + s->at + u + h; }\n\
+        unsigned long int table[3]; unsigned long (*g(void))(unsigned long) { return 0; }\n";
+    const CHANGED: &str = "struct file; typedef struct { long at; struct file *file; } state;\n\
+        long unsigned f(unsigned long a, state *s, struct file *p, int u, short h)\n\
+        { return a + s->at + u + h; }\n\
+        unsigned long int table[3]; unsigned long (*g(void))(long) { return 0; }\n";
+    let folder = scratch();
+    let Some(gcc) = compiled(&folder, "gcc", "gcc.so", &[("a.c", ONE)]) else {
+        return;
+    };
+    for (compiler, text) in [("gcc", OTHER), ("clang", ONE), ("clang", OTHER)] {
+        let Some(other) = compiled(&folder, compiler, "other.so", &[("a.c", text)]) else {
+            continue;
+        };
+        for files in [[&gcc, &other], [&other, &gcc]] {
+            let (status, document) = differences(&[], files.map(PathBuf::as_path));
+            assert_eq!(
+                (status, &document["verdict"]),
+                (0, &"same".into()),
+                "{compiler}: {document}"
+            );
+        }
+    }
+    let changed = compiled(&folder, "gcc", "changed.so", &[("a.c", CHANGED)]).unwrap();
+    let (status, document) = differences(&["--severity", "breaking"], [&gcc, &changed]);
+    let names: Vec<_> = document["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|change| &change["name"])
+        .collect();
+    assert_eq!(
+        (status, &names[..]),
+        (1, &[&"f".into(), &"g".into(), &"state".into()][..]),
+        "{document}"
+    );
+}
+
+/// What users have only addresses of may change; headers say what that is.
+#[test]
+fn hidden_types_may_change() {
+    const PUBLIC: &str = "struct hidden; struct seen { int a; }; typedef struct { int b; } also;\n\
+        int f(struct hidden *, struct seen *, also *);\n";
+    let folder = scratch();
+    let build = |name: &str, header: &str, member: &str| {
+        let source = format!(
+            "#include \"public.h\"\n#include \"private.h\"\nstruct hidden {{ {member} int a; struct inner *in; }};\n\
+             int f(struct hidden *h, struct seen *s, also *o) {{ return h->a + s->a + o->b + h->in->x; }}\n"
+        );
+        let inner = format!("struct inner {{ {member} int x; }};\n");
+        compiled(
+            &folder,
+            "gcc",
+            name,
+            &[("public.h", header), ("private.h", &inner), ("a.c", &source)],
+        )
+    };
+    let Some(old) = build("old.so", PUBLIC, "") else { return };
+    let inside = build("inside.so", PUBLIC, "long more;").unwrap();
+    let (status, document) = differences(&[], [&old, &inside]);
+    assert_eq!(status, 0, "{document}");
+    let (status, document) = differences(&["--all"], [&old, &inside]);
+    assert_eq!((status, &document["verdict"]), (1, &"harmless".into()), "{document}");
+    let grown = PUBLIC.replace("int a;", "int a; long c;").replace("int b;", "long b;");
+    let outside = build("outside.so", &grown, "").unwrap();
+    let headers = folder.path().join("headers");
+    fs::create_dir_all(&headers).unwrap();
+    fs::write(headers.join("public.h"), PUBLIC).unwrap();
+    let headers = headers.to_str().unwrap();
+    for options in [&[][..], &["--headers", headers]] {
+        let (status, document) = differences(options, [&old, &outside]);
+        let severities = |name: &str| {
+            let changes = document["changes"].as_array().unwrap().iter();
+            changes
+                .filter(|change| change["name"] == name)
+                .map(|change| change["severity"].clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (status, severities("seen"), severities("also")),
+            (1, vec!["possible".into()], vec!["breaking".into()])
+        );
+    }
+    // No header in this folder defines them.
+    let empty = folder.path().join("empty");
+    fs::create_dir_all(&empty).unwrap();
+    let (status, document) = differences(&["--headers", empty.to_str().unwrap()], [&old, &outside]);
+    assert_eq!(status, 0, "{document}");
+    let suppress = folder.path().join("suppress");
+    fs::write(&suppress, "# known\nstruct se*\ntypedef also\n").unwrap();
+    let (status, document) = differences(&["--suppress", suppress.to_str().unwrap()], [&old, &outside]);
+    assert_eq!((status, &document["suppressed"]), (0, &2.into()), "{document}");
+}

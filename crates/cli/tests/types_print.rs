@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use backtrail_testkit::peers::{Machine, Release};
-use backtrail_testkit::place;
+use backtrail_testkit::{place, scratch, skip};
 use serde_json::Value;
 use types::{Tools, corpus, kinds, must, printed, types};
 
@@ -314,4 +314,69 @@ fn everything_as_json() {
         lines(&|line| !line.starts_with("    0x") && !line.starts_with("    {") && line.contains(" -> 0x"))
     );
     assert!(symbols > 40);
+}
+
+/// A program that has only debug information: C's types with functions, and of C++ what C has too.
+#[test]
+fn files_without_a_section() {
+    const SOURCE: &str = "struct point { int x, y; };\n\
+        struct shape { point at; double size; shape *next; virtual ~shape() {} };\n\
+        enum class colour : unsigned char { red = 1, blue = 200 };\n\
+        int area(const shape &of, colour c) { return (int)of.size + (int)c + of.at.x; }\n\
+        int main() { shape one; return area(one, colour::red); }\n";
+    let folder = scratch();
+    let build = |compiler: &str, name: &str, text: &str| {
+        let (source, out) = (folder.path().join(name), folder.path().join(format!("{name}.out")));
+        fs::write(&source, text).unwrap();
+        let mut command = Command::new(compiler);
+        command.args(["-g", "-w"]).arg(&source).arg("-o").arg(&out);
+        let built = command.status().is_ok_and(|status| status.success());
+        built.then(|| out.to_str().unwrap().to_owned())
+    };
+    let Some(c) = build(
+        "gcc",
+        "one.c",
+        "struct s { int a; long b; }; long f(struct s *s) { return s->b; } int main() { return 0; }",
+    ) else {
+        return skip("no gcc");
+    };
+    assert_eq!(printed(&["find", &c, "f"]), "long int f(struct s *);\n");
+    assert!(printed(&["print", &c, "struct s"]).contains("struct s {\n\tint a;\n\tlong int b;\n};"));
+    let Some(cpp) = build("g++", "one.cc", SOURCE) else {
+        return skip("no g++");
+    };
+    let output = types(&["print", "--asserts", &cpp]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("what C lacks of the types of a unit in DW_LANG_C_plus_plus"),
+        "{said}"
+    );
+    for part in ["struct point at;", "struct shape *next;", "blue = 200,"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let checked = format!("{text}\n_Static_assert(sizeof(struct shape) == 32 && sizeof(enum colour) == 1, \"\");\n");
+    let file = folder.path().join("printed.c");
+    fs::write(&file, checked).unwrap();
+    let gcc = Command::new("gcc")
+        .args(["-w", "-fsyntax-only"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
+}
+
+/// The running kernel's header compiles, and a compiler finds the same layouts.
+#[test]
+fn the_running_kernel_compiles() {
+    let kernel = "/sys/kernel/btf/vmlinux";
+    if !Path::new(kernel).exists() {
+        return skip("the kernel has no BTF");
+    }
+    let folder = scratch();
+    let file = folder.path().join("kernel.c");
+    fs::write(&file, printed(&["print", "--asserts", kernel])).unwrap();
+    let gcc = Command::new("gcc").args(["-w", "-fsyntax-only"]).arg(&file).output();
+    let Ok(gcc) = gcc else { return skip("no gcc") };
+    assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
 }

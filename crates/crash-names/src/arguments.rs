@@ -4,16 +4,22 @@ use std::fmt::Write;
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_process::live;
-use backtrail_stacks::{Argument, Frame, Looker, Options};
+use backtrail_stacks::{Argument, Frame, Hidden, Looker, Options, Shown};
 
 /// The arguments of a stack's frames, from the innermost outwards.
 pub(crate) struct Arguments {
     frames: Vec<Frame>,
     arguments: Vec<Vec<Argument>>,
     next: usize,
+    hidden: usize,
 }
 
 impl Arguments {
+    /// The number of arguments whose values were not shown, because of their names.
+    pub(crate) fn hidden(&self) -> usize {
+        self.hidden
+    }
+
     /// Those of the crash that the report is of, if it was made by this process's parent: another
     /// process may have its number by now.
     pub(crate) fn of(report: &str) -> Option<Arguments> {
@@ -26,6 +32,7 @@ impl Arguments {
         let snapshot = live::standing(crash.process, crash.thread, registers).ok()?;
         let options = Options {
             arguments: true,
+            shown: Shown::to_others(),
             ..Options::default()
         };
         let thread = Looker::new(options).stacks(&snapshot).threads.pop()?;
@@ -33,6 +40,7 @@ impl Arguments {
             frames: thread.frames,
             arguments: thread.arguments,
             next: 0,
+            hidden: 0,
         })
     }
 
@@ -47,6 +55,7 @@ impl Arguments {
         self.next = index + 1;
         let mut text = String::new();
         for argument in self.arguments.get(index).into_iter().flatten() {
+            self.hidden += usize::from(argument.hidden != Hidden::Nothing);
             let before = if text.is_empty() { " (" } else { ", " };
             let _ = write!(text, "{before}{argument}");
         }

@@ -29,6 +29,12 @@ pub(crate) fn with_names(report: &str, mut arguments: Option<Arguments>) -> Stri
             text.push_str(&described(call, called_with.unwrap_or_default()));
         }
     }
+    match arguments.map_or(0, |arguments| arguments.hidden()) {
+        0 => {}
+        hidden => {
+            let _ = writeln!(text, "hidden because of their names: {hidden} arguments");
+        }
+    }
     text
 }
 

@@ -54,8 +54,8 @@ pub struct Description {
     pub size: Option<u64>,
     /// The members of a struct or union, including those of nameless members.
     pub members: Vec<Member>,
-    /// The values of an enum.
-    pub values: Vec<(String, i32)>,
+    /// The names of an enum's values, and these in decimal.
+    pub values: Vec<(String, String)>,
     /// A function's return type, arguments, and whether it is variadic.
     pub signature: Option<Signature>,
 }
@@ -153,10 +153,10 @@ pub fn describe(types: Types<'_>, found: Found, name: &str) -> Result<Descriptio
             members(types, &of, 0, 0, plain, &mut measures, &mut description.members)?;
         }
         Kind::Enum => {
-            for enumerator in of.enumerators()? {
-                let enumerator = enumerator?;
-                let name = String::from_utf8_lossy(enumerator.name).into_owned();
-                description.values.push((name, enumerator.value));
+            for (name, value) in of.all_values()? {
+                description
+                    .values
+                    .push((String::from_utf8_lossy(name).into_owned(), value));
             }
         }
         _ => {}

@@ -49,5 +49,5 @@ pub use error::{Error, ErrorKind, Foreign, Result};
 pub use measure::{AlignmentRule, Measures};
 pub use read::{
     Archive, Array, Dict, Enumerator, Header, Member, Members, NameIndex, Slice, StructMember, Surroundings, Symbol,
-    Type, TypeId, Types,
+    Type, TypeId, Types, WideValue,
 };

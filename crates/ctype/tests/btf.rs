@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::fuzz;
 use backtrail_ctype::graph::{Body, Graph};
-use backtrail_ctype::{Dict, ErrorKind, Foreign, Kind, Surroundings, SymbolKind, TypeId, btf};
+use backtrail_ctype::print::{Options, Plain, Printer};
+use backtrail_ctype::{Dict, ErrorKind, Foreign, Kind, Surroundings, SymbolKind, TypeId, Types, btf};
 use backtrail_elf::Image;
 use backtrail_testkit::{place, scratch, skip};
 use common::Random;
@@ -159,7 +160,13 @@ fn every_kind_is_read() {
             panic!()
         };
         assert_eq!(types.values(values).len(), 1);
-        assert_eq!(found.wide_values, Some((1, &b"wide"[..])));
+        let [value] = &found.wide_values[..] else {
+            panic!("{:?}", found.wide_values)
+        };
+        assert_eq!(
+            (&value.name[..], value.position, &value.to_string()[..]),
+            (&b"wide"[..], 1, "4294967296")
+        );
         assert_eq!(
             get(named(types, Kind::Forward, "u_fwd")).body,
             Body::Forward(Kind::Union)
@@ -191,7 +198,7 @@ fn every_kind_is_read() {
         };
         assert!(function.variadic && types.arguments(function.arguments).len() == 1);
         assert_eq!(get(function.returns).name, b"void");
-        let dict = found.to_dict().unwrap();
+        let dict = found.to_dict(&[]).unwrap();
         assert_eq!(
             Dict::open(&dict, Surroundings::default())
                 .unwrap()
@@ -199,6 +206,126 @@ fn every_kind_is_read() {
                 .count(),
             1
         );
+    }
+}
+
+/// What a compiler says of the header that is printed from BTF.
+fn header_compiles(bytes: &[u8], expected: &[&str]) {
+    let found = btf::read(bytes).unwrap();
+    let wide = found.wide_values.clone();
+    let dict = found.to_dict(&[]).unwrap();
+    let surroundings = Surroundings {
+        wide: &wide,
+        ..Surroundings::default()
+    };
+    let dict = Dict::open(&dict, surroundings).unwrap();
+    let mut printer = Printer::new(Options {
+        assertions: true,
+        ..Options::default()
+    });
+    printer.add("", dict.types());
+    let (printed, _) = printer.print(None);
+    assert!(printed.damage.is_empty(), "{:?}", printed.damage);
+    let mut text = String::from_utf8(printed.text).unwrap();
+    for line in expected {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    text.push_str("_Static_assert(sizeof(enum big) == 8 && wide == 1LL << 32, \"\");\n");
+    text.push_str("_Static_assert(sizeof(enum small_long) == 8 && sizeof(enum byte) == 1, \"\");\n");
+    text.push_str("_Static_assert(sizeof(enum half) == 2 && all == ~0u && most == ~0ull, \"\");\n");
+    let folder = scratch();
+    let file = folder.path().join("printed.c");
+    fs::write(&file, &text).unwrap();
+    for compiler in ["gcc", "clang"] {
+        let mut command = Command::new(compiler);
+        match command.args(["-w", "-fsyntax-only"]).arg(&file).output() {
+            Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+            Err(error) => skip(format!("{compiler}: {error}")),
+        }
+    }
+}
+
+/// The padding of nested nameless structs shares a namespace, and enums have the sizes in the file.
+#[test]
+fn printed_kernels_compile() {
+    let mut maker = Maker::new(false);
+    let names = ["a", "b", "low", "wide", "all", "most", "one", "two", "three"].map(|name| maker.name(name));
+    let [a, b, low, wide, all, most, one, two, three] = names;
+    maker.add(1, "int", false, 0, 4, &[1 << 24 | 32]);
+    maker.add(
+        19,
+        "big",
+        false,
+        3,
+        8,
+        &[low, 5, 0, wide, 0, 1, most, u32::MAX, u32::MAX],
+    );
+    maker.add(19, "small_long", false, 1, 8, &[one, 1, 0]);
+    maker.add(6, "unsigned_int", false, 1, 4, &[all, u32::MAX]);
+    maker.add(6, "byte", false, 1, 1, &[two, 1]);
+    maker.add(6, "half", false, 1, 2, &[three, 1]);
+    // struct { int a; char padding[12]; } in a struct with padding of its own.
+    maker.add(4, "", false, 1, 16, &[a, 1, 0]);
+    maker.add(4, "outer", false, 2, 64, &[0, 7, 0, b, 2, 256]);
+    header_compiles(
+        &maker.finish(),
+        &["_padding_1[12]", "_padding_2[", "wide = 4294967296,"],
+    );
+}
+
+/// A module's ids and names continue the kernel's; its types are those of a child.
+#[test]
+fn modules_continue_the_kernel() {
+    for big in [false, true] {
+        let kernel = every_kind(big);
+        let types = 22;
+        let mut maker = Maker::new(big);
+        // The kernel's strings, so that the module's get the numbers after them.
+        let of_kernel = {
+            let word = |at: usize| {
+                let bytes: [u8; 4] = kernel[at..at + 4].try_into().unwrap();
+                if big {
+                    u32::from_be_bytes(bytes)
+                } else {
+                    u32::from_le_bytes(bytes)
+                }
+            };
+            word(20) as usize
+        };
+        maker.strings = vec![b'x'; of_kernel];
+        // The name of its second member is the kernel's "b".
+        let mine = maker.name("mine");
+        maker.add(4, "module", true, 3, 24, &[mine, 1, 0, 3, 4, 64, mine, 6, 2 << 24 | 48]);
+        maker.add(18, "user", false, 0, types + 1, &[]);
+        maker.add(2, "", false, 0, types + 2, &[]);
+        maker.strings.drain(..of_kernel);
+        let module = maker.finish();
+        assert!(btf::is_continued(&module) && !btf::is_continued(&kernel));
+        let (base, whole) = btf::Base::read(&kernel).unwrap();
+        let found = base.module(b"fresh", &module).unwrap();
+        let types = &found.unit.types;
+        let id = named(types, Kind::Struct, "module");
+        let Body::Aggregate(_, 24, members) = types.get(id).unwrap().body else {
+            panic!("{:?}", types.get(id))
+        };
+        let members = types.members(members);
+        let names: Vec<_> = members.iter().map(|member| member.name).collect();
+        assert_eq!(names, [&b"mine"[..], b"b", b"mine"]);
+        let of_kernel = named(&whole.unit.types, Kind::Struct, "s");
+        assert_eq!(members[1].id, of_kernel);
+        // A bit field of the kernel's enum, and a pointer through a tag to the module's struct.
+        let Body::Slice(_, slice) = types.get(members[2].id).unwrap().body else {
+            panic!("{:?}", members[2])
+        };
+        assert_eq!((slice.bits, slice.of), (2, named(&whole.unit.types, Kind::Enum, "e")));
+        let pointer = types.nodes().iter().find(|node| node.body.kind() == Kind::Pointer);
+        assert_eq!(pointer.unwrap().body, Body::Reference(Kind::Pointer, id));
+        let of_kernel = members[1].id;
+        let [parent, child] = [whole.to_dict(b".ctf"), found.to_dict(b".ctf")].map(Result::unwrap);
+        let [parent, child] = [&parent, &child].map(|dict| Dict::open(dict, Surroundings::default()).unwrap());
+        assert_eq!(child.cu_name(), Ok(Some(&b"fresh"[..])));
+        let mut plain = Plain::new(Types::with_parent(&child, Some(&parent)));
+        assert_eq!(plain.declaration(of_kernel, "kernels").unwrap(), "struct s kernels");
     }
 }
 
@@ -308,7 +435,7 @@ fn the_running_kernel() {
         assert_eq!(expected.get(name), Some(layout), "{name}");
     }
     assert_eq!(ours.len(), expected.len());
-    let dict = found.to_dict().unwrap();
+    let dict = found.to_dict(&[]).unwrap();
     let dict = Dict::open(&dict, Surroundings::default()).unwrap();
     println!("{} types of {} bytes", dict.len(), bytes.len());
 }

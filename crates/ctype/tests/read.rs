@@ -96,7 +96,14 @@ fn labels_and_external_strings() {
         let at = 52 + variables as usize;
         section[at..at + 4].copy_from_slice(&bytes);
         let name = |strings: &'static [u8]| {
-            let dict = Dict::open(&section, Surroundings { strings, pointer: 8 }).unwrap();
+            let dict = Dict::open(
+                &section,
+                Surroundings {
+                    strings,
+                    ..Surroundings::default()
+                },
+            )
+            .unwrap();
             dict.variables().next().unwrap().map(|(name, _)| name.to_vec())
         };
         assert_eq!(name(b"\0ab\0outside\0").unwrap(), b"");

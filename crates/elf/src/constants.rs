@@ -129,7 +129,17 @@ pub(crate) const SHT_GNU_VERSYM: u32 = 0x6fff_ffff;
 pub(crate) const SHF_INFO_LINK: u64 = 0x40;
 pub(crate) const SHF_GROUP: u64 = 0x200;
 pub(crate) const SHN_ABS: u16 = 0xfff1;
+pub(crate) const DT_PLTRELSZ: u64 = 2;
+pub(crate) const DT_RELA: u64 = 7;
+pub(crate) const DT_RELASZ: u64 = 8;
 pub(crate) const DT_SONAME: u64 = 14;
+pub(crate) const DT_REL: u64 = 17;
+pub(crate) const DT_JMPREL: u64 = 23;
+pub(crate) const DT_RELRSZ: u64 = 35;
+pub(crate) const DT_RELR: u64 = 36;
+/// Android's packed relocations.
+pub(crate) const DT_ANDROID_REL: u64 = 0x6000_000f;
+pub(crate) const DT_ANDROID_RELA: u64 = 0x6000_0011;
 pub(crate) const DT_VERSYM: u64 = 0x6fff_fff0;
 pub(crate) const DT_VERDEF: u64 = 0x6fff_fffc;
 pub(crate) const DT_VERNEED: u64 = 0x6fff_fffe;

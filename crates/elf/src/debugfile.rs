@@ -200,6 +200,32 @@ fn relative(path: &Path) -> &Path {
 
 fn build_id_path(build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
-    let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Some(PathBuf::from(format!(".build-id/{first:02x}/{rest}.debug")))
+    Some(PathBuf::from(format!(".build-id/{first:02x}/{}.debug", hex(rest))))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where collections of programs from other machines have the one with a build ID, from their
+/// folder: perf's cache, which `perf archive` packs, and that of debuginfod's clients.
+pub fn program_by_build_id(build_id: &[u8]) -> Vec<PathBuf> {
+    let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return Vec::new();
+    };
+    let of_perf = format!(".build-id/{first:02x}/{}/elf", hex(rest));
+    let paths = [
+        format!(".debug/{of_perf}"),
+        of_perf,
+        format!("{}/executable", hex(build_id)),
+    ];
+    paths.map(PathBuf::from).to_vec()
+}
+
+/// Where the program with a path and a build ID is below the folder with the files of another
+/// machine.
+pub fn program_below(folder: &Path, path: &Path, build_id: &[u8]) -> PathBuf {
+    let mut collected = program_by_build_id(build_id).into_iter().map(|path| folder.join(path));
+    let found = collected.find(|path| path.is_file());
+    found.unwrap_or_else(|| folder.join(relative(path)))
 }

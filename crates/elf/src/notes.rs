@@ -29,19 +29,36 @@ pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
     }
 }
 
-/// The owners of all notes in `data`; `None` if the notes don't fill it.
-pub(crate) fn owners<'a>(data: Bytes<'a>, align: u64) -> Option<Vec<&'a [u8]>> {
+/// A note.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note<'a> {
+    /// Its name, with the terminating zero.
+    pub(crate) owner: &'a [u8],
+    pub(crate) kind: u32,
+    /// Offset of its contents.
+    pub(crate) at: usize,
+    pub(crate) contents: &'a [u8],
+}
+
+/// All notes in `data`; `None` if the notes don't fill it.
+pub(crate) fn all<'a>(data: Bytes<'a>, align: u64) -> Option<Vec<Note<'a>>> {
     let align = if align == 8 { 8 } else { 4 };
-    let mut owners = Vec::new();
+    let mut notes = Vec::new();
     let mut offset = 0usize;
     while offset < data.len() {
         let name_len = data.u32(offset).ok()? as usize;
         let desc_len = data.u32(offset.checked_add(4)?).ok()? as usize;
+        let kind = data.u32(offset.checked_add(8)?).ok()?;
         let name_at = offset.checked_add(12)?;
-        owners.push(data.slice(name_at, name_len).ok()?);
-        let desc_at = name_at.checked_add(name_len)?.checked_next_multiple_of(align)?;
-        data.slice(desc_at, desc_len).ok()?;
-        offset = desc_at.checked_add(desc_len)?.checked_next_multiple_of(align)?;
+        let owner = data.slice(name_at, name_len).ok()?;
+        let at = name_at.checked_add(name_len)?.checked_next_multiple_of(align)?;
+        notes.push(Note {
+            owner,
+            kind,
+            at,
+            contents: data.slice(at, desc_len).ok()?,
+        });
+        offset = at.checked_add(desc_len)?.checked_next_multiple_of(align)?;
     }
-    Some(owners)
+    Some(notes)
 }

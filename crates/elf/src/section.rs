@@ -43,6 +43,11 @@ impl Section<'_> {
         self.flags & SHF_EXECINSTR != 0
     }
 
+    /// Whether the file has its bytes: not so in a debug file that was split off (`SHT_NOBITS`).
+    pub fn has_bytes(&self) -> bool {
+        self.kind != SHT_NOBITS
+    }
+
     /// The addresses that it is loaded at.
     pub fn memory(&self) -> Range<u64> {
         self.address..self.address.saturating_add(self.size)

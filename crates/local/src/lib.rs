@@ -1,8 +1,9 @@
 //! Backtraces of the calling thread, safe in signal handlers, and crash reports.
 //!
-//! [`init`] makes the unwind table of every loaded module. From then on [`Backtrace::capture`]
-//! works anywhere: in a signal handler, on any stack, in any thread. [`crash::install`] makes fatal
-//! signals write a report.
+//! [`Backtrace::capture`] works anywhere: in a signal handler, on any stack, in any thread. The
+//! first walk of a call site reads call frame information; [`init`] makes the unwind table of every
+//! loaded module beforehand, which makes it faster and gives addresses the names of their modules.
+//! [`crash::install`] makes fatal signals write a report.
 //!
 //! ```
 //! backtrail_local::init()?;
@@ -13,7 +14,8 @@
 //! ```
 //!
 //! # Requirements
-//! x86-64 or AArch64 Linux. Call [`init`] again after `dlopen`, or use [`InitOptions::follow`].
+//! x86-64 or AArch64 Linux. With a C library that lacks `_dl_find_object` (glibc before 2.35), call
+//! [`init`] first, and again after `dlopen`, or use [`InitOptions::follow`].
 #![allow(unsafe_code)]
 
 mod arrivals;
@@ -22,6 +24,8 @@ mod follow;
 mod frames;
 pub mod handler;
 mod register;
+pub mod symbol;
+pub mod walks;
 
 pub use handler::capture::Backtrace;
 
@@ -54,6 +58,12 @@ impl InitOptions {
         self.follow = true;
         self
     }
+}
+
+/// Lists the loaded modules, without making tables, which takes some microseconds a module. Does
+/// nothing after [`init`]. For constructors of libraries; not for signal handlers.
+pub fn prepare() {
+    register::modules_without_tables();
 }
 
 /// Makes the unwind tables of all loaded modules. Call it again after `dlopen`. Not for signal

@@ -1,5 +1,8 @@
 //! Makes the tables of this process's modules and publishes them.
 //!
+//! Until tables are asked for, modules are published without: then rows come from their call frame
+//! information, one by one, which costs nothing in advance.
+//!
 //! Nothing published is ever freed, since a handler may be reading it. A table is made once for
 //! each content and reused when the same module is loaded again, at any address; a snapshot costs
 //! some hundred bytes per module.
@@ -25,6 +28,9 @@ const LARGEST_IMAGE: u64 = 1 << 30;
 const PAGE: u64 = 4096;
 /// Tables with at least this many functions get an index.
 const MANY_FUNCTIONS: u32 = 2048;
+
+/// The first number of modules without tables; tables have lower ones.
+const FIRST_ID_WITHOUT_TABLE: u32 = 1 << 21;
 
 /// A module's table, made once.
 #[derive(Clone, Copy)]
@@ -75,6 +81,28 @@ pub(crate) fn let_go() {
     HELD.with(|held| held.replace(None));
 }
 
+/// Publishes the modules without tables, unless any were published before.
+pub(crate) fn modules_without_tables() {
+    with_registry(|registry| {
+        if registry.generation > 0 {
+            return;
+        }
+        let seen = Seen::now(None, registry.arrivals);
+        registry.arrivals = seen.arrivals;
+        registry.seen = seen.arrivals.arrivals(seen.changes.0);
+        for (id, module) in (FIRST_ID_WITHOUT_TABLE..).zip(&seen.modules) {
+            let made = Made {
+                section: None,
+                index: None,
+                id,
+            };
+            registry.add(module, made, module.call_frames);
+        }
+        registry.loaded.sort_by_key(|(module, _)| module.start);
+        registry.publish();
+    });
+}
+
 /// Makes the missing tables, and publishes all.
 pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
     with_registry(|registry| {
@@ -82,7 +110,7 @@ pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
         if registry.generation > 0 && cache.is_none() && registry.changes == Some(changes()) {
             return Ok(());
         }
-        let seen = Seen::now(&registry.tables, registry.arrivals);
+        let seen = Seen::now(Some(&registry.tables), registry.arrivals);
         let tables = match cache {
             Some(folder) => Tables::open(Some(folder)),
             None => Tables::without_cache(),
@@ -154,6 +182,11 @@ impl Registry {
         let listed = || frames::by_list(&module.parsed()?, module.bias);
         let list = self.lists.entry((module.content, module.bias));
         let call_frames = module.call_frames.or_else(|| *list.or_insert_with(listed));
+        self.add(module, made, call_frames);
+        Ok(())
+    }
+
+    fn add(&mut self, module: &Loaded, made: Made, call_frames: Option<CallFrames>) {
         let name = self.kept(&module.name);
         let build_id = self.kept(&module.build_id);
         for &(start, end, is_readable) in &module.code {
@@ -179,7 +212,6 @@ impl Registry {
             };
             self.loaded.push((known, named));
         }
-        Ok(())
     }
 
     /// Stores bytes for ever; equal bytes are stored once.
@@ -243,9 +275,10 @@ struct Loaded {
     /// Each segment's first address, the address after its last, and whether it is readable.
     code: Vec<(u64, u64, bool)>,
     identity: Option<Identity>,
-    /// Identifies the module's program headers, unwind information and build id.
+    /// Identifies the module's program headers, unwind information and build id; 0 without tables.
     content: u64,
-    /// A copy of the parts that contain its tables; `None` if its table exists already.
+    /// A copy of the parts that contain its tables; `None` if its table exists already, or no table
+    /// is to be made.
     image: Option<Vec<u8>>,
     call_frames: Option<CallFrames>,
 }
@@ -258,7 +291,8 @@ impl Loaded {
 
 /// What the loader has reported.
 struct Seen<'r> {
-    known: &'r HashMap<u64, Made>,
+    /// The tables that exist; `None` if none are to be made.
+    known: Option<&'r HashMap<u64, Made>>,
     modules: Vec<Loaded>,
     /// Whether the loader has reported itself: it comes last of the modules loaded at the start,
     /// and modules that stay for ever come before it.
@@ -273,7 +307,7 @@ struct Seen<'r> {
 }
 
 impl Seen<'_> {
-    fn now(known: &HashMap<u64, Made>, arrivals: Count) -> Seen<'_> {
+    fn now(known: Option<&HashMap<u64, Made>>, arrivals: Count) -> Seen<'_> {
         let mut seen = Seen {
             known,
             modules: Vec::new(),
@@ -335,11 +369,12 @@ impl Seen<'_> {
             self.is_partial = true;
             return;
         }
-        let content = content(headers, info.dlpi_addr);
-        let image = match self.known.contains_key(&content) || end - first > LARGEST_IMAGE {
-            true => None,
-            false => Some(copy(headers, info.dlpi_addr, first, end)),
-        };
+        let content = self.known.map_or(0, |_| content(headers, info.dlpi_addr));
+        let is_wanted = |known: &&HashMap<u64, Made>| !known.contains_key(&content) && end - first <= LARGEST_IMAGE;
+        let image = self
+            .known
+            .filter(is_wanted)
+            .map(|_| copy(headers, info.dlpi_addr, first, end));
         self.modules.push(Loaded {
             name: name(info),
             build_id: build_id(headers, info.dlpi_addr).to_vec(),

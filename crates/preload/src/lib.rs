@@ -1,5 +1,5 @@
 //! `LD_PRELOAD=libbacktrail_preload.so PROGRAM`: Backtrail answers the program's calls of
-//! `backtrace(3)`. Backtraces end at libraries that the program loads later.
+//! `backtrace(3)`.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -18,7 +18,7 @@ with_callers_registers! {
 
 extern "C" fn begin() {
     // A program must not fail because its backtraces do, nor may a panic cross into the loader.
-    let _ = std::panic::catch_unwind(backtrail_local::init);
+    let _ = std::panic::catch_unwind(backtrail_local::prepare);
 }
 
 // SAFETY: the loader calls what this section points to, once, without arguments that it looks at.

@@ -61,12 +61,13 @@ pub use pack::{PackError, Packed, pack};
 pub use processes::Processes;
 pub use profile::{MAX_FRAMES, NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
 pub use report::{
-    Annotation, AnnotationRow, Change, FunctionCount, GroupBy, Report, Row, Rows, SourceLine, Summary, TableOptions,
+    Annotation, AnnotationRow, Change, FunctionCount, GroupBy, Listing, ListingRow, Report, Row, Rows, SourceLine,
+    Summary, TableOptions,
 };
 pub use stacks::{StackFrame, StackId, Stacks, Step};
 pub use symbolize::{
-    Call, CodeAddress, FetchDebugFile, IsolatedNames, Kallsyms, KernelFunction, Location, LocationId, Origin, PerfMap,
-    Symbolizer, SystemFiles,
+    Call, Code, CodeAddress, CodeFiles, FetchDebugFile, Instruction, IsolatedNames, Kallsyms, KernelFunction, Location,
+    LocationId, NoCode, Origin, PerfMap, Symbolizer, SystemFiles,
 };
 pub use threads::{StackSample, Thread, ThreadId};
 

@@ -139,6 +139,7 @@ fn shown(report: &Report) -> Vec<String> {
     let all = TableOptions {
         limit: None,
         width: None,
+        ..TableOptions::default()
     };
     report.write_table(&mut texts[0], &all).unwrap();
     report.write_folded(&mut texts[1]).unwrap();

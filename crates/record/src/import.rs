@@ -2,13 +2,15 @@
 //! frame pointers.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use backtrail_cfi::tables::Tables;
-use backtrail_elf::FileBytes;
-use backtrail_process::perf::{Build, FileError, Mapping, PerfFile, Record, Task};
+use backtrail_elf::door;
+use backtrail_process::perf::{About, Build, Event, FileError, Mapping, PerfFile, Record, Task};
 use backtrail_recording::{CreateError, Dialect, Environment, Writer, WriterOptions};
+use rustix::fs::{Mode, OFlags};
 
 use crate::Outcome;
 use crate::arena::Arena;
@@ -19,8 +21,11 @@ use crate::session::{Session, not_running};
 /// What to import.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// The file that perf wrote.
+    /// The file that perf wrote; `-` for standard input.
     pub input: PathBuf,
+    /// The events to import, by name. Empty: the first one, with those that are the same for other
+    /// modes or kinds of CPU cores.
+    pub events: Vec<String>,
     /// The trace's directory, which must not exist.
     pub output: PathBuf,
     /// The folder with the files of the recorded machine; `None` if it is this one.
@@ -40,6 +45,10 @@ pub struct Imported {
     pub is_cut: bool,
     /// Records that could not be understood.
     pub damaged: u64,
+    /// Events whose samples were left out.
+    pub other_events: Vec<Event>,
+    /// Pieces of hardware traces, which were left out.
+    pub hardware_traces: u64,
 }
 
 /// Why nothing was imported.
@@ -50,6 +59,8 @@ pub enum ImportError {
     Read(io::Error),
     /// It cannot be imported.
     File(FileError),
+    /// It has no samples of this event, but of those.
+    NoEvent(String, Vec<Event>),
     /// It was recorded on a CPU of another kind: its name.
     OtherCpu(String),
     /// The machine's description cannot be read.
@@ -63,6 +74,10 @@ impl fmt::Display for ImportError {
         match self {
             ImportError::Read(error) => error.fmt(f),
             ImportError::File(error) => error.fmt(f),
+            ImportError::NoEvent(name, events) => {
+                let events: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
+                write!(f, "has no samples of the event {name}, but of {}", events.join(", "))
+            }
             ImportError::OtherCpu(name) => write!(f, "was recorded on {name}, whose stacks are not walked here"),
             ImportError::Environment(error) => error.fmt(f),
             ImportError::Create(error) => error.fmt(f),
@@ -78,9 +93,11 @@ impl std::error::Error for ImportError {}
 /// # Errors
 /// If nothing could be imported: then no trace is left behind.
 pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
-    let input = FileBytes::open(&options.input).map_err(ImportError::Read)?;
-    let file = PerfFile::parse(input.bytes()).map_err(ImportError::File)?;
-    let about = file.about();
+    let input = open(options).map_err(ImportError::Read)?;
+    let scratch = || scratch_file(&options.output);
+    let mut file = PerfFile::of_file(&input, &scratch).map_err(ImportError::File)?;
+    let other_events = choose(&mut file, &options.events)?;
+    let about = file.about().clone();
     let here = environment::read().map_err(ImportError::Environment)?;
     if !about.machine.is_empty() && about.machine != here.machine {
         return Err(ImportError::OtherCpu(about.machine.clone()));
@@ -124,7 +141,7 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
             continue;
         };
         let stream = cpus.binary_search(&timed.cpu).unwrap_or(0);
-        let record = of_another_time(timed.record, &file);
+        let record = of_another_time(timed.record, &about);
         let taken = session.take(stream, timed.time, record);
         let failed = taken.is_err();
         session.check(taken);
@@ -140,11 +157,73 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
         outcome,
         is_cut: file.is_cut(),
         damaged,
+        other_events,
+        hardware_traces: file.hardware_traces(),
     })
 }
 
+/// The file to import. Standard input is copied, because its records are needed in the order of
+/// their times.
+fn open(options: &ImportOptions) -> io::Result<File> {
+    if options.input.as_os_str() != "-" {
+        return door::named(&options.input)?.file().try_clone();
+    }
+    let mut copy = scratch_file(&options.output)?;
+    io::copy(&mut io::stdin().lock(), &mut copy)?;
+    Ok(copy)
+}
+
+/// A file without a name in the folder of the output, which has room for what the output needs.
+fn scratch_file(output: &Path) -> io::Result<File> {
+    let folder = match output.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let open = |folder: &Path| {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)
+    };
+    // Not every file system has files without names.
+    let fd = open(folder).or_else(|_| open(&std::env::temp_dir()))?;
+    Ok(File::from(fd))
+}
+
+/// Leaves out the samples of events that are not to be imported, and returns these events.
+fn choose(file: &mut PerfFile<'_>, wanted: &[String]) -> Result<Vec<Event>, ImportError> {
+    let events = file.events();
+    for name in wanted {
+        if !events.iter().any(|event| is_event(&event.name, name)) {
+            return Err(ImportError::NoEvent(name.clone(), events));
+        }
+    }
+    let first = events.first().map(|event| kind_of_event(&event.name).to_owned());
+    let is_wanted = |name: &str| match wanted {
+        [] => first.as_deref() == Some(kind_of_event(name)),
+        wanted => wanted.iter().any(|wanted| is_event(name, wanted)),
+    };
+    file.retain(is_wanted);
+    Ok(events.into_iter().filter(|event| !is_wanted(&event.name)).collect())
+}
+
+fn is_event(name: &str, wanted: &str) -> bool {
+    name == wanted || kind_of_event(name) == wanted
+}
+
+/// What an event counts: the same for `cycles`, `cycles:u`, `cpu_core/cycles/` and
+/// `cpu_atom/cycles/P`. Tracepoints (`sched:sched_switch`) keep their names.
+fn kind_of_event(name: &str) -> &str {
+    let mut parts = name.split('/');
+    if let (Some(_), Some(event), Some(_)) = (parts.next(), parts.next(), parts.next()) {
+        return event;
+    }
+    match name.rsplit_once(':') {
+        Some((event, modifiers)) if modifiers.chars().all(|letter| "ukhHGIpPSDWeb".contains(letter)) => event,
+        _ => name,
+    }
+}
+
 /// The record with numbers that no running process has, and with the build id that perf knows.
-fn of_another_time<'a>(record: Record<'a>, file: &'a PerfFile<'_>) -> Record<'a> {
+fn of_another_time<'a>(record: Record<'a>, about: &'a About) -> Record<'a> {
     match record {
         Record::Sample(mut sample) => {
             sample.pid = not_running(sample.pid);
@@ -152,7 +231,7 @@ fn of_another_time<'a>(record: Record<'a>, file: &'a PerfFile<'_>) -> Record<'a>
             Record::Sample(sample)
         }
         Record::Mapping(mapping) => {
-            let known = file.about().build_ids.get(mapping.path);
+            let known = about.build_ids.get(mapping.path);
             Record::Mapping(Mapping {
                 pid: not_running(mapping.pid),
                 build: known.map_or(mapping.build, |id| Build::Id(id)),
@@ -177,5 +256,26 @@ fn of_another_task(task: Task) -> Task {
         tid: not_running(task.tid),
         parent_pid: not_running(task.parent_pid),
         parent_tid: not_running(task.parent_tid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_of_events() {
+        for (name, kind) in [
+            ("cycles", "cycles"),
+            ("cycles:u", "cycles"),
+            ("cycles:Pk", "cycles"),
+            ("cpu_core/cycles/", "cycles"),
+            ("cpu_atom/cycles/P", "cycles"),
+            ("sched:sched_switch", "sched:sched_switch"),
+            ("sched:sched_switch:u", "sched:sched_switch"),
+            ("1:0x7", "1:0x7"),
+        ] {
+            assert_eq!(kind_of_event(name), kind);
+        }
     }
 }

@@ -15,6 +15,7 @@ use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::budget::Budget;
+use backtrail_elf::debugfile::program_by_build_id;
 use backtrail_elf::{CodeSegments, Image, SectionData, Table as SymbolTable, door};
 use backtrail_process::proc::{DELETED, VDSO, is_file};
 use backtrail_process::{proc, sys};
@@ -494,7 +495,14 @@ impl<'a> Modules<'a> {
         let path = plain_path(module);
         let mut unreadable = None;
         let candidates = match &self.sysroot {
-            Some(_) => vec![PathBuf::from(path)],
+            Some(_) => {
+                let mut candidates = match &module.key {
+                    FileKey::BuildId(id) => program_by_build_id(id),
+                    _ => Vec::new(),
+                };
+                candidates.push(PathBuf::from(path));
+                candidates
+            }
             None => proc::mapped_file(module.at.pid, module.at.start, module.at.end, path).to_vec(),
         };
         let open = |path: &Path| match &self.sysroot {

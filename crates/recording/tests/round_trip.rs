@@ -163,7 +163,6 @@ fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) 
             stop: Some(Stop::ALL[index % Stop::ALL.len()]),
             live: index % 3 == 0,
             // Calls among samples of a clock, of more and of fewer registers.
-            wait: None,
             passed: if is_wait {
                 &[]
             } else {

@@ -14,7 +14,7 @@ use backtrail_process::Snapshot;
 use backtrail_process::snapshot::{Mapping, Pieces, Thread};
 use backtrail_profile::{CallArgument, File, Recorded};
 
-use crate::{Looker, Options};
+use crate::{Looker, Options, Shown};
 
 const PAGE: u64 = 4096;
 
@@ -37,6 +37,8 @@ fn find(file: &File, base: u64, calls: &[&Recorded]) -> Option<Vec<Vec<CallArgum
     };
     let mut looker = Looker::new(Options {
         arguments: true,
+        // A recording is read by others, too.
+        shown: Shown::to_others(),
         ..Options::default()
     });
     let process = looker.stacks(&snapshot);

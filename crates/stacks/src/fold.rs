@@ -61,7 +61,7 @@ pub fn changes(before: &Process, now: &Process) -> (Vec<Change>, Vec<u32>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Argument;
+    use crate::process::{Argument, Hidden};
     use crate::process::{Frame, FrameRegisters, How};
     use backtrail_unwind::AddressKind;
 
@@ -105,6 +105,7 @@ mod tests {
                 place: None,
                 at_entry: false,
                 code: None,
+                hidden: Hidden::Nothing,
             }]];
             Process {
                 threads: vec![thread],

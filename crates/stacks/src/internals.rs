@@ -7,6 +7,7 @@ use backtrail_wire::Endian;
 use crate::arguments::{self, module::Source};
 use crate::modules::{ModuleSet, Problem};
 use crate::process::{Process, ThreadStack};
+use crate::shown::Shown;
 use crate::space::Space;
 use crate::walk::{self, Wants};
 
@@ -17,9 +18,10 @@ fn no_files() -> ModuleSet {
 /// The stacks of a snapshot, with registers and arguments, and what was wrong with its modules.
 pub fn stacks(snapshot: &Snapshot<'_>) -> (Process, Vec<Problem>) {
     let modules = no_files();
+    let shown = Shown::default();
     let wants = Wants {
         registers: true,
-        arguments: true,
+        arguments: Some(&shown),
     };
     let process = walk::stacks(snapshot, &modules, wants);
     (process, modules.problems())
@@ -34,7 +36,6 @@ pub fn find_arguments(snapshot: &Snapshot<'_>, table: Vec<u8>, types: Vec<u8>, t
         endian: Endian::Little,
     };
     let modules = no_files();
-    arguments::find_by(snapshot, &Space::new(snapshot, &modules), threads, |_| {
-        Some((&source, 0, 0))
-    });
+    let (space, shown) = (Space::new(snapshot, &modules), Shown::default());
+    arguments::find_by(snapshot, &space, &shown, threads, |_| Some((&source, 0, 0)));
 }

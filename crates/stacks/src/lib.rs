@@ -32,12 +32,13 @@ mod modules;
 mod names;
 mod process;
 pub mod record;
+pub mod shown;
 mod space;
 mod walk;
 
 pub use modules::Problem;
 pub use names::{NamedFrame, NamedThread};
-pub use process::{Argument, End, Frame, FrameRegisters, How, Process, ThreadStack};
+pub use process::{Argument, End, Frame, FrameRegisters, Hidden, How, Process, ThreadStack};
 
 use std::path::PathBuf;
 
@@ -48,6 +49,7 @@ use backtrail_process::live::{self, Hold};
 use backtrail_profile::{Symbolizer, SystemFiles};
 
 use modules::ModuleSet;
+pub use shown::Shown;
 
 /// Options of a [`Looker`].
 #[derive(Clone, Debug, Default)]
@@ -62,6 +64,8 @@ pub struct Options {
     pub registers: bool,
     /// Find the arguments of functions ([`ThreadStack::arguments`]).
     pub arguments: bool,
+    /// How much of their values is shown.
+    pub shown: Shown,
 }
 
 /// Walks and names the stacks of processes. Files and tables are kept between calls.
@@ -118,7 +122,7 @@ impl Looker {
         }
         let wants = walk::Wants {
             registers: self.options.registers,
-            arguments: self.options.arguments,
+            arguments: self.options.arguments.then_some(&self.options.shown),
         };
         let process = walk::stacks(snapshot, &self.modules, wants);
         for (path, place) in self.modules.places() {

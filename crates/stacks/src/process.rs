@@ -106,6 +106,34 @@ pub struct Argument {
     pub at_entry: bool,
     /// The code address that the value is, if any.
     pub code: Option<u64>,
+    /// Whether it is shown in full.
+    pub hidden: Hidden,
+}
+
+/// What is not shown of an argument's value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Hidden {
+    /// Nothing is left out.
+    #[default]
+    Nothing,
+    /// No value is shown.
+    Value,
+    /// Text in it is left out.
+    Text,
+    /// It has a name that is not shown, or a member of it has.
+    Name,
+}
+
+impl Hidden {
+    /// The name in JSON; `None` if nothing is hidden.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Hidden::Nothing => None,
+            Hidden::Value => Some("value"),
+            Hidden::Text => Some("text"),
+            Hidden::Name => Some("name"),
+        }
+    }
 }
 
 /// Formats as `name=value`; as `name@entry=value` if the function may have changed it since, with
@@ -113,6 +141,10 @@ pub struct Argument {
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = if self.at_entry { "@entry" } else { "" };
+        if self.hidden == Hidden::Value {
+            let type_name = self.type_name.as_deref().unwrap_or("...");
+            return write!(f, "{}=<{type_name}>", self.name);
+        }
         let value = self.value.as_deref().unwrap_or("...");
         write!(f, "{}{entry}={value}", self.name)
     }

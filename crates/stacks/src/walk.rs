@@ -12,6 +12,7 @@ use backtrail_unwind::{
 use crate::arguments;
 use crate::modules::ModuleSet;
 use crate::process::{End, Frame, FrameRegisters, How, Process, ThreadStack};
+use crate::shown::Shown;
 use crate::space::Space;
 
 /// Maximum number of frames in a stack. A recursion that overflows the largest usual stack has
@@ -22,25 +23,30 @@ const CACHED_RULES: usize = 1 << 12;
 
 /// What to find besides frames.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wants {
+pub(crate) struct Wants<'w> {
     /// The registers of each frame.
     pub(crate) registers: bool,
     /// The arguments of each frame, which need its registers.
-    pub(crate) arguments: bool,
+    pub(crate) arguments: Option<&'w Shown>,
 }
 
 /// The stacks of all threads of the snapshot, with the requested details of their frames.
-pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants) -> Process {
+pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants<'_>) -> Process {
     let space = Space::new(snapshot, modules);
     let mut entries = vec![CacheEntry::EMPTY; CACHED_RULES];
     let mut cache = RuleCache::new(&mut entries);
-    let threads = snapshot
-        .threads
-        .iter()
-        .map(|thread| stack(snapshot, thread, &space, &mut cache, wants.registers || wants.arguments));
+    let threads = snapshot.threads.iter().map(|thread| {
+        stack(
+            snapshot,
+            thread,
+            &space,
+            &mut cache,
+            wants.registers || wants.arguments.is_some(),
+        )
+    });
     let mut threads: Vec<ThreadStack> = threads.collect();
-    if wants.arguments {
-        arguments::find(snapshot, &space, &mut threads);
+    if let Some(shown) = wants.arguments {
+        arguments::find(snapshot, &space, shown, &mut threads);
         let has_changed = space.has_read_changing();
         threads
             .iter_mut()

@@ -45,6 +45,32 @@ pub fn release(package: &str, file: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// The variable by which a run of all tests says that it has built all programs and libraries.
+pub const ALL_BUILT: &str = "BACKTRAIL_ALL_BUILT";
+
+/// Builds more of the workspace than cargo builds for a test: `what` is `--lib`, or the program
+/// after `--bin`. Returns the folder with programs and libraries.
+///
+/// # Errors
+/// The exit status of cargo.
+pub fn built(what: &[&str]) -> Result<PathBuf, String> {
+    let test = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = test.ancestors().nth(2).ok_or("a test is in target/debug/deps")?;
+    if std::env::var_os(ALL_BUILT).is_some() {
+        return Ok(folder.to_owned());
+    }
+    // All packages are named, since one alone would have its dependencies built again with fewer
+    // features.
+    let mut build = std::env::var_os("CARGO").map_or_else(|| Command::new("cargo"), Command::new);
+    build.args(["build", "--quiet", "--workspace"]).args(what);
+    build.arg("--target-dir").args(folder.parent());
+    match build.current_dir(workspace()).status() {
+        Ok(status) if status.success() => Ok(folder.to_owned()),
+        Ok(status) => Err(format!("cargo build: {status}")),
+        Err(error) => Err(format!("cargo can't be started: {error}")),
+    }
+}
+
 /// The sources of the test programs.
 pub fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")

@@ -10,15 +10,8 @@ fn programs() -> PathBuf {
 
 /// Builds a program and links it with the library that cargo has built.
 fn build(source: &Path, compiler: &str, extra: &[&str], out: &Path) -> Option<()> {
-    let test = std::env::current_exe().unwrap();
-    let folder = test.parent().unwrap().parent().unwrap();
-    // `cargo test` builds no libraries. All packages are named: one alone would have its
-    // dependencies built again with fewer features.
-    let cargo = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--workspace", "--lib"])
-        .status()
-        .unwrap();
-    assert!(cargo.success());
+    // `cargo test` builds no libraries.
+    let folder = backtrail_testkit::place::built(&["--lib"]).expect("the workspace can be built");
     if Command::new(compiler).arg("--version").output().is_err() {
         backtrail_testkit::skip(format_args!("no {compiler}"));
         return None;

@@ -162,10 +162,11 @@ impl GoThread {
             return None;
         }
         if goroutine == 0 {
-            // `mcall` pushes a word where the system stack was left.
-            const PUSHED: u64 = 8;
+            // Where the system stack was left, `mcall` pushes a word, and `morestack` calls.
+            const PUSHED: [u64; 2] = [8, 0];
             let (begin, pc) = (word(system, g::SCHED_SP)?, word(system, g::SCHED_PC)?);
-            let is_first = begin.checked_sub(sp) == Some(PUSHED) && word(system, g::SCHED_G)? == system;
+            let is_next = begin.checked_sub(sp).is_some_and(|bytes| PUSHED.contains(&bytes));
+            let is_first = is_next && word(system, g::SCHED_G)? == system;
             return is_first.then_some(Outside::Start(pc));
         }
         let sp = word(goroutine, g::SCHED_SP)?;
@@ -288,6 +289,8 @@ mod tests {
             words.insert(THREAD + layout.current, 0);
             let start = Some(Outside::Start(0x40_3000));
             assert_eq!(outside(words.clone(), 0x40_0300, SYSTEM), start);
+            words.insert(SYSTEM + 56, SYSTEM_STACK + 0x500);
+            assert_eq!(outside(words.clone(), MORESTACK, SYSTEM), start);
             words.insert(SYSTEM + 56, SYSTEM_STACK + 0x600);
             assert_eq!(outside(words, 0x40_0300, SYSTEM), None, "there is something in between");
         }

@@ -128,10 +128,34 @@ pub struct Table<'t> {
 pub enum Coverage<'t> {
     /// A module with a table.
     Table(Table<'t>),
+    /// A module whose rows come one by one from [`Modules::described`]. The number identifies them,
+    /// like a table's; `bias` is as there.
+    Described {
+        /// As [`Table::id`].
+        id: u32,
+        /// As [`Table::bias`].
+        bias: u64,
+    },
     /// Code without any table, such as code made at run time: see [`Modules::uncovered`].
     FramePointer,
     /// Not known code.
     NoModule,
+}
+
+/// What call frame information says about an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Described {
+    /// How to reach the caller.
+    Caller {
+        /// The rule, as in a table.
+        rule: Rule,
+        /// Whether the caller was interrupted.
+        signal_frame: bool,
+    },
+    /// The outermost frame.
+    Outermost,
+    /// Nothing, or nothing that a rule can express.
+    NotCovered,
 }
 
 /// How to leave a frame that no table row describes.
@@ -169,6 +193,11 @@ pub trait Modules {
 
     /// The coverage of `address`.
     fn coverage(&self, address: u64) -> Coverage<'_>;
+
+    /// What is known about an address whose coverage is [`Coverage::Described`].
+    fn described(&self, _address: u64) -> Described {
+        Described::NotCovered
+    }
 
     /// How to leave the frame at `pc`, which no table row describes; `in_table` if its module has a
     /// table that leaves it out.

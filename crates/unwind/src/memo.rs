@@ -198,6 +198,15 @@ impl<'m> Memo<'m> {
         }
     }
 
+    /// The outermost frame of the last walk, if all of it was remembered.
+    #[cfg(feature = "local")]
+    pub(crate) fn outermost(&self) -> Option<&MemoStep> {
+        let [end, outermost, ..] = self.steps.get(..self.state.steps)? else {
+            return None;
+        };
+        end.has(MemoStep::END).then_some(outermost)
+    }
+
     /// Forgets the walk.
     pub fn clear(&mut self) {
         self.state.steps = 0;
@@ -267,7 +276,7 @@ impl<'m> Memo<'m> {
             && kept + 1 == self.state.steps
             && let (rest, Some(end)) = self.follow(arch, kept, memory, limit - 1)
         {
-            sink.push(here.frame());
+            sink.push(&here);
             sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
             return self.reason(end);
         }
@@ -290,7 +299,7 @@ impl<'m> Memo<'m> {
                 }
                 return Stop::Limit;
             } else {
-                sink.push(here.frame());
+                sink.push(&here);
                 left -= 1;
             }
             if let Some(kept) = joined {
@@ -363,7 +372,7 @@ impl<'m> Memo<'m> {
             };
             taken += 1;
             *place = here;
-            sink.push(here.frame());
+            sink.push(&here);
             here = caller;
         }
         *left -= taken;

@@ -124,6 +124,15 @@ impl MemoStep {
         }
     }
 
+    /// The address to look up for the frame's rule.
+    #[cfg(feature = "local")]
+    pub(crate) fn looked_up(&self) -> u64 {
+        match self.kind() {
+            AddressKind::Pc => self.pc,
+            AddressKind::Ra => self.pc.wrapping_sub(1),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn frame(&self) -> Frame {
         Frame {

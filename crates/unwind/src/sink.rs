@@ -7,7 +7,7 @@ use crate::step::Stop;
 
 /// Receives the frames of a walk, the innermost first.
 pub(crate) trait Sink {
-    fn push(&mut self, frame: Frame);
+    fn push(&mut self, step: &MemoStep);
 
     /// The walk has ended.
     #[cfg(feature = "local")]
@@ -16,7 +16,7 @@ pub(crate) trait Sink {
     /// Receives frames of the last walk, the outermost first.
     #[inline(always)]
     fn push_kept(&mut self, steps: &[MemoStep]) {
-        steps.iter().rev().for_each(|step| self.push(step.frame()));
+        steps.iter().rev().for_each(|step| self.push(step));
     }
 }
 
@@ -39,8 +39,8 @@ impl<F: FnMut(Frame)> Each<F> {
 
 impl<F: FnMut(Frame)> Sink for Each<F> {
     #[inline(always)]
-    fn push(&mut self, frame: Frame) {
-        (self.visit)(frame);
+    fn push(&mut self, step: &MemoStep) {
+        (self.visit)(step.frame());
     }
 
     #[cfg(feature = "local")]

@@ -4,7 +4,7 @@ use backtrail_arch::{Arch, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
 
 use crate::cache::{PackedRule, TableRule};
-use crate::{Coverage, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
+use crate::{Coverage, Described, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 
 /// The kind of a frame's program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,6 +118,7 @@ pub(crate) fn find<M: Modules>(
     }
     let table = match modules.coverage(looked_up(pc, kind)) {
         Coverage::Table(table) => table,
+        Coverage::Described { id, bias } => return describe(arch, pc, kind, (id, bias), modules, cache),
         Coverage::FramePointer => return Found::FramePointer,
         Coverage::NoModule => return Found::NoModule,
     };
@@ -141,6 +142,44 @@ fn look_up_and_keep(
 ) -> Found {
     let address = looked_up(pc, kind).wrapping_sub(table.bias);
     let rule = look_up(arch, table, address);
+    keep(arch, pc, kind, (table.id, address), rule, modules, cache)
+}
+
+/// Finds the rule of a frame in a module without a table.
+#[inline(never)]
+fn describe(
+    arch: &Arch,
+    pc: u64,
+    kind: AddressKind,
+    (id, bias): (u32, u64),
+    modules: &impl Modules,
+    cache: &mut RuleCache<'_>,
+) -> Found {
+    let looked_up = looked_up(pc, kind);
+    let address = looked_up.wrapping_sub(bias);
+    if kind == AddressKind::Ra
+        && let Some(rule) = cache.get(id, address)
+    {
+        return Found::Packed(rule);
+    }
+    let rule = match modules.described(looked_up) {
+        Described::Caller { rule, signal_frame } => called(arch, rule, signal_frame),
+        Described::Outermost => TableRule::Outermost,
+        Described::NotCovered => TableRule::NotCovered,
+    };
+    keep(arch, pc, kind, (id, address), rule, modules, cache)
+}
+
+/// Puts a rule into the cache, under its table and address, if it fits.
+fn keep(
+    arch: &Arch,
+    pc: u64,
+    kind: AddressKind,
+    (id, address): (u32, u64),
+    rule: TableRule,
+    modules: &impl Modules,
+    cache: &mut RuleCache<'_>,
+) -> Found {
     let Some(packed) = PackedRule::new(arch, rule) else {
         return Found::Rule(rule);
     };
@@ -148,7 +187,7 @@ fn look_up_and_keep(
     if kind == AddressKind::Ra {
         match packed.is_plain() && modules.is_lasting(looked_up(pc, kind)) {
             true => cache.put_at(pc, packed),
-            false => cache.put(table.id, address, packed),
+            false => cache.put(id, address, packed),
         }
     }
     Found::Packed(packed)
@@ -161,14 +200,17 @@ fn look_up(arch: &Arch, table: &Table<'_>, address: u64) -> TableRule {
     };
     match found {
         Ok(Some(found)) => match found.row.rule {
-            Some(rule) if found.function.signal_frame && is_kernels(arch, &rule) => TableRule::Signal,
-            Some(rule) => TableRule::Caller {
-                rule,
-                signal_frame: found.function.signal_frame,
-            },
+            Some(rule) => called(arch, rule, found.function.signal_frame),
             None => TableRule::Outermost,
         },
         Ok(None) | Err(_) => TableRule::NotCovered,
+    }
+}
+
+fn called(arch: &Arch, rule: Rule, signal_frame: bool) -> TableRule {
+    match signal_frame && is_kernels(arch, &rule) {
+        true => TableRule::Signal,
+        false => TableRule::Caller { rule, signal_frame },
     }
 }
 
@@ -303,11 +345,10 @@ fn rule_step(
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
     let cfa = evaluate(rule.cfa, None, registers, memory)?;
     let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
-    // A leaf on a machine with a link register may have no frame at all, and glibc's vfork keeps
-    // its return address in a register; all other code changes SP. A signal may have come from
-    // another stack.
-    let may_stay = kind == AddressKind::Pc && (arch.link_register || !rule.ra.deref);
-    let advances = caller_sp > sp || caller_sp == sp && may_stay;
+    // A leaf on a machine with a link register may have no frame at all, glibc's vfork keeps its
+    // return address in a register, and OCaml's caml_c_call has popped it; all other code changes
+    // SP. A signal may have come from another stack.
+    let advances = caller_sp > sp || caller_sp == sp && kind == AddressKind::Pc;
     let switches = switches_stacks(arch, rule);
     if !signal_frame && !advances && !switches {
         return Err(Stop::DidNotAdvance);

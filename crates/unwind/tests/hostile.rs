@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backtrail_arch::{Arch, Registers};
-use backtrail_unwind::local::{Module, Snapshot, publish, read_words, walk};
-use backtrail_unwind::{AddressKind, Coverage, Memory, Modules, Position, RuleCache, Stop};
+use backtrail_unwind::local::{Module, Snapshot, loaded_range, publish, read_words, walk};
+use backtrail_unwind::{AddressKind, Coverage, Frame, Memory, Modules, Position, RuleCache, Stop};
 use memmap2::MmapMut;
 
 /// Return addresses here count as code that keeps frame pointers. No code exists there, and none is
@@ -82,6 +82,12 @@ fn compare(from: &Position) -> Stop {
     for _ in 0..2 {
         let mut found = Vec::new();
         let found_stop = walk(from, LIMIT, |frame| found.push(frame));
+        // Code of a module that was not published is found by asking the loader.
+        let is_loaded = |frame: &Frame| loaded_range(frame.address.wrapping_sub(1)).is_some();
+        if stop == Stop::NoModule && expected.last().is_some_and(is_loaded) {
+            assert!(found.starts_with(&expected), "{from:x?}: {found:x?}, {expected:x?}");
+            continue;
+        }
         assert_eq!((&found, found_stop), (&expected, stop), "{from:x?}");
     }
     stop

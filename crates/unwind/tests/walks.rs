@@ -467,6 +467,32 @@ fn a_return_address_may_be_in_a_register_of_the_innermost_frame() {
     assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
 }
 
+/// OCaml's `caml_c_call` after it has popped its return address: the word is still below the stack
+/// pointer.
+#[test]
+fn a_return_address_may_have_been_popped_in_the_innermost_frame() {
+    let arch = &x86_64::ARCH;
+    let modules = module(
+        &[
+            function(0x1000, &[(0, Some(sp_rule(0, None)))]),
+            function(0x2000, &[(0, Some(sp_rule(16, None)))]),
+            function(0x3000, &[(0, None)]),
+        ],
+        constants::Abi::Amd64Little,
+    );
+    let mut words = BTreeMap::from([(0x7ff8, BIAS + 0x2010), (0x8008, BIAS + 0x3010)]);
+    let start = registers(arch, BIAS + 0x1008, 0x8000, 0);
+    let (frames, stop) = walk_all(arch, &start, &modules, &Words(words.clone()));
+    assert_eq!(
+        (addresses(&frames), stop),
+        (vec![0x1008, 0x2010, 0x3010], Stop::EndOfStack)
+    );
+    // A caller with this rule would loop.
+    words.insert(0x7ff8, BIAS + 0x1010);
+    let (frames, stop) = walk_all(arch, &start, &modules, &Words(words));
+    assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
+}
+
 /// The epilogue of a function that realigned its stack, after `pop %rbp`: the table still says that
 /// rbp is saved at (rbp), which now is the caller's frame. gcc 12 generates this for a recursive
 /// function with an aligned array and `alloca`.

@@ -111,6 +111,7 @@ pub fn link_ctype(data: &[u8]) {
     let surroundings = Surroundings {
         strings: STRINGS,
         pointer: 8,
+        ..Surroundings::default()
     };
     let Ok(section) = link::Section::open(data, surroundings) else {
         return;
@@ -162,7 +163,7 @@ pub fn read_btf(data: &[u8]) {
     let (types, symbols) = (found.unit.types.len(), found.unit.symbols.len());
     // Each takes at least 12 bytes; void and the types of bit fields are added.
     assert!(12 * (types + symbols) <= 2 * data.len() + 12);
-    let Ok(bytes) = found.to_dict() else { return };
+    let Ok(bytes) = found.to_dict(&[]) else { return };
     let dict = Dict::open(&bytes, Surroundings::default()).expect("what was written opens");
     assert_eq!(dict.len(), types);
     show_ctype(&bytes);
@@ -174,6 +175,7 @@ pub fn diff_ctype(data: &[u8]) {
     let surroundings = Surroundings {
         strings: STRINGS,
         pointer: 8,
+        ..Surroundings::default()
     };
     let (one, other) = (&data[..data.len() / 2], data);
     let sections = [one, other].map(|bytes| link::Section::open(bytes, surroundings).ok());
@@ -198,6 +200,7 @@ fn each_dict(data: &[u8], mut look: impl FnMut(Types<'_>)) {
     let surroundings = Surroundings {
         strings: STRINGS,
         pointer: 8,
+        ..Surroundings::default()
     };
     let Ok(archive) = Archive::parse(data) else { return };
     for member in archive.members().take(MAX_DICTS).flatten() {

@@ -7,8 +7,8 @@ const LAYERS: [&[&str]; 7] = [
     &["unwind", "elf", "recording", "args", "trace-rfc", "trace-net"],
     &["cfi", "debuginfo", "process", "bpf"],
     &["record", "profile", "local"],
-    &["capi", "stacks", "tracer", "export"],
-    &["cli", "crash-names", "preload", "api", "tracer-capi"],
+    &["capi", "stacks", "tracer", "export", "store"],
+    &["cli", "crash-names", "preload", "api", "tracer-capi", "unwind-capi"],
 ];
 
 /// For tests and chores; nothing that is shipped depends on it.

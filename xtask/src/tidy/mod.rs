@@ -15,7 +15,7 @@ use backtrail_testkit::place;
 use text::without_text;
 
 /// The only places for `unsafe`; each block there states its proof.
-const UNSAFE: [&str; 24] = [
+const UNSAFE: [&str; 25] = [
     "crates/unwind/src/local/",
     "crates/process/src/sys",
     "crates/elf/src/map.rs",
@@ -23,6 +23,7 @@ const UNSAFE: [&str; 24] = [
     "crates/cli/src/memory.rs",
     "crates/local/",
     "crates/preload/",
+    "crates/unwind-capi/",
     "bench/framehop/",
     "crates/testkit/src/raw.rs",
     // Memory that threads, handlers and other processes share; the threads' own variable; clocks;

@@ -21,6 +21,13 @@ pub const VERSION: u8 = 2;
 pub const TYPES_AT: usize = 8;
 /// Size of the header in bytes.
 pub(crate) const HEADER: usize = 88;
+
+/// The byte in the header that says where places are recorded: at calls,
+const AT_CALLS: u8 = 0;
+/// everywhere,
+const EVERYWHERE: u8 = 1;
+/// everywhere in functions whose number of calls says so.
+const CHOSEN: u8 = 2;
 /// Number of records in a group; the table gives the position of each group.
 pub(crate) const GROUP: usize = 32;
 

@@ -3,7 +3,10 @@
 use backtrail_wire::{Bytes, Endian};
 
 use super::bits::{AllCodes, Reader, Stream, entries_stream, places_stream};
-use super::{GROUP, HEADER, MAGIC, Operation, POOLS, Pool, Step, TYPES_AT, VERSION, Value, flag, kind, storage_of};
+use super::{
+    CHOSEN, EVERYWHERE, GROUP, HEADER, MAGIC, Operation, POOLS, Pool, Step, TYPES_AT, VERSION, Value, flag, kind,
+    storage_of,
+};
 use crate::abi::{Abi, Storage};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -14,7 +17,8 @@ pub struct Table<'a> {
     abi: Abi,
     /// Call addresses are multiples of two to this power.
     shift: u32,
-    everywhere: bool,
+    /// In which functions places are recorded everywhere: [`AT_CALLS`], [`EVERYWHERE`], [`CHOSEN`].
+    everywhere: u8,
     types: u32,
     base: u64,
     pools: [(u32, u32); POOLS],
@@ -30,6 +34,8 @@ pub struct Function<'t> {
     pub prefix: u64,
     signature: Option<Record<'t>>,
     calls: u64,
+    /// Whether places are recorded everywhere.
+    everywhere: bool,
     reader: Reader<'t>,
     table: &'t Table<'t>,
 }
@@ -182,7 +188,7 @@ impl<'a> Table<'a> {
             return wrong(ErrorKind::Value(shift.into()), 4);
         }
         let everywhere = bytes.u8(5).map_err(truncated)?;
-        if everywhere > 1 {
+        if everywhere > CHOSEN {
             return wrong(ErrorKind::Value(everywhere.into()), 5);
         }
         let word = |at| bytes.u32(at).map_err(truncated);
@@ -194,7 +200,7 @@ impl<'a> Table<'a> {
             bytes,
             abi,
             shift: shift.into(),
-            everywhere: everywhere == 1,
+            everywhere,
             types: word(TYPES_AT)?,
             base: bytes.u64(16).map_err(truncated)?,
             pools,
@@ -210,11 +216,6 @@ impl<'a> Table<'a> {
     /// CRC-32 of the type section that ids refer to.
     pub fn types(&self) -> u32 {
         self.types
-    }
-
-    /// Whether the table gives places everywhere, not only at calls.
-    pub fn is_everywhere(&self) -> bool {
-        self.everywhere
     }
 
     /// The lowest address of a function in the file.
@@ -318,11 +319,17 @@ impl<'a> Table<'a> {
                 skip_signature(&mut reader)?;
             }
             let prefix = reader.number(Stream::Prefix)?;
+            let calls = reader.number(Stream::Calls)?;
+            let (calls, everywhere) = match self.everywhere {
+                CHOSEN => (calls >> 1, calls & 1 == 1),
+                everywhere => (calls, everywhere == EVERYWHERE),
+            };
             found = Some(Function {
                 start: self.base.wrapping_add(start),
                 prefix: 1u64.unbounded_shl(u32::try_from(prefix).unwrap_or(u32::MAX)) >> 1,
                 signature,
-                calls: reader.number(Stream::Calls)?,
+                calls,
+                everywhere,
                 reader,
                 table: self,
             });
@@ -630,7 +637,7 @@ impl<'t> Function<'t> {
     /// Where the function's own arguments are before the instruction at this address of the file;
     /// `None` if the table gives places only at calls.
     pub fn places_at(&self, address: u64) -> Result<Option<Values<'t>>> {
-        if !self.table.everywhere {
+        if !self.everywhere {
             return Ok(None);
         }
         Ok(self.call_site(address.saturating_add(1 << self.table.shift))?.places)

@@ -7,7 +7,9 @@ use std::hash::Hash;
 use backtrail_wire::Endian;
 
 use super::bits::{LONGEST_CODE, STREAMS, SYMBOLS, Stream, entries_stream, places_stream, symbol};
-use super::{GROUP, HEADER, MAGIC, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_code};
+use super::{
+    AT_CALLS, CHOSEN, EVERYWHERE, GROUP, HEADER, MAGIC, POOLS, Pool, Step, VERSION, Value, flag, kind, storage_code,
+};
 use crate::abi::{Abi, Storage};
 
 /// Where a value is; see [`Value`].
@@ -106,6 +108,8 @@ pub struct Function {
     pub prefix: u64,
     /// Its calls, by ascending address.
     pub calls: Vec<Call>,
+    /// Whether the places of its arguments are described everywhere ([`Places::Chosen`]).
+    pub everywhere: bool,
 }
 
 /// Records of one kind.
@@ -325,6 +329,8 @@ pub enum Places {
     /// At calls.
     #[default]
     AtCalls,
+    /// Everywhere in the functions that say so, elsewhere at calls.
+    Chosen,
     /// Everywhere.
     Everywhere,
 }
@@ -337,7 +343,7 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, place
     let changes: Vec<Vec<usize>> = functions.iter().map(changes).collect();
     let sorts = Sorts::of(functions, &changes, base);
     let mut pools = sorts.pools();
-    pools[Pool::Functions as usize] = function_records(functions, &changes, shift, &sorts);
+    pools[Pool::Functions as usize] = function_records(functions, &changes, shift, &sorts, places);
     let starts = starts(functions);
     let codes = Codes::new(pools.iter().flatten().flatten());
     let mut out = vec![0; HEADER];
@@ -375,7 +381,11 @@ pub fn table(functions: &[Function], abi: Abi, types: u32, endian: Endian, place
         Abi::SysvX86_64 => 1,
         Abi::Aapcs64 => 2,
     };
-    let everywhere = u8::from(places == Places::Everywhere);
+    let everywhere = match places {
+        Places::AtCalls => AT_CALLS,
+        Places::Everywhere => EVERYWHERE,
+        Places::Chosen => CHOSEN,
+    };
     header.extend([VERSION, convention, shift as u8, everywhere, 0, 0]);
     header.extend(word(types));
     header.extend(word(0));
@@ -441,7 +451,13 @@ fn starts(functions: &[Function]) -> Vec<u64> {
     starts
 }
 
-fn function_records(functions: &[Function], changes: &[Vec<usize>], shift: u32, sorts: &Sorts) -> Vec<Record> {
+fn function_records(
+    functions: &[Function],
+    changes: &[Vec<usize>],
+    shift: u32,
+    sorts: &Sorts,
+    places: Places,
+) -> Vec<Record> {
     let mut records = Vec::new();
     let mut before = functions.first().map_or(0, |function| function.start);
     let mut gap = |start: u64| {
@@ -461,7 +477,13 @@ fn function_records(functions: &[Function], changes: &[Vec<usize>], shift: u32, 
         let number = sorts.signatures.rank(signature);
         refer(&mut record, Stream::Signature, 1, number, || sorts.signature(signature));
         record.push((Stream::Prefix, length(function.prefix).into()));
-        record.push((Stream::Calls, count));
+        record.push((
+            Stream::Calls,
+            match places {
+                Places::Chosen => count << 1 | u64::from(function.everywhere),
+                _ => count,
+            },
+        ));
         record.extend(calls);
         records.push(record);
         if has_gap(function, functions.get(index + 1)) {

@@ -54,7 +54,10 @@ impl Handle {
             Ok(source) => source,
             Err(SourceError::NoTypes) if debug_information => {
                 let (made, pointer) = threads::scoped(|| from_debug_information(file.bytes()))?;
-                let surroundings = Surroundings { pointer, strings: &[] };
+                let surroundings = Surroundings {
+                    pointer,
+                    ..Surroundings::default()
+                };
                 return Handle::of(&made, surroundings, Vec::new());
             }
             Err(SourceError::NoTypes) => return Err(libc::ENODATA),
@@ -78,6 +81,7 @@ impl Handle {
         let surroundings = Surroundings {
             strings: lent_strings,
             pointer: surroundings.pointer,
+            ..Surroundings::default()
         };
         Ok(Handle {
             section: Section::open(lent_bytes, surroundings).map_err(damage)?,

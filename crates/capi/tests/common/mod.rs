@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished};
-use backtrail_testkit::{TempDir, available, scratch};
+use backtrail_testkit::{TempDir, available, place, scratch};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -102,21 +102,8 @@ pub(crate) fn compared(program: &Program, arguments: &[&str]) -> (u32, u32) {
     }
 }
 
-/// Builds more of the workspace than what cargo builds for this test. All packages are named, since
-/// one alone would have its dependencies built again with fewer features. Returns the folder with
-/// programs and libraries.
 fn build(what: &[&str]) -> PathBuf {
-    let test = std::env::current_exe().expect("a test knows itself");
-    let target = test.ancestors().nth(3).expect("target/debug/deps/test");
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--workspace", "--target-dir"])
-        .arg(target)
-        .args(what);
-    build.current_dir(env!("CARGO_MANIFEST_DIR"));
-    let built = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
-    assert!(built.status.success(), "{}", built.describe());
-    target.join("debug")
+    place::built(what).expect("the workspace can be built")
 }
 
 /// A program of the workspace.

@@ -3,6 +3,7 @@
 
 use backtrail_arch::Cpu;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use backtrail_wire::Bytes;
 use gimli::{BaseAddresses, CommonInformationEntry, FrameDescriptionEntry, UnwindSection};
@@ -74,7 +75,7 @@ impl<'a> Frames<'a> {
         let Some(end) = start.checked_add(fde.len()) else {
             return;
         };
-        let inside = |code: &std::ops::Range<u64>| code.start <= start && end <= code.end;
+        let inside = |code: &Range<u64>| code.start <= start && end <= code.end;
         if start < end && (input.code.is_empty() || input.code.iter().any(inside)) {
             self.list.push(Frame { start, end, offset });
         }
@@ -90,6 +91,28 @@ impl<'a> Frames<'a> {
             let frame = &mut self.list[index - 1];
             frame.end = frame.end.min(next);
         }
+    }
+
+    /// Leaves out code in `others`, which are in order and do not overlap.
+    pub(super) fn exclude(&mut self, others: &[Range<u64>]) {
+        let mut left = Vec::with_capacity(self.list.len());
+        for frame in &self.list {
+            let mut start = frame.start;
+            let first = others.partition_point(|other| other.end <= start);
+            let within = others[first..].iter().take_while(|other| other.start < frame.end);
+            let last = frame.end..frame.end;
+            for other in within.chain([&last]) {
+                if start < other.start {
+                    left.push(Frame {
+                        start,
+                        end: other.start,
+                        ..*frame
+                    });
+                }
+                start = start.max(other.end);
+            }
+        }
+        self.list = left;
     }
 
     /// The FDE at an offset; `None` if it or its CIE is unreadable.

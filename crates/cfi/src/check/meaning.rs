@@ -65,7 +65,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    fn memory(self, address: u64) -> u64 {
+    pub(super) fn memory(self, address: u64) -> u64 {
         let mut x = address.wrapping_add(self.seed);
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Odd, so that an expression that aligns it changes it.
-    fn register(self, number: u16) -> u64 {
+    pub(super) fn register(self, number: u16) -> u64 {
         self.memory(u64::from(number) << 48) | 1
     }
 

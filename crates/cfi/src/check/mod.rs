@@ -10,6 +10,7 @@
 //! Intervals are compared, not single pcs, unless an expression reads the pc.
 
 mod frames;
+mod go;
 mod meaning;
 mod report;
 mod stubs;
@@ -18,16 +19,17 @@ mod text;
 use std::ops::Range;
 
 use backtrail_arch::Arch;
+use backtrail_elf::{Image, Kind};
 use backtrail_sframe::{Row, Section, Version};
 use backtrail_wire::Bytes;
 use gimli::UnwindContext;
 
 use crate::build::Skipped;
-use crate::eh_frame::{EhFrame, augmentation};
+use crate::eh_frame::{EhFrame, augmentation, debug_frame};
 use frames::{Frame, Frames};
 use meaning::{Caller, Fp, Machine, Meaning, Ra, SEEDS, Said};
 pub use report::{Mismatch, Report, What};
-pub use stubs::Stubs;
+use stubs::Stubs;
 
 /// The limits of comparisons: for each byte of input, and a free allowance. PLTs are compared pc by
 /// pc, and shared rows let a small table claim many rows.
@@ -44,34 +46,80 @@ const DAMAGED: &str = "damaged";
 ///
 /// Never panics. Time and memory are bounded by a multiple of the length of both.
 pub fn check(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped]) -> Report {
-    check_linked(input, table, skipped, None)
+    let sources = Sources {
+        sections: std::slice::from_ref(input),
+        go: &[],
+        stubs: None,
+    };
+    compare(input.arch, &sources, table, skipped)
 }
 
-/// Like `check`, for a file with code for which linkers write no call frame information but which
-/// a table may describe: its rows are compared with its instructions.
-pub fn check_linked(input: &EhFrame<'_>, table: &Section<'_>, skipped: &[Skipped], stubs: Option<&Stubs>) -> Report {
-    let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
-    let mut frames = Frames::new(input, &normalized.data, &normalized.key_b);
-    let bytes = (input.data.len() + table.size()) as u64;
+/// Like `check`, with all call frame information of `image`: `.eh_frame`, `.debug_frame` for code
+/// that the former does not describe, and Go's `.gopclntab`. Rows for code for which linkers write
+/// none are compared with its instructions.
+///
+/// Fails if a section cannot be read.
+pub fn check_image(image: &Image<'_>, table: &Section<'_>, skipped: &[Skipped]) -> backtrail_elf::Result<Report> {
+    let linked = image.kind() != Kind::Relocatable;
+    let eh_frame = image.eh_frame()?;
+    let debug_frame = linked.then(|| debug_frame::of_image(image)).flatten();
+    let sections = eh_frame.iter().chain(&debug_frame);
+    let sections: Vec<EhFrame<'_>> = sections
+        .map(|section| EhFrame::of_image(image, &section.data, section.address))
+        .collect();
+    let go = if linked { go::functions(image) } else { Vec::new() };
+    let stubs = Stubs::of_image(image);
+    let sources = Sources {
+        sections: &sections,
+        go: &go,
+        stubs: stubs.as_ref(),
+    };
+    Ok(compare(image.arch(), &sources, table, skipped))
+}
+
+/// What a table is compared with.
+struct Sources<'s> {
+    /// Each describes what those before do not.
+    sections: &'s [EhFrame<'s>],
+    /// Functions that these describe are in no section.
+    go: &'s [go::Function],
+    /// Code that linkers write no call frame information for.
+    stubs: Option<&'s Stubs>,
+}
+
+fn compare(arch: &'static Arch, sources: &Sources<'_>, table: &Section<'_>, skipped: &[Skipped]) -> Report {
+    let bytes = sources.sections.iter().map(|section| section.data.len()).sum::<usize>() + table.size();
     let mut walk = Walk {
-        arch: input.arch,
+        arch,
         table: Table::new(table),
-        steps: bytes * STEPS_A_BYTE + FREE_STEPS,
+        steps: bytes as u64 * STEPS_A_BYTE + FREE_STEPS,
         skipped,
-        stubs,
+        stubs: sources.stubs,
         frame: 0,
         reason: ABSENT,
         report: Report::default(),
     };
-    walk.frames(&mut frames);
-    walk.code_without_frames(&frames.list);
+    let mut damaged = 0;
+    let mut described: Vec<Range<u64>> = sources.go.iter().map(|function| function.code.clone()).collect();
+    walk.go(sources.go);
+    for input in sources.sections {
+        let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
+        let mut frames = Frames::new(input, &normalized.data, &normalized.key_b);
+        frames.exclude(&described);
+        walk.frames(&mut frames);
+        damaged += frames.damaged;
+        described.extend(frames.list.iter().map(|frame| frame.start..frame.end));
+        described.sort_by_key(|range| range.start);
+    }
+    walk.code_without_frames(&described);
     let mut report = walk.report;
     report.functions = table.num_fdes().into();
     report.rows = table.num_fres().into();
     report.damage = walk.table.damage;
-    if frames.damaged > 0 {
-        report.skipped.insert(DAMAGED, frames.damaged);
+    if damaged > 0 {
+        report.skipped.insert(DAMAGED, damaged);
     }
+    report.uncovered.sort_by_key(|range| range.start);
     report.mismatches.sort_by_key(|mismatch| (mismatch.pc, mismatch.what));
     report
 }
@@ -386,7 +434,7 @@ impl Walk<'_> {
 
     /// Compares parts of the table's functions without frames. Between frames they are padding,
     /// which a writer that joins neighbours covers.
-    fn code_without_frames(&mut self, frames: &[Frame]) {
+    fn code_without_frames(&mut self, frames: &[Range<u64>]) {
         for index in 0..self.table.functions.len() {
             let range = self.table.functions[index].0.clone();
             let first = frames.partition_point(|frame| frame.end <= range.start);

@@ -17,7 +17,7 @@ const NOP: u32 = 0xd503_201f;
 pub(super) const WORD: u64 = 4;
 
 /// Such code, instruction by instruction.
-pub struct Stubs {
+pub(super) struct Stubs {
     address: u64,
     states: Vec<State>,
 }
@@ -33,7 +33,7 @@ pub(super) struct State {
 
 impl Stubs {
     /// The stubs of `image`; `None` if there are none, or if call frame information describes them.
-    pub fn of_image(image: &Image<'_>) -> Option<Stubs> {
+    pub(super) fn of_image(image: &Image<'_>) -> Option<Stubs> {
         if image.arch().cpu != Cpu::Aarch64 {
             return None;
         }

@@ -1,18 +1,25 @@
-//! Removes augmentation letters that the reader of call frame information does not know.
+//! Rewrites what the reader of call frame information does not know: augmentation letters, and
+//! `DW_CFA_restore` in a CIE.
 //!
 //! AArch64 has two (DWARF for the Arm 64-bit Architecture, section 5): `B`, return addresses are
 //! signed with key B, and `G`, the frame tags its memory. Neither has data. They are removed from
 //! the CIE's string, and the number that follows the string, the code alignment factor, is padded
 //! by as many bytes, so that nothing else moves.
+//!
+//! `DW_CFA_restore` in a CIE, which assemblers write if a function begins with `.cfi_restore`,
+//! gives a register the rule that it has without any instruction: it and the register's
+//! instructions before it become `DW_CFA_nop`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use backtrail_wire::Bytes;
 
-/// A section without these letters.
+use super::initial::{self, STRING_AT, letters};
+
+/// A section without these.
 pub(crate) struct Normalized<'a> {
-    /// The bytes, copied only if letters were removed.
+    /// The bytes, copied only if something was rewritten.
     pub(crate) data: Cow<'a, [u8]>,
     /// Offsets of the CIEs that had a `B`.
     pub(crate) key_b: HashSet<usize>,
@@ -28,21 +35,22 @@ pub(crate) fn normalize(section: Bytes<'_>) -> Normalized<'_> {
     while let Some((content, end)) = entry(section, offset) {
         if section.u32(content) == Ok(0)
             && let Some(string) = letters(section, content, end)
-            && string.iter().any(|letter| is_bare(*letter))
         {
+            for range in initial::without_effect(section, content, end) {
+                normalized.data.to_mut()[range].fill(initial::NOP);
+            }
             if string.contains(&b'B') {
                 normalized.key_b.insert(offset);
             }
-            let cie = &mut normalized.data.to_mut()[content + STRING_AT..end];
-            take_out(cie, string);
+            if string.iter().any(|letter| is_bare(*letter)) {
+                let cie = &mut normalized.data.to_mut()[content + STRING_AT..end];
+                take_out(cie, string);
+            }
         }
         offset = end;
     }
     normalized
 }
-
-/// Bytes of the CIE id and of the version.
-const STRING_AT: usize = 5;
 
 fn is_bare(letter: u8) -> bool {
     letter == b'B' || letter == b'G'
@@ -56,12 +64,6 @@ fn entry(section: Bytes<'_>, offset: usize) -> Option<(usize, usize)> {
     };
     let end = content.checked_add(usize::try_from(len).ok()?)?;
     (end <= section.len()).then_some((content, end))
-}
-
-fn letters(section: Bytes<'_>, content: usize, end: usize) -> Option<&[u8]> {
-    let tail = section.data().get(content + STRING_AT..end)?;
-    let len = tail.iter().position(|byte| *byte == 0)?;
-    Some(&tail[..len])
 }
 
 /// Shortens the string at the start of `cie` and lengthens the LEB128 number after it.

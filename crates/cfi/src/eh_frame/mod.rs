@@ -12,6 +12,7 @@ mod converter;
 pub mod debug_frame;
 pub(crate) mod evaluate;
 mod expression;
+mod initial;
 mod pieces;
 mod reason;
 mod rule;

@@ -40,11 +40,13 @@ pub enum Reason {
     SpRule,
     /// An offset does not fit into 32 bits.
     WideOffset,
+    /// The code runs on another stack than its caller, and nothing in it leads back.
+    StackSwitch,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 17] = [
+    pub const ALL: [Reason; 18] = [
         Reason::Damaged,
         Reason::UnknownInstruction,
         Reason::Empty,
@@ -62,6 +64,7 @@ impl Reason {
         Reason::FpUndefined,
         Reason::SpRule,
         Reason::WideOffset,
+        Reason::StackSwitch,
     ];
 
     /// The reason's name in JSON and in reports.
@@ -84,6 +87,7 @@ impl Reason {
             Reason::FpUndefined => "fp_undefined",
             Reason::SpRule => "sp_rule",
             Reason::WideOffset => "wide_offset",
+            Reason::StackSwitch => "stack_switch",
         }
     }
 

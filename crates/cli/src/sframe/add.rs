@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use backtrail_cfi::whole::Whole;
 use backtrail_debuginfo::arguments::ArgumentTable;
-use backtrail_elf::edit::{self, Edited};
-use backtrail_elf::{Image, Kind, archive};
+use backtrail_elf::edit::{self, Edited, Source};
+use backtrail_elf::{FileBytes, Image, Kind};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
 
@@ -87,13 +87,13 @@ fn tell_arguments(made: &ArgumentTable) -> Result<(), Failure> {
 /// Adds the table to the file at `path`, in place if there is no `output`.
 pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let (source, file) = input::open_both(path)?;
-    if how.args.is_some() && archive::is_archive(file.bytes()) {
+    if how.args.is_some() && input::is_archive(&file) {
         return Err(
             Failure::of(path, "object files of an archive get no tables of arguments")
                 .help("add it to what is linked from them"),
         );
     }
-    if archive::is_archive(file.bytes()) {
+    if input::is_archive(&file) {
         return objects::add_to_archive(path, file.bytes(), output, how);
     }
     let image = Image::of(&file).map_err(|error| Failure::of(path, error))?;
@@ -105,19 +105,19 @@ pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<A
         Kind::Relocatable => objects::add_to_object(path, image, output, how),
         Kind::Core => Err(Failure::of(path, "a core file has no code of its own")),
         Kind::Executable | Kind::Shared if how.args.is_some() => add_with_arguments(path, &image, output, how),
-        Kind::Executable | Kind::Shared => add_to_linked(path, &source, &image, output, how),
+        Kind::Executable | Kind::Shared => add_to_linked(path, (&source, &file), &image, output, how),
     }
 }
 
 fn add_to_linked(
     path: &Path,
-    source: &File,
+    (source, file): (&File, &FileBytes),
     image: &Image<'_>,
     output: Option<&Path>,
     how: &How<'_>,
 ) -> Result<Added, Failure> {
-    let replacement = edited::begin(path, output, how.durable, source, image.bytes().len() as u64)?;
-    let (edited, added) = with_table(path, image, how)?;
+    let replacement = edited::begin(path, output, how.durable, source, file.len() as u64)?;
+    let (edited, added) = with_table(path, file.into(), image, how)?;
     edited::store_edited(replacement, path, output, source, &edited)?;
     Ok(added)
 }
@@ -125,14 +125,19 @@ fn add_to_linked(
 fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let (bytes, made) = args::add(path, image, how.args.unwrap_or_default())?;
     let image = Image::parse(&bytes).map_err(|error| Failure::of(path, error))?;
-    let (edited, mut added) = with_table(path, &image, how)?;
+    let (edited, mut added) = with_table(path, (&bytes).into(), &image, how)?;
     edited::store(path, output, |out| edited.write_to(out))?;
     added.arguments = Some(made);
     Ok(added)
 }
 
 /// Edits the linked file to contain its table.
-fn with_table<'a>(path: &Path, image: &Image<'a>, how: &How<'_>) -> Result<(Edited<'a>, Added), Failure> {
+fn with_table<'a>(
+    path: &Path,
+    source: Source<'a>,
+    image: &Image<'_>,
+    how: &How<'_>,
+) -> Result<(Edited<'a>, Added), Failure> {
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let mut last = None;
     let mut make = |address| {
@@ -147,7 +152,7 @@ fn with_table<'a>(path: &Path, image: &Image<'a>, how: &How<'_>) -> Result<(Edit
         }
         Ok(last.insert(built).bytes.clone())
     };
-    let edited = edit::add_table(image.bytes(), &mut make).map_err(|trouble| match trouble {
+    let edited = edit::add_table(source, &mut make).map_err(|trouble| match trouble {
         Trouble::Elf(error) => Failure::of(path, error),
         Trouble::Write(error) => Failure::of(path, error),
         Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),

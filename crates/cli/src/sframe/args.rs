@@ -20,8 +20,8 @@ pub(crate) struct WithArguments {
     /// information can be stripped afterwards.
     #[arg(long)]
     args: bool,
-    /// Describe where arguments are at each instruction, not only at calls: innermost functions
-    /// show theirs too, and the table becomes nearly twice as large.
+    /// Describe where arguments are at each instruction of every function [default: at calls, and
+    /// at each instruction of as many functions as a table of 8 % of the code has room for].
     #[arg(long, requires = "args")]
     innermost: bool,
 }
@@ -31,7 +31,7 @@ impl WithArguments {
     pub(crate) fn places(&self) -> Option<Places> {
         self.args.then_some(match self.innermost {
             true => Places::Everywhere,
-            false => Places::AtCalls,
+            false => Places::Chosen,
         })
     }
 }

@@ -1,11 +1,10 @@
-//! `backtrail sframe check`: compares a table with `.eh_frame`.
+//! `backtrail sframe check`: compares a table with call frame information.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use backtrail_cfi::check::{self, Report};
-use backtrail_cfi::eh_frame::EhFrame;
 use backtrail_cfi::{build, tables};
 use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_sframe::write::Options;
@@ -23,6 +22,9 @@ use crate::output;
 const TOLD: usize = 20;
 
 /// Compare a table with .eh_frame at every pc.
+///
+/// Code that .eh_frame does not describe is compared with .debug_frame, and Go's functions with
+/// .gopclntab, which is not about the frame pointer.
 ///
 /// For a file without .sframe, the version 3 table that 'build' makes is checked. The exit status
 /// is 1 if the two disagree. Code that only .eh_frame describes is reported, but does not count:
@@ -98,8 +100,6 @@ impl<'a> Checked<'a> {
         let fails = |error: &dyn std::fmt::Display| Failure::of(path, error);
         let file = input::open(path)?;
         let image = input::image(path, &file)?;
-        let frames = image.eh_frame().map_err(|error| fails(&error))?;
-        let frames = frames.ok_or_else(|| fails(&tables::Error::NoEhFrame))?;
         let raw = arguments.table.as_deref().map(Raw::open).transpose()?;
         let own = match (&raw, arguments.built) {
             (Some(raw), _) => Some(raw.table()?),
@@ -120,9 +120,8 @@ impl<'a> Checked<'a> {
             Some(own) => own,
             None => Section::parse(&built.bytes, 0).map_err(|error| fails(&error))?,
         };
-        let input = EhFrame::of_image(&image, &frames.data, frames.address);
-        let stubs = check::Stubs::of_image(&image);
-        let mut report = check::check_linked(&input, &section, &built.skipped, stubs.as_ref());
+        let report = check::check_image(&image, &section, &built.skipped);
+        let mut report = report.map_err(|error| fails(&error))?;
         report.damage = report.damage.or(missing);
         let names = match arguments.json {
             true => Vec::new(),

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use backtrail_elf::budget::Budget;
-use backtrail_elf::{FileBytes, Image, Kind, door};
+use backtrail_elf::{FileBytes, Image, Kind, archive, door};
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Error, Flags, Section};
 
@@ -29,11 +29,17 @@ pub(super) fn open(path: &Path) -> Result<FileBytes, Failure> {
 
 /// Opens the file, and its contents.
 pub(super) fn open_both(path: &Path) -> Result<(File, FileBytes), Failure> {
-    let fails = |error| Failure::of(path, error);
+    let fails = |error: std::io::Error| Failure::of(path, error);
     let file = door::named(path).map_err(fails)?;
     let plain = file.file().try_clone().map_err(fails)?;
     let contents = file.contents(&Budget::new()).map_err(fails)?;
     Ok((plain, contents))
+}
+
+/// Whether the file is an archive, from its first bytes.
+pub(super) fn is_archive(file: &FileBytes) -> bool {
+    const MAGIC: usize = 8;
+    file.slice(0, MAGIC).is_ok_and(archive::is_archive)
 }
 
 /// Parses the file, and places the sections of a relocatable one; `path` is for messages.
@@ -66,6 +72,8 @@ impl<'a> Table<'a> {
             return Ok(tables);
         }
         Err(match image.section_header(".ctf_frame") {
+            None if image.sframe_header().is_some() => Failure::of(path, "section .sframe is empty")
+                .help("`backtrail sframe add` makes a table from .eh_frame, `sframe strip` removes the section"),
             Some(_) => Failure::of(
                 path,
                 "section .ctf_frame holds a table of version 0 of the format, the CTF Frame, which no released tool makes",

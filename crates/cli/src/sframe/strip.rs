@@ -1,18 +1,21 @@
 //! `backtrail sframe strip`: removes the table from the file.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use backtrail_elf::{Image, Kind, archive, edit};
+use backtrail_elf::{FileBytes, Image, Kind, edit};
 use clap::{Args, ValueHint};
 
 use super::{input, objects};
 use crate::edited;
 use crate::error::{Failure, Status, shown};
+use crate::replacement::Durable;
 
 /// Remove the table, its section and its segment from an executable or shared library, or the
 /// tables from an object file or an archive.
 ///
-/// What 'sframe add' did to a linked file is undone to the byte.
+/// What 'sframe add' did to a linked file is undone to the byte: a table of the linker that it
+/// replaced is back.
 #[derive(Args)]
 pub(crate) struct Strip {
     /// An executable, shared library, object file or archive of object files.
@@ -25,8 +28,8 @@ pub(crate) struct Strip {
 
 pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
     let (path, output) = (&arguments.file, arguments.output.as_deref());
-    let file = input::open(path)?;
-    if !strip(path, file.bytes(), output)? {
+    let (source, file) = input::open_both(path)?;
+    if !strip(path, &source, &file, output)? {
         crate::error::say!("{}: has no table", shown(path));
         if output.is_some() {
             edited::store(path, output, |out| out.write_all(file.bytes()))?;
@@ -36,19 +39,26 @@ pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
 }
 
 /// Stores the file without its tables; `false` if it has none.
-fn strip(path: &Path, bytes: &[u8], output: Option<&Path>) -> Result<bool, Failure> {
-    if archive::is_archive(bytes) {
-        return objects::strip_archive(path, bytes, output);
+fn strip(path: &Path, source: &File, file: &FileBytes, output: Option<&Path>) -> Result<bool, Failure> {
+    if input::is_archive(file) {
+        return objects::strip_archive(path, file.bytes(), output);
     }
-    let image = Image::parse(bytes).map_err(|error| Failure::of(path, error))?;
+    let image = Image::of(file).map_err(|error| Failure::of(path, error))?;
     if image.kind() == Kind::Relocatable {
-        return match objects::strip_object(path, bytes)? {
+        return match objects::strip_object(path, file.bytes())? {
             Some(stripped) => edited::store(path, output, |out| stripped.write_to(out)).map(|()| true),
             None => Ok(false),
         };
     }
-    match edit::remove_table(bytes).map_err(|error| Failure::of(path, error))? {
-        Some(stripped) => edited::store(path, output, |out| stripped.write_to(out)).map(|()| true),
-        None => Ok(false),
-    }
+    let Some(stripped) = edit::remove_table(file).map_err(|error| Failure::of(path, error))? else {
+        return Ok(false);
+    };
+    let replacement = edited::begin(
+        path,
+        output,
+        Durable::Yes,
+        source,
+        stripped.len().min(file.len() as u64),
+    )?;
+    edited::store_edited(replacement, path, output, source, &stripped).map(|()| true)
 }

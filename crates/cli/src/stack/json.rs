@@ -2,21 +2,32 @@
 
 use std::io::{self, Write};
 
-use backtrail_stacks::{Argument, NamedFrame, NamedThread, Process};
+use backtrail_stacks::{Argument, Hidden, NamedFrame, NamedThread, Process};
 use serde_json::{Value, json};
 
 /// Writes one document.
 pub(super) fn write(out: &mut dyn Write, process: &Process, threads: &[NamedThread], args: bool) -> io::Result<()> {
-    let threads: Vec<Value> = threads.iter().map(|one| thread(one, args)).collect();
-    let document = json!({
+    let named = threads;
+    let threads: Vec<Value> = named.iter().map(|one| thread(one, args)).collect();
+    let mut document = json!({
         "pid": process.pid,
         "name": process.name,
         "architecture": process.architecture,
         "signal": process.signal,
         "threads": threads,
     });
+    if args {
+        document["hidden_arguments"] = hidden(named).into();
+    }
     serde_json::to_writer(&mut *out, &document)?;
     writeln!(out)
+}
+
+/// The number of arguments that are not shown in full.
+pub(super) fn hidden(threads: &[NamedThread]) -> usize {
+    let frames = threads.iter().flat_map(|thread| &thread.frames);
+    let arguments = frames.flat_map(|frame| &frame.arguments);
+    arguments.filter(|argument| argument.hidden != Hidden::Nothing).count()
 }
 
 fn thread(thread: &NamedThread, args: bool) -> Value {
@@ -55,5 +66,7 @@ fn argument(argument: &Argument) -> Value {
         "type": argument.type_name.as_deref(),
         "value": argument.value,
         "place": argument.place.as_deref(),
+        "as_passed": argument.at_entry,
+        "hidden": argument.hidden.name(),
     })
 }

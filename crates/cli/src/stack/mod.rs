@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use backtrail_elf::core::Core;
 use backtrail_elf::{ErrorKind, FileBytes};
 use backtrail_process::{Snapshot, core, live};
+use backtrail_stacks::shown::{Amount, Shown};
 use backtrail_stacks::{Looker, Options, Process, fold, input, record};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::error::{Failure, Status, one_line};
 use crate::limits::Limits;
@@ -37,8 +38,23 @@ pub(crate) struct Stack {
     /// Show what functions were called with, from the tables of arguments that `backtrail sframe
     /// add --args` has added to their files. A lost argument is shown as `...`; `name@entry` is the
     /// value at the call, which may have changed since.
-    #[arg(long, conflicts_with = "cbf")]
-    args: bool,
+    #[arg(
+        long,
+        conflicts_with = "cbf",
+        value_enum,
+        value_name = "WHAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "all"
+    )]
+    args: Option<What>,
+    /// Show at most N bytes of each text in arguments.
+    #[arg(long, value_name = "N", default_value_t = 200, requires = "args")]
+    max_string: usize,
+    /// Do not show the values of arguments and members whose names match, such as '*password*'.
+    /// Repeatable.
+    #[arg(long, value_name = "PATTERN", requires = "args")]
+    hide: Vec<String>,
     /// Look for separate debug files in DIR too.
     #[arg(long, value_name = "DIR")]
     debug_dir: Vec<PathBuf>,
@@ -69,6 +85,27 @@ pub(crate) struct Stack {
     limits: Limits,
 }
 
+/// What is shown of arguments.
+#[derive(Clone, Copy, ValueEnum)]
+enum What {
+    /// Their types, and no values.
+    Types,
+    /// Numbers and addresses, but no text.
+    Numbers,
+    /// All values.
+    All,
+}
+
+impl What {
+    fn amount(self) -> Amount {
+        match self {
+            What::Types => Amount::Types,
+            What::Numbers => Amount::Numbers,
+            What::All => Amount::All,
+        }
+    }
+}
+
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
@@ -81,7 +118,12 @@ pub(crate) fn run(arguments: &Stack) -> Result<Status, Failure> {
         executable: arguments.exe.clone(),
         sysroot: arguments.sysroot.clone(),
         debug_dirs: arguments.debug_dir.clone(),
-        arguments: arguments.args,
+        arguments: arguments.args.is_some(),
+        shown: Shown {
+            amount: arguments.args.map_or(Amount::All, What::amount),
+            longest_text: arguments.max_string,
+            hidden: arguments.hide.clone(),
+        },
         registers: false,
     });
     if let Some(exe) = &arguments.exe {
@@ -202,7 +244,7 @@ fn show(arguments: &Stack, looker: &mut Looker, process: &Process, before: Optio
     let named = looker.names(process);
     output::to_stdout(|out| {
         if arguments.json {
-            return json::write(out, process, &named, arguments.args);
+            return json::write(out, process, &named, arguments.args.is_some());
         }
         let changes = before.map(|before| fold::changes(before, process));
         let options = text::Options {

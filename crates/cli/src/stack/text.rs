@@ -64,7 +64,10 @@ pub(super) fn write(
         let numbers: Vec<String> = gone.iter().map(u32::to_string).collect();
         writeln!(out, "\nended: {} {}", threads(gone.len()), numbers.join(" "))?;
     }
-    Ok(())
+    match super::json::hidden(named) {
+        0 => Ok(()),
+        count => writeln!(out, "\nnot shown in full: {count} arguments (--args, --hide)"),
+    }
 }
 
 fn threads(count: usize) -> &'static str {

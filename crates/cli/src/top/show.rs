@@ -133,6 +133,7 @@ impl Show {
         let options = TableOptions {
             width: Some(columns),
             limit: Some(lines.saturating_sub(OTHER_LINES)),
+            ..TableOptions::default()
         };
         let mut text = Vec::new();
         // Memory can be written.

@@ -91,7 +91,7 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
     let signals = SignalSource::new().map_err(Failure::new)?;
     let mut child = start(arguments, &folder, &signals)?;
     let begin = Instant::now();
-    let (mut flushed, mut rotated, mut processes) = (begin, begin, 0);
+    let (mut flushed, mut rotated) = (begin, begin);
     let status = loop {
         let ended = match &mut child {
             Some(child) => child.try_wait().map_err(Failure::new)?,
@@ -100,7 +100,6 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
         let is_over = arguments.duration.is_some_and(|limit| begin.elapsed() >= limit);
         // A child's end is seen above; signals from the terminal reach the command as well.
         let interrupted = std::iter::from_fn(|| signals.next()).any(|signal| signal.number != SIGCHLD);
-        processes = processes.max(collector.processes());
         if ended.is_some() || is_over || interrupted {
             break ended;
         }
@@ -118,7 +117,7 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
         }
     };
     collector.round(true).map_err(of_output)?;
-    processes = processes.max(collector.processes());
+    let processes = collector.processes();
     collector.stop().map_err(of_output)?;
     if processes == 0 {
         eprintln!("backtrail: warning: no program used the tracer");

@@ -6,9 +6,9 @@ use backtrail_ctype::link::{Linked, Section, Symbols, Unit};
 use backtrail_ctype::write;
 use backtrail_debuginfo::lines::Error;
 use backtrail_debuginfo::split::SplitFiles;
-use backtrail_debuginfo::types::{LeftOut, Parts, Sections};
+use backtrail_debuginfo::types::{LeftOut, Origins, Parts, Sections};
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{File, FileBytes, Kind};
+use backtrail_elf::{File, FileBytes, Kind, Table};
 use clap::{Args, ValueHint};
 
 use super::around::Around;
@@ -60,6 +60,15 @@ impl Making {
             symtab: false,
             quiet: true,
             arguments: false,
+        }
+    }
+
+    /// The settings for types that are only read here: with those of all symbols, or of the dynamic
+    /// ones.
+    pub(super) fn in_memory(table: Table) -> Making {
+        Making {
+            symtab: table == Table::Full,
+            ..Making::quietly()
         }
     }
 
@@ -119,6 +128,18 @@ pub(super) fn from_debug_information(
         tell_left_out(path, &left_out);
         section
     }))
+}
+
+/// The source files of the types in a file's debug information; `None` if it has none.
+pub(super) fn origins(path: &Path, file: &File<'_>) -> Result<Option<Origins>, Failure> {
+    with_debug_information(path, file, |at, with_dwarf, supplementary| {
+        let failed = |error| Failure::of(at, error);
+        let Some(sections) = Sections::load(with_dwarf, supplementary).map_err(failed)? else {
+            return Ok(None);
+        };
+        let parts = Parts::read(&sections).map_err(failed)?;
+        parts.origins(&sections).map(Some).map_err(failed)
+    })
 }
 
 /// Passes on the debug information of the file at `path`: its path, the file that contains it

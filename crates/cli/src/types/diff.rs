@@ -3,19 +3,22 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use backtrail_ctype::diff::{self, Change, Exported, Side};
+use backtrail_ctype::diff::{self, Change, Exported, Severity, Side};
 use backtrail_ctype::{Symbol, SymbolKind};
-use clap::{Args, ValueHint};
+use backtrail_elf::Table;
+use clap::{Args, ValueEnum, ValueHint};
 use serde_json::json;
 
-use super::input::{self, Opened, Source};
+use super::anywhere::{Base, Input};
+use super::input::Opened;
+use super::visible::{self, Patterns};
 use crate::error::{Failure, Status};
 use crate::output;
 
 /// Compare what two files export: report the functions and objects that have changed, or that lead
 /// to changed types.
 ///
-/// The exit status is 1 if anything has changed. If the files do not say what they export, every
+/// The exit status is 1 if anything is reported. If the files do not say what they export, every
 /// type counts.
 #[derive(Args)]
 pub(crate) struct Diff {
@@ -28,9 +31,40 @@ pub(crate) struct Diff {
     /// Report changed types too that no function or object leads to.
     #[arg(long)]
     all: bool,
+    /// Report only changes that are at least this severe.
+    #[arg(long, value_enum, default_value = "harmless", value_name = "LEVEL")]
+    severity: Level,
+    /// Take types as hidden from users if no header in this folder defines them [default: if debug
+    /// information says that only source files do]. Repeatable.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    headers: Vec<PathBuf>,
+    /// Leave out the changes that the lines of FILE name: `KIND NAME`, where `*` stands for any
+    /// letters, such as `function test_*`.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    suppress: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Level {
+    /// All changes.
+    Harmless,
+    /// Those that break users in some cases.
+    Possible,
+    /// Those that break users.
+    Breaking,
+}
+
+impl Level {
+    fn severity(self) -> Severity {
+        match self {
+            Level::Harmless => Severity::Harmless,
+            Level::Possible => Severity::Possible,
+            Level::Breaking => Severity::Breaking,
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &Diff) -> Result<Status, Failure> {
@@ -39,22 +73,29 @@ pub(crate) fn run(arguments: &Diff) -> Result<Status, Failure> {
         failure.report();
         bad = true;
     };
-    let files = [&arguments.old, &arguments.new].map(|path| input::open(path));
-    let [old, new] = files;
-    let (old, new) = (old?, new?);
-    let (old, new) = (
-        Source::find(&arguments.old, old.bytes())?,
-        Source::find(&arguments.new, new.bytes())?,
-    );
+    let base = Base::default();
+    let old = Input::open(&arguments.old, &base)?;
+    let new = Input::open(&arguments.new, &base)?;
+    let suppressed = arguments.suppress.as_deref().map(Patterns::read).transpose()?;
+    let seen = |input: &Input<'_>| visible::visible(&input.origins()?, &arguments.headers);
+    let (old_visible, new_visible) = (seen(&old)?, seen(&new)?);
+    let (old, new) = (old.source(Table::Dynamic)?, new.source(Table::Dynamic)?);
     let (old_symbols, new_symbols) = (old.symbols().unwrap_or_default(), new.symbols().unwrap_or_default());
     let (old, new) = (old.open_all(&mut tell)?, new.open_all(&mut tell)?);
-    let (old, new) = (side(&old, &old_symbols), side(&new, &new_symbols));
+    let (mut old, mut new) = (side(&old, &old_symbols), side(&new, &new_symbols));
+    (old.visible, new.visible) = (old_visible, new_visible);
     let blind = old.symbols.is_empty() && new.symbols.is_empty();
     let mut changes = diff::compare(&old, &new);
     changes.retain(|change| arguments.all || blind || !change.reaches.is_empty());
+    changes.retain(|change| change.severity >= arguments.severity.severity());
+    let before = changes.len();
+    if let Some(suppressed) = &suppressed {
+        changes.retain(|change| !suppressed.has(change));
+    }
+    let left_out = before - changes.len();
     output::to_stdout(|out| match arguments.json {
-        true => as_json(out, &changes),
-        false => as_text(out, &changes, [&arguments.old, &arguments.new], blind),
+        true => as_json(out, &changes, left_out),
+        false => as_text(out, &changes, [&arguments.old, &arguments.new], blind, left_out),
     })?;
     Ok(match (bad, changes.is_empty()) {
         (true, _) => Status::Bad,
@@ -81,7 +122,8 @@ fn side<'d>(opened: &'d [Opened<'_>], symbols: &'d [Symbol<'d>]) -> Side<'d> {
     side
 }
 
-fn as_json(out: &mut dyn Write, changes: &[Change]) -> io::Result<()> {
+fn as_json(out: &mut dyn Write, changes: &[Change], suppressed: usize) -> io::Result<()> {
+    let verdict = verdict(changes);
     let changes: Vec<_> = changes
         .iter()
         .map(|change| {
@@ -90,31 +132,54 @@ fn as_json(out: &mut dyn Write, changes: &[Change]) -> io::Result<()> {
                 "name": change.name,
                 "unit": change.unit,
                 "reaches": change.reaches,
-                "breaking": change.breaking,
+                "breaking": change.severity == Severity::Breaking,
+                "severity": change.severity.name(),
                 "detail": change.detail,
             })
         })
         .collect();
-    serde_json::to_writer_pretty(&mut *out, &json!({ "changes": changes }))?;
+    let document = json!({"verdict": verdict, "suppressed": suppressed, "changes": changes});
+    serde_json::to_writer_pretty(&mut *out, &document)?;
     writeln!(out)
 }
 
 /// The most symbol names on one line.
 const MOST_NAMES: usize = 8;
 
-fn as_text(out: &mut dyn Write, changes: &[Change], files: [&Path; 2], blind: bool) -> io::Result<()> {
+/// The greatest severity of the changes, or `same`.
+fn verdict(changes: &[Change]) -> &'static str {
+    let most = changes.iter().map(|change| change.severity).max();
+    most.map_or("same", Severity::name)
+}
+
+fn as_text(
+    out: &mut dyn Write,
+    changes: &[Change],
+    files: [&Path; 2],
+    blind: bool,
+    suppressed: usize,
+) -> io::Result<()> {
     let [old, new] = files.map(|path| path.display().to_string());
-    let breaking = changes.iter().filter(|change| change.breaking).count();
-    writeln!(
+    let count = |severity| changes.iter().filter(|change| change.severity == severity).count();
+    let breaking = count(Severity::Breaking);
+    write!(
         out,
         "{old} -> {new}: {} changes, {breaking} of them breaking",
         changes.len()
     )?;
+    match count(Severity::Possible) {
+        0 => {}
+        possible => write!(out, ", {possible} possibly")?,
+    }
+    match suppressed {
+        0 => writeln!(out)?,
+        suppressed => writeln!(out, "; {suppressed} suppressed")?,
+    }
     if blind {
         writeln!(out, "(neither file tells what it exports: every type counts)")?;
     }
     for change in changes {
-        let mark = if change.breaking { "breaking" } else { "harmless" };
+        let mark = change.severity.name();
         let unit = change.unit.as_ref().map_or(String::new(), |unit| format!(" of {unit}"));
         writeln!(out, "{mark}: {} {}{unit}: {}", change.kind, change.name, change.detail)?;
         let itself = change.reaches.len() == 1 && change.reaches[0] == change.name;

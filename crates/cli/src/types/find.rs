@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use backtrail_ctype::find::{self, Description, Member, What};
 use backtrail_ctype::print::Name;
+use backtrail_elf::Table;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::input::{self, Opened, Source};
+use super::anywhere::{Base, Input};
+use super::input::{Opened, Source};
 use crate::error::{Failure, Status};
 use crate::output;
 
@@ -16,8 +18,11 @@ use crate::output;
 /// their offsets.
 #[derive(Args)]
 pub(crate) struct Find {
-    /// An ELF file, or a file with the bytes of a .ctf section.
+    /// An ELF file, a file with the bytes of a .ctf section or of BTF, or a folder of kernel
+    /// modules such as /sys/kernel/btf.
     file: PathBuf,
+    #[command(flatten)]
+    base: Base,
     /// Look up these symbols or types ("struct foo", or "foo" for any kind).
     #[arg(required = true, value_name = "SYMBOL-OR-TYPE")]
     names: Vec<String>,
@@ -35,8 +40,8 @@ struct Hit<'n> {
 }
 
 pub(crate) fn run(arguments: &Find) -> Result<Status, Failure> {
-    let file = input::open(&arguments.file)?;
-    let source = Source::find(&arguments.file, file.bytes())?;
+    let input = Input::open(&arguments.file, &arguments.base)?;
+    let source = input.source(Table::Full)?;
     let mut bad = false;
     let mut tell = |failure: Failure| {
         failure.report();
@@ -151,12 +156,19 @@ fn as_json(hit: &Hit<'_>) -> Value {
         What::Type(backtrail_ctype::Kind::Enum) => {
             let values = description.values.iter();
             value["values"] = values
-                .map(|(name, value)| json!({"name": name, "value": value}))
+                .map(|(name, value)| json!({"name": name, "value": number(value)}))
                 .collect();
         }
         _ => {}
     }
     value
+}
+
+fn number(decimal: &str) -> Value {
+    let signed = decimal.parse::<i64>().map(Value::from);
+    signed
+        .or_else(|_| decimal.parse::<u64>().map(Value::from))
+        .unwrap_or_default()
 }
 
 fn member_as_json(member: &Member) -> Value {

@@ -16,6 +16,16 @@ pub(super) fn open(path: &Path) -> Result<FileBytes, Failure> {
     FileBytes::open(path).map_err(|error| Failure::of(path, error))
 }
 
+/// The failure for a file whose types can't be found.
+pub(super) fn no_types(path: &Path, error: SourceError) -> Failure {
+    let failure = Failure::of(path, error);
+    match error {
+        SourceError::NoTypes => failure.help("gcc -gctf makes one, and backtrail types add from debug information"),
+        SourceError::NoBase => failure.help("--base /sys/kernel/btf/vmlinux adds the running kernel's"),
+        _ => failure,
+    }
+}
+
 /// A section, and what a reader needs to know of its file.
 pub(super) struct Source<'a> {
     path: &'a Path,
@@ -99,20 +109,25 @@ impl Opened<'_> {
 impl<'a> Source<'a> {
     /// Finds the section in a file's bytes; `path` is for messages.
     pub(super) fn find(path: &'a Path, bytes: &'a [u8]) -> Result<Source<'a>, Failure> {
-        let inner = types::Source::find(bytes).map_err(|error| {
-            let failure = Failure::of(path, error);
-            match error {
-                SourceError::NoTypes => {
-                    failure.help("gcc -gctf makes one, and backtrail types add from debug information")
-                }
-                _ => failure,
-            }
-        })?;
-        if let Some((count, first)) = inner.wide_values() {
-            let reason = Reason::Enumerator;
-            crate::error::say!("{}: left out: {reason}: {count} (the first: {first})", path.display());
+        let inner = types::Source::find(bytes).map_err(|error| no_types(path, error))?;
+        Ok(Source::new(path, inner))
+    }
+
+    /// The types that were found for the file at this path.
+    pub(super) fn new(path: &'a Path, inner: types::Source<'a>) -> Source<'a> {
+        Source { path, inner }
+    }
+
+    /// Reports what compact C types cannot have of the file's.
+    pub(super) fn report_left_out(&self) {
+        if let [first, ..] = self.inner.wide_values() {
+            let (count, reason) = (self.inner.wide_values().len(), Reason::Enumerator);
+            let first = String::from_utf8_lossy(&first.name);
+            crate::error::say!(
+                "{}: left out: {reason}: {count} (the first: {first})",
+                self.path.display()
+            );
         }
-        Ok(Source { path, inner })
     }
 
     /// The bytes of the section.

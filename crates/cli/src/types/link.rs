@@ -198,7 +198,7 @@ impl<'a> Inputs<'a> {
     fn find(files: &'a [Named<'a>]) -> Result<Inputs<'a>, Failure> {
         let mut sources = Vec::new();
         for (path, bytes) in files {
-            match Source::find(path, bytes) {
+            match Source::find(path, bytes).inspect(Source::report_left_out) {
                 Ok(source) => sources.push((&**path, source)),
                 Err(failure) => failure.warn("it has no part in the result"),
             }

@@ -1,6 +1,7 @@
 //! `backtrail types`: compact C types.
 
 pub(crate) mod add;
+mod anywhere;
 mod around;
 mod build;
 mod diff;
@@ -10,6 +11,7 @@ mod json;
 mod link;
 mod print;
 mod show;
+mod visible;
 
 pub(crate) use build::{no_debug_information, with_debug_information};
 use clap::Subcommand;

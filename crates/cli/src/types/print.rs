@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use backtrail_ctype::find::{self, What};
 use backtrail_ctype::print::{Name, Options, Printed, Printer};
+use backtrail_elf::Table;
 use clap::Args;
 
-use super::input::{self, Opened, Source};
+use super::anywhere::{Base, Input};
+use super::input::{Opened, Source};
 use crate::error::{Failure, Status};
 use crate::output;
 
@@ -16,8 +18,11 @@ use crate::output;
 /// prints one unit's types under their own names, with the shared ones.
 #[derive(Args)]
 pub(crate) struct Print {
-    /// An ELF file, or a file with the bytes of a .ctf section.
+    /// An ELF file, a file with the bytes of a .ctf section or of BTF, or a folder of kernel
+    /// modules such as /sys/kernel/btf.
     file: PathBuf,
+    #[command(flatten)]
+    base: Base,
     /// Print only these types ("struct foo", or "foo" for any kind), functions and objects, and
     /// what they need.
     #[arg(value_name = "NAME")]
@@ -35,8 +40,8 @@ pub(crate) struct Print {
 }
 
 pub(crate) fn run(arguments: &Print) -> Result<Status, Failure> {
-    let file = input::open(&arguments.file)?;
-    let source = Source::find(&arguments.file, file.bytes())?;
+    let input = Input::open(&arguments.file, &arguments.base)?;
+    let source = input.source(Table::Full)?;
     let mut bad = false;
     let mut tell = |failure: Failure| {
         failure.report();

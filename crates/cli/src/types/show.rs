@@ -77,7 +77,7 @@ fn json_of_files(out: &mut dyn io::Write, files: &[PathBuf], told: Tell<'_>) -> 
         out.write_all(if index == 0 { b"[\n" } else { b",\n" })?;
         let mut failures = Vec::new();
         match input::open(path) {
-            Ok(file) => match Source::find(path, file.bytes()) {
+            Ok(file) => match Source::find(path, file.bytes()).inspect(Source::report_left_out) {
                 Ok(source) => json::file(out, path, &source, &mut |failure| failures.push(failure))?,
                 Err(failure) => failures.push(json_of_failure(out, path, failure)?),
             },
@@ -100,7 +100,7 @@ fn text_of_file(out: &mut dyn io::Write, path: &Path, style: Style, told: Tell<'
         Ok(file) => file,
         Err(failure) => return told(out, failure),
     };
-    match Source::find(path, file.bytes()) {
+    match Source::find(path, file.bytes()).inspect(Source::report_left_out) {
         Ok(source) => text(out, path, &source, style, told),
         Err(failure) => told(out, failure),
     }

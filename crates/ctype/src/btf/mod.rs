@@ -5,7 +5,9 @@
 //! returns a unit that can be written as a dict, linked, or opened. Most types are the same in both
 //! formats. A type tag is replaced by the type it tags; declaration tags and the offsets of
 //! variables in sections are ignored; functions and variables become symbols. Enum values beyond 32
-//! bits can't be stored in a dict; they are left out and counted.
+//! bits can't be stored in a dict; they are returned beside it ([`WideValue`]).
+//!
+//! The BTF of a kernel module continues the kernel's ("split BTF"): [`Base`] reads it into a child.
 
 mod constants;
 
@@ -13,9 +15,9 @@ use backtrail_wire::{Bytes, Endian};
 
 use crate::constants::{BTF_MAGIC, Encoding, Kind, SymbolKind};
 use crate::error::{Error, ErrorKind, Foreign, Result};
-use crate::graph::{Body, Function, Node, Span};
+use crate::graph::{Body, Function, Graph, Node, Span};
 use crate::link::{Unit, UnitSymbol};
-use crate::read::{Array, Enumerator, MAX_REFERENCES, Slice, StructMember, TypeId};
+use crate::read::{Array, Enumerator, MAX_REFERENCES, Slice, StructMember, TypeId, WideValue};
 use crate::write::{self, Contents, Table, WriteError};
 use constants::{BTF_VERSION, BtfKind, EXTERN, HEADER, STATIC};
 
@@ -26,8 +28,8 @@ pub struct Btf<'a> {
     pub unit: Unit<'a>,
     /// The byte order.
     pub big: bool,
-    /// Enum values beyond 32 bits: their number, and the name of the first.
-    pub wide_values: Option<(u64, &'a [u8])>,
+    /// Enum values beyond 32 bits, in the order of their enums' ids.
+    pub wide_values: Vec<WideValue>,
 }
 
 /// Whether the bytes begin like BTF, in either byte order, and not like version 4 of compact C
@@ -38,8 +40,13 @@ pub fn is_btf(bytes: &[u8]) -> bool {
 
 impl<'a> Btf<'a> {
     /// Writes the unit as a dict of compact C types, with its functions and variables in tables.
-    pub fn to_dict(self) -> core::result::Result<Vec<u8>, WriteError> {
-        let symbols = self.unit.symbols;
+    /// The dict of a module is a child of `parent`.
+    pub fn to_dict(self, parent: &[u8]) -> core::result::Result<Vec<u8>, WriteError> {
+        let (symbols, name) = (self.unit.symbols, self.unit.name);
+        let (parent_name, cu_name) = match self.unit.types.is_child() {
+            true => (parent, name),
+            false => (&b""[..], &b""[..]),
+        };
         let table = |kind| {
             let own = symbols.iter().filter(|symbol| symbol.kind == kind && !symbol.declared);
             Table::Named(own.map(|symbol| (symbol.name, symbol.id)).collect())
@@ -48,6 +55,8 @@ impl<'a> Btf<'a> {
             objects: table(SymbolKind::Object),
             functions: table(SymbolKind::Function),
             types: self.unit.types,
+            parent_name,
+            cu_name,
             ..Contents::default()
         };
         let endian = if self.big { Endian::Big } else { Endian::Little };
@@ -59,33 +68,86 @@ impl<'a> Btf<'a> {
     }
 }
 
+/// Whether BTF continues that of another file: its strings then do not begin with the empty one.
+pub fn is_continued(bytes: &[u8]) -> bool {
+    let first = |parts: Parts<'_>| parts.string(0, 0).map(<[u8]>::len);
+    Parts::header(bytes).is_ok_and(|parts| first(parts) != Ok(0))
+}
+
 /// Reads BTF data as a whole.
+pub fn read(bytes: &[u8]) -> Result<Btf<'_>> {
+    Ok(Base::read(bytes)?.1)
+}
+
+/// BTF that other BTF continues: its types and its strings have the numbers after those here.
+pub struct Base<'a> {
+    parts: Parts<'a>,
+    records: Vec<Record>,
+    /// Ids in the graph, by BTF id.
+    ids: Vec<TypeId>,
+}
+
+impl<'a> Base<'a> {
+    /// Reads BTF data as a whole, and keeps what reading its continuations needs.
+    pub fn read(bytes: &'a [u8]) -> Result<(Base<'a>, Btf<'a>)> {
+        let parts = Parts::header(bytes)?;
+        let records = parts.records()?;
+        let ids = ids(&parts, &records, None)?;
+        let (ids, btf) = contents(&parts, &records, ids, None)?;
+        Ok((Base { parts, records, ids }, btf))
+    }
+
+    /// Reads the BTF of a module with this name, as the types of a child.
+    pub fn module(&self, name: &'a [u8], bytes: &'a [u8]) -> Result<Btf<'a>> {
+        let parts = Parts::header(bytes)?;
+        let records = parts.records()?;
+        let ids = ids(&parts, &records, Some(self))?;
+        let (_, mut btf) = contents(&parts, &records, ids, Some(self))?;
+        btf.unit.name = name;
+        Ok(btf)
+    }
+}
+
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
-    reason = "there is always the entry of void"
+    reason = "there is always the entry of void; fewer types than 2^32"
 )]
-pub fn read(bytes: &[u8]) -> Result<Btf<'_>> {
-    let parts = Parts::header(bytes)?;
-    let records = parts.records()?;
-    let mut reader = Reader {
-        ids: ids(&parts, &records)?,
-        records: &records,
-        parts,
-        btf: Btf::default(),
-        slices: Vec::new(),
-        first_slice: 0,
+fn contents<'a>(
+    parts: &Parts<'a>,
+    records: &[Record],
+    ids: Vec<TypeId>,
+    base: Option<&Base<'a>>,
+) -> Result<(Vec<TypeId>, Btf<'a>)> {
+    let types = match base {
+        None => Graph::new(),
+        Some(_) => Graph::of_child(),
     };
-    reader.btf.big = parts.bytes.endian() == Endian::Big;
-    reader.first_slice = reader.ids[0].0 + 1;
+    let own = records.iter().filter(|record| record.becomes_type()).count() as u32;
+    let mut reader = Reader {
+        base,
+        first_slice: own + if base.is_some() { 1 } else { 2 },
+        ids,
+        records,
+        parts: *parts,
+        btf: Btf {
+            big: parts.bytes.endian() == Endian::Big,
+            ..Btf::default()
+        },
+        slices: Vec::new(),
+    };
+    reader.btf.unit.types = types;
     for record in reader.records {
         reader.add(record)?;
     }
-    reader.btf.unit.types.add(VOID);
+    if base.is_none() {
+        debug_assert_eq!(reader.ids[0].0, own + 1);
+        reader.btf.unit.types.add(VOID);
+    }
     for node in std::mem::take(&mut reader.slices) {
         reader.btf.unit.types.add(node);
     }
-    Ok(reader.btf)
+    Ok((reader.ids, reader.btf))
 }
 
 /// The parts of the data: types and strings.
@@ -191,6 +253,11 @@ impl<'a> Parts<'a> {
         Ok(self.bytes.u32(at)?)
     }
 
+    fn strings_len(&self) -> u32 {
+        let (start, end) = self.strings;
+        end.saturating_sub(start) as u32
+    }
+
     /// The string at an offset; `at` is the position of that offset, for errors.
     #[expect(clippy::indexing_slicing, reason = "`len` is a position in `tail`")]
     fn string(&self, offset: u32, at: usize) -> Result<&'a [u8]> {
@@ -218,19 +285,28 @@ const VOID: Node<'static> = Node {
     ),
 };
 
-/// The id in the graph of each type; for tags, that of the tagged type.
+/// The id in the graph of each type, those of the base first; for tags, that of the tagged type.
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
     reason = "fewer than 2^32 records, each with an entry"
 )]
-fn ids(parts: &Parts<'_>, records: &[Record]) -> Result<Vec<TypeId>> {
-    let void = 1 + records.iter().filter(|record| record.becomes_type()).count() as u32;
-    let mut ids = vec![TypeId(void)];
+fn ids(parts: &Parts<'_>, records: &[Record], base: Option<&Base<'_>>) -> Result<Vec<TypeId>> {
+    let mut ids = match base {
+        Some(base) => base.ids.clone(),
+        None => {
+            let void = 1 + records.iter().filter(|record| record.becomes_type()).count() as u32;
+            vec![TypeId(void)]
+        }
+    };
+    let first = ids.len();
     let mut next = 0;
     for record in records {
         next += u32::from(record.becomes_type());
-        ids.push(TypeId(if record.becomes_type() { next } else { 0 }));
+        ids.push(match record.becomes_type() {
+            true => TypeId::new(next, base.is_some()),
+            false => TypeId(0),
+        });
     }
     for (number, record) in records
         .iter()
@@ -239,16 +315,16 @@ fn ids(parts: &Parts<'_>, records: &[Record]) -> Result<Vec<TypeId>> {
     {
         let mut to = record.word;
         let mut left = MAX_REFERENCES;
-        while let Some(other) = (to as usize).checked_sub(1).and_then(|to| records.get(to)) {
+        while let Some(other) = (to as usize).checked_sub(first).and_then(|to| records.get(to)) {
             if other.kind != BtfKind::TypeTag {
                 break;
             }
             left = left
                 .checked_sub(1)
-                .ok_or(Error::new(ErrorKind::Cycle(number as u32 + 1), record.data))?;
+                .ok_or(Error::new(ErrorKind::Cycle((first + number) as u32), record.data))?;
             to = other.word;
         }
-        ids[number + 1] = *ids.get(to as usize).ok_or(parts.no_type(to, record.data))?;
+        ids[first + number] = *ids.get(to as usize).ok_or(parts.no_type(to, record.data))?;
     }
     Ok(ids)
 }
@@ -260,6 +336,7 @@ impl Parts<'_> {
 }
 
 struct Reader<'a, 'r> {
+    base: Option<&'r Base<'a>>,
     parts: Parts<'a>,
     records: &'r [Record],
     /// Ids in the graph, by BTF id.
@@ -271,12 +348,39 @@ struct Reader<'a, 'r> {
 }
 
 impl<'a> Reader<'a, '_> {
+    /// The record of a BTF id, which may be one of the base.
+    fn record(&self, id: u32) -> Option<Record> {
+        let index = (id as usize).checked_sub(1)?;
+        let base = self.base.map_or(&[][..], |base| &base.records);
+        match index.checked_sub(base.len()) {
+            None => base.get(index).copied(),
+            Some(own) => self.records.get(own).copied(),
+        }
+    }
+
+    /// The encoding of an integer's record, which may be one of the base.
+    fn integer(&self, id: u32, record: &Record) -> Option<u32> {
+        let of_base = self.base.filter(|base| (id as usize) < base.ids.len());
+        of_base.map_or(&self.parts, |base| &base.parts).u32(record.data).ok()
+    }
+
+    /// The string at an offset, which counts from the start of the base's strings.
+    fn string(&self, offset: u32, at: usize) -> Result<&'a [u8]> {
+        let Some(base) = self.base else {
+            return self.parts.string(offset, at);
+        };
+        match offset.checked_sub(base.parts.strings_len()) {
+            None => base.parts.string(offset, at),
+            Some(own) => self.parts.string(own, at),
+        }
+    }
+
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "`records` compared the end of the record with that of the types"
     )]
     fn add(&mut self, record: &Record) -> Result<()> {
-        let name = self.parts.string(record.name, record.data - 12)?;
+        let name = self.string(record.name, record.data - 12)?;
         match record.kind {
             BtfKind::Func => return self.symbol(SymbolKind::Function, name, record, record.vlen as u32),
             BtfKind::Var => {
@@ -358,7 +462,7 @@ impl<'a> Reader<'a, '_> {
         let mut members = Vec::with_capacity(record.vlen);
         for index in 0..record.vlen {
             let at = record.data + 12 * index;
-            let name = self.parts.string(self.parts.u32(at)?, at)?;
+            let name = self.string(self.parts.u32(at)?, at)?;
             let (id, place) = (self.parts.u32(at + 4)?, self.parts.u32(at + 8)?);
             let plain = self.id(id, at + 4)?;
             let (offset, bits) = match record.flag {
@@ -381,11 +485,9 @@ impl<'a> Reader<'a, '_> {
     /// The bit offset and width of an integer type that is narrower than its bytes; a width of 0
     /// for any other type.
     fn narrow(&self, id: u32) -> (u32, u32) {
-        let record = (id as usize).checked_sub(1).and_then(|index| self.records.get(index));
-        let Some(record) = record.filter(|record| record.kind == BtfKind::Int) else {
-            return (0, 0);
-        };
-        let Ok(word) = self.parts.u32(record.data) else {
+        let record = self.record(id).filter(|record| record.kind == BtfKind::Int);
+        let word = record.and_then(|record| Some((record, self.integer(id, &record)?)));
+        let Some((record, word)) = word else {
             return (0, 0);
         };
         let (offset, bits) = (word >> 16 & 0xff, word & 0xff);
@@ -405,7 +507,7 @@ impl<'a> Reader<'a, '_> {
             body,
         };
         self.slices.push(node);
-        TypeId(self.first_slice + self.slices.len() as u32 - 1)
+        TypeId::new(self.first_slice + self.slices.len() as u32 - 1, self.base.is_some())
     }
 
     #[expect(
@@ -416,7 +518,7 @@ impl<'a> Reader<'a, '_> {
         let mut values = Vec::with_capacity(record.vlen);
         for index in 0..record.vlen {
             let at = record.data + bytes * index;
-            let name = self.parts.string(self.parts.u32(at)?, at)?;
+            let name = self.string(self.parts.u32(at)?, at)?;
             let low = self.parts.u32(at + 4)?;
             let high = match bytes {
                 12 => self.parts.u32(at + 8)?,
@@ -428,7 +530,14 @@ impl<'a> Reader<'a, '_> {
             let value = (u64::from(high) << 32 | u64::from(low)) as i64;
             match i32::try_from(value) {
                 Ok(value) => values.push(Enumerator { name, value }),
-                Err(_) => self.btf.wide_values.get_or_insert((0, name)).0 += 1,
+                Err(_) => self.btf.wide_values.push(WideValue {
+                    unit: Vec::new(),
+                    id: self.own(),
+                    position: index as u32,
+                    name: name.to_vec(),
+                    value,
+                    unsigned: bytes == 8 || !record.flag,
+                }),
             }
         }
         Ok(self.btf.unit.types.add_values(values))
@@ -450,6 +559,12 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
+    /// The id of the type that is being read.
+    #[expect(clippy::arithmetic_side_effects, reason = "fewer types than 2^32")]
+    fn own(&self) -> TypeId {
+        TypeId::new(self.btf.unit.types.len() as u32 + 1, self.base.is_some())
+    }
+
     fn id_at(&self, at: usize) -> Result<TypeId> {
         self.id(self.parts.u32(at)?, at)
     }
@@ -458,8 +573,7 @@ impl<'a> Reader<'a, '_> {
     fn id(&self, id: u32, at: usize) -> Result<TypeId> {
         let wrong = self.parts.no_type(id, at);
         let found = *self.ids.get(id as usize).ok_or(wrong)?;
-        let record = (id as usize).checked_sub(1).and_then(|index| self.records.get(index));
-        match record {
+        match self.record(id) {
             Some(record) if !record.kind.is_type() => Err(wrong),
             _ => Ok(found),
         }

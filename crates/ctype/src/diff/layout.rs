@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use super::Severity;
+use super::reach::Node;
+use super::same::{Comparison, Likeness};
 use crate::constants::Kind;
 use crate::error::{ErrorKind, Result};
 use crate::measure::{AlignmentRule, Measures};
@@ -18,13 +21,13 @@ const MAX_MEMBERS: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     /// For a typedef of another type, that type.
-    of: Option<String>,
+    of: Option<(String, Node)>,
     size: Option<u64>,
     members: Vec<Member>,
-    values: Vec<(String, i32)>,
+    values: Vec<(String, String)>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Member {
     /// Includes the enclosing members, if they have a nameless type.
     path: String,
@@ -32,6 +35,8 @@ struct Member {
     bit_offset: u64,
     bits: Option<u16>,
     size: Option<u64>,
+    /// Its type, without that of the bit field.
+    of: Node,
 }
 
 /// One difference.
@@ -49,15 +54,17 @@ pub(super) enum Aspect {
     Renamed(String, String),
     /// A new member, and its bit offset.
     Added(String, u64),
-    ValueChanged(String, i32, i32),
+    ValueChanged(String, String, String),
     ValueRemoved(String),
-    ValueAdded(String, i32),
+    ValueAdded(String, String),
 }
 
 impl Layout {
-    pub(super) fn of(types: Types<'_>, id: TypeId) -> Result<Layout> {
+    /// The layout of the type at a node, which is in a dict with these types.
+    pub(super) fn of(types: Types<'_>, Node { unit, id }: Node) -> Result<Layout> {
         let mut layout = Layout::default();
         let mut reader = Reader {
+            unit,
             types,
             plain: Plain::new(types),
             measures: Measures::new(types, AlignmentRule::StrictestMember),
@@ -74,49 +81,73 @@ impl Layout {
                 reader.members(body.id(), "", 0, 0, &mut layout.members)?;
             }
             Kind::Enum if nameless || found.kind() != Kind::Typedef => {
-                for value in body.enumerators()? {
-                    let value = value?;
-                    layout
-                        .values
-                        .push((String::from_utf8_lossy(value.name).into_owned(), value.value));
+                for (name, value) in body.all_values()? {
+                    layout.values.push((String::from_utf8_lossy(name).into_owned(), value));
                 }
             }
             // Changes to the named type are reported for that type.
-            _ => layout.of = Some(reader.plain.declaration(body.id(), "")?),
+            _ => {
+                let of = Node { unit, id: body.id() };
+                layout.of = Some((reader.plain.declaration(body.id(), "")?, of));
+            }
         }
         Ok(layout)
     }
 
-    pub(super) fn compare(&self, new: &Layout) -> Vec<Aspect> {
+    pub(super) fn compare(&self, new: &Layout, comparison: &mut Comparison<'_, '_>) -> Vec<Aspect> {
         let mut aspects = Vec::new();
         if self.size != new.size {
             aspects.push(Aspect::Size(self.size, new.size));
         }
-        if self.of != new.of {
-            let text = |of: &Option<String>| of.clone().unwrap_or_else(|| "a type of its own".to_owned());
+        let likeness = match (&self.of, &new.of) {
+            (Some((_, one)), Some((_, other))) => comparison.compare(*one, *other),
+            (None, None) => Likeness::Same,
+            _ => Likeness::Different,
+        };
+        if likeness != Likeness::Same {
+            let text = |of: &Option<(String, Node)>| match of {
+                Some((text, _)) => text.clone(),
+                None => "a type of its own".to_owned(),
+            };
             let (before, after) = (text(&self.of), text(&new.of));
-            aspects.push(match is_requalified(&before, &after) {
-                true => Aspect::Qualified(before, after),
-                false => Aspect::Of(before, after),
+            aspects.push(match likeness {
+                Likeness::Different => Aspect::Of(before, after),
+                _ => Aspect::Qualified(before, after),
             });
         }
-        self.compare_members(new, &mut aspects);
+        self.compare_members(new, &mut aspects, comparison);
         for (name, value) in &self.values {
             match new.values.iter().find(|(other, _)| other == name) {
                 None => aspects.push(Aspect::ValueRemoved(name.clone())),
-                Some((_, now)) if now != value => aspects.push(Aspect::ValueChanged(name.clone(), *value, *now)),
+                Some((_, now)) if now != value => {
+                    aspects.push(Aspect::ValueChanged(name.clone(), value.clone(), now.clone()))
+                }
                 Some(_) => {}
             }
         }
         for (name, value) in &new.values {
             if !self.values.iter().any(|(other, _)| other == name) {
-                aspects.push(Aspect::ValueAdded(name.clone(), *value));
+                aspects.push(Aspect::ValueAdded(name.clone(), value.clone()));
             }
         }
         aspects
     }
 
-    fn compare_members(&self, new: &Layout, aspects: &mut Vec<Aspect>) {
+    /// How much these differences matter to those who see the type.
+    pub(super) fn severity(&self, aspects: &[Aspect]) -> Severity {
+        let mut breaking = aspects.iter().filter(|aspect| aspect.is_breaking()).peekable();
+        if breaking.peek().is_none() {
+            return Severity::Harmless;
+        }
+        let grows = |aspect: &Aspect| matches!(aspect, Aspect::Size(Some(old), Some(new)) if old < new);
+        let has_members = !self.members.is_empty();
+        match has_members && breaking.all(grows) {
+            true => Severity::Possible,
+            false => Severity::Breaking,
+        }
+    }
+
+    fn compare_members(&self, new: &Layout, aspects: &mut Vec<Aspect>, comparison: &mut Comparison<'_, '_>) {
         // Names may repeat in nameless unions: the first one matches the first.
         let mut taken = vec![false; new.members.len()];
         let mut gone = Vec::new();
@@ -131,17 +162,21 @@ impl Layout {
             if now.bit_offset != member.bit_offset {
                 aspects.push(Aspect::Moved(member.path.clone(), member.bit_offset, now.bit_offset));
             }
-            if (&now.declaration, now.bits, now.size) != (&member.declaration, member.bits, member.size) {
+            let likeness = member.likeness(now, comparison);
+            if likeness != Likeness::Same {
                 let (path, before, after) = (member.path.clone(), member.text(), now.text());
-                aspects.push(match is_requalified(&before, &after) {
-                    true => Aspect::QualifiedMember(path, before, after),
-                    false => Aspect::Resized(path, before, after),
+                aspects.push(match likeness {
+                    Likeness::Different => Aspect::Resized(path, before, after),
+                    _ => Aspect::QualifiedMember(path, before, after),
                 });
             }
         }
         for member in gone {
             let mut all = new.members.iter().enumerate();
-            let found = all.find(|(index, other)| !taken[*index] && other.is_in_place_of(member));
+            let found = all.find(|(index, other)| {
+                let same_place = !taken[*index] && other.bit_offset == member.bit_offset;
+                same_place && member.likeness(other, comparison) != Likeness::Different
+            });
             aspects.push(match found {
                 Some((index, now)) => {
                     taken[index] = true;
@@ -158,20 +193,6 @@ impl Layout {
     }
 }
 
-/// Whether two type declarations differ only in qualifiers, so that code treats both alike.
-pub(super) fn is_requalified(before: &str, after: &str) -> bool {
-    let plain = |text: &str| {
-        let is_word = |byte: char| byte.is_alphanumeric() || byte == '_';
-        let words = text.split_inclusive(|byte| !is_word(byte)).flat_map(|part| {
-            let end = part.trim_end_matches(|byte| !is_word(byte)).len();
-            [&part[..end], part[end..].trim()]
-        });
-        let words = words.filter(|word| !matches!(*word, "" | "const" | "volatile" | "restrict"));
-        words.map(str::to_owned).collect::<Vec<_>>()
-    };
-    plain(before) == plain(after)
-}
-
 impl Member {
     fn text(&self) -> String {
         match (self.bits, self.size) {
@@ -181,14 +202,17 @@ impl Member {
         }
     }
 
-    /// Whether everything except the name is the same.
-    fn is_in_place_of(&self, other: &Member) -> bool {
-        let all = |member: &Member| (member.bit_offset, member.bits, member.size);
-        all(self) == all(other) && self.declaration == other.declaration
+    /// How much the types are alike.
+    fn likeness(&self, now: &Member, comparison: &mut Comparison<'_, '_>) -> Likeness {
+        if (self.bits, self.size) != (now.bits, now.size) {
+            return Likeness::Different;
+        }
+        comparison.compare(self.of, now.of)
     }
 }
 
 struct Reader<'d> {
+    unit: usize,
     types: Types<'d>,
     plain: Plain<'d>,
     measures: Measures<'d>,
@@ -225,6 +249,7 @@ impl Reader<'_> {
                     path: path.clone(),
                     bit_offset,
                     bits,
+                    of: Node { unit: self.unit, id },
                 });
             }
             if let Some(inner) = inner {
@@ -252,7 +277,7 @@ impl Reader<'_> {
 impl Aspect {
     /// Whether code compiled against the old type would read the wrong place, or see other values.
     /// A new member in former padding, a new value, and other names and qualifiers don't affect it.
-    pub(super) fn is_breaking(&self) -> bool {
+    fn is_breaking(&self) -> bool {
         !matches!(
             self,
             Aspect::Added(..)
@@ -293,32 +318,6 @@ impl fmt::Display for Place {
         match self.0 % 8 {
             0 => write!(f, "{}", self.0 / 8),
             bit => write!(f, "{} bit {bit}", self.0 / 8),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_qualifiers_are_passed_over() {
-        for (before, after) in [
-            ("char *", "const char *"),
-            ("const char *const names[4]", "char *names[4]"),
-            ("int f(char *restrict, volatile int)", "int f(char *, int)"),
-            ("void (*)(const struct s *)", "void (*)(struct s *)"),
-        ] {
-            assert!(is_requalified(before, after), "{before}; {after}");
-        }
-        for (before, after) in [
-            ("char *", "char **"),
-            ("constant *", "*"),
-            ("int [4]", "int [5]"),
-            ("unsigned int", "unsignedint"),
-            ("int f(int)", "int f(int, ...)"),
-        ] {
-            assert!(!is_requalified(before, after), "{before}; {after}");
         }
     }
 }

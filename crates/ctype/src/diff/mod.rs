@@ -1,23 +1,26 @@
 //! Comparing two files' types as their users see them, with the functions and objects that each
 //! change affects.
 //!
-//! A function or object has changed if its own declaration has. A struct, union, enum or typedef
-//! has changed if its layout or values have. The change affects all functions and objects whose
-//! types lead to it, even through pointers, because callers are compiled for the layout of the
-//! objects that they allocate and access. If the path leads to a mere declaration, because units
-//! define the name differently, it continues to each unit's own definition.
+//! A function or object has changed if its own declaration has, by representation and not by
+//! spelling. A struct, union, enum or typedef has changed if its layout or values have. The change
+//! affects all functions and objects whose types lead to it, even through pointers, because
+//! callers are compiled for the layout of the objects that they allocate and access. If the path
+//! leads to a mere declaration, because units define the name differently, it continues to each
+//! unit's own definition.
 
 mod layout;
 mod reach;
+mod same;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::constants::{Kind, SymbolKind};
 use crate::error::Result;
 use crate::print::Plain;
 use crate::read::{TypeId, Types};
-use layout::{Aspect, Layout, is_requalified};
+use layout::{Aspect, Layout};
 use reach::{Node, Reach};
+use same::{Comparison, Likeness};
 
 /// A file's types, and the symbols that it exports.
 #[derive(Debug, Default)]
@@ -28,6 +31,58 @@ pub struct Side<'d> {
     /// Functions and objects that users can refer to. If neither side has any, all types are
     /// compared.
     pub symbols: Vec<Exported>,
+    /// The types whose contents users can see.
+    pub visible: Visible,
+}
+
+/// The types whose contents users can see, by kind (struct, union, enum, or typedef for those that
+/// have no other name) and name. Of all others users have only addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Visible {
+    /// All.
+    #[default]
+    All,
+    /// Only these.
+    Only(BTreeSet<(Kind, String)>),
+    /// All but these.
+    Except(BTreeSet<(Kind, String)>),
+}
+
+impl Visible {
+    fn has(&self, kind: Kind, name: &str) -> bool {
+        let listed = |all: &BTreeSet<(Kind, String)>| all.contains(&(kind, name.to_owned()));
+        match self {
+            Visible::All => true,
+            Visible::Only(all) => listed(all),
+            Visible::Except(all) => !listed(all),
+        }
+    }
+}
+
+/// How much a change matters to users that were compiled before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// They are not affected.
+    Harmless,
+    /// A type that functions and objects lead to by addresses only has grown at its end: users that
+    /// allocate it, or have it inside of their own types, break.
+    Possible,
+    /// They break.
+    Breaking,
+}
+
+impl Severity {
+    /// All, from the least to the greatest.
+    pub const ALL: [Severity; 3] = [Severity::Harmless, Severity::Possible, Severity::Breaking];
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Harmless => "harmless",
+            Severity::Possible => "possible",
+            Severity::Breaking => "breaking",
+        }
+    }
 }
 
 /// A function or object that a file exports.
@@ -54,35 +109,52 @@ pub struct Change {
     pub unit: Option<String>,
     /// The affected functions and objects that users can refer to.
     pub reaches: Vec<String>,
-    /// Whether the change may break users that were compiled before.
-    pub breaking: bool,
+    /// How much it matters.
+    pub severity: Severity,
     /// A description of the change.
     pub detail: String,
 }
 
 /// Lists all changes: functions and objects first, then types, each sorted by name.
 pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
-    let mut changes = symbols(old, new);
+    let mut comparison = Comparison::new(old, new);
+    let mut changes = symbols(old, new, &mut comparison);
     let blind = old.symbols.is_empty() && new.symbols.is_empty();
     let (old_reach, new_reach) = (Reach::new(old), Reach::new(new));
     let definitions = Definitions::of(new);
     let mut of_types = Vec::new();
     for (key, all) in &Definitions::of(old).0 {
         for &before in all {
-            for after in definitions.counterparts(old, new, key, before) {
-                let Some((detail, layout_changed)) = difference(old, before, new, after) else {
+            // Units that define a name differently may have changed places.
+            let found = definitions.counterparts(old, new, key, before);
+            let differences = found
+                .iter()
+                .map(|&after| (after, difference(before, after, &mut comparison)));
+            let differences: Vec<_> = differences.collect();
+            if differences.iter().any(|(_, difference)| difference.is_none()) {
+                continue;
+            }
+            for (after, difference) in differences {
+                let Some((detail, mut severity)) = difference else {
                     continue;
                 };
-                let mut reaches = old_reach.symbols(before);
-                reaches.extend(new_reach.symbols(after));
+                let (way, way_now) = (old_reach.way(before), new_reach.way(after));
+                let by_value = way.by_value || way_now.by_value;
+                let mut reaches = [way.symbols, way_now.symbols].concat();
                 reaches.sort();
                 reaches.dedup();
+                if by_value && severity == Severity::Possible {
+                    severity = Severity::Breaking;
+                }
+                if reaches.is_empty() && !blind || old_reach.is_hidden(before) && new_reach.is_hidden(after) {
+                    severity = Severity::Harmless;
+                }
                 let own = [&old.units[before.unit], &new.units[after.unit]].map(|(name, _)| name.clone());
                 of_types.push(Change {
                     kind: key.0.name(),
                     name: key.1.clone(),
                     unit: own.into_iter().rev().find(|name| !name.is_empty()),
-                    breaking: layout_changed && (blind || !reaches.is_empty()),
+                    severity,
                     reaches,
                     detail,
                 });
@@ -95,40 +167,62 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
     changes
 }
 
-fn symbols(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
-    let texts = |side: &Side<'_>| -> BTreeMap<(&'static str, String), String> {
+fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) -> Vec<Change> {
+    fn by_name<'s>(side: &'s Side<'_>) -> BTreeMap<(&'static str, &'s str), &'s Exported> {
         let all = side.symbols.iter().map(|symbol| {
             let kind = match symbol.kind {
                 SymbolKind::Function => "function",
                 SymbolKind::Object => "object",
             };
-            let text = declaration(side, symbol).unwrap_or_else(|error| error.to_string());
-            ((kind, symbol.name.clone()), text)
+            ((kind, &symbol.name[..]), symbol)
         });
         all.collect()
-    };
-    let (before, after) = (texts(old), texts(new));
-    let change = |(kind, name): &(&'static str, String), breaking, detail| Change {
+    }
+    let text = |side: &Side<'_>, symbol: &Exported| declaration(side, symbol).unwrap_or_else(|error| error.to_string());
+    let (before, after) = (by_name(old), by_name(new));
+    let change = |(kind, name): (&'static str, &str), severity, detail| Change {
         kind,
-        name: name.clone(),
+        name: name.to_owned(),
         unit: None,
-        reaches: vec![name.clone()],
-        breaking,
+        reaches: vec![name.to_owned()],
+        severity,
         detail,
     };
     let mut changes = Vec::new();
-    for (key, text) in &before {
-        match after.get(key) {
-            None => changes.push(change(key, true, format!("removed: {text}"))),
-            Some(now) if now != text => {
-                let breaking = !is_requalified(text, now);
-                changes.push(change(key, breaking, format!("was {text}, is {now}")));
-            }
-            Some(_) => {}
+    for (&key, symbol) in &before {
+        let Some(now) = after.get(&key) else {
+            let detail = format!("removed: {}", text(old, symbol));
+            changes.push(change(key, Severity::Breaking, detail));
+            continue;
+        };
+        let node = |symbol: &Exported| Node {
+            unit: symbol.unit,
+            id: symbol.id,
+        };
+        let (one, other) = (node(symbol), node(now));
+        let mut likeness = comparison.compare(one, other);
+        // A program has a copy of an object of another file, with the size that it had then.
+        let is_object = symbol.kind == SymbolKind::Object;
+        if is_object && comparison.size(0, one) != comparison.size(1, other) {
+            likeness = Likeness::Different;
         }
+        let severity = match likeness {
+            Likeness::Same => continue,
+            Likeness::Alike => Severity::Harmless,
+            Likeness::Different => Severity::Breaking,
+        };
+        let (was, is) = (text(old, symbol), text(new, now));
+        let detail = match was == is {
+            true => format!("{was} has another size, or other members"),
+            false => format!("was {was}, is {is}"),
+        };
+        changes.push(change(key, severity, detail));
     }
     let added = after.iter().filter(|(key, _)| !before.contains_key(key));
-    changes.extend(added.map(|(key, text)| change(key, false, format!("added: {text}"))));
+    changes.extend(added.map(|(&key, symbol)| {
+        let detail = format!("added: {}", text(new, symbol));
+        change(key, Severity::Harmless, detail)
+    }));
     changes.sort();
     changes
 }
@@ -199,16 +293,16 @@ fn same_unit(name: &str, side: &Side<'_>) -> Option<usize> {
     })
 }
 
-/// The difference, and whether it affects the layout in memory; `None` if there is no difference.
-fn difference(old: &Side<'_>, before: Node, new: &Side<'_>, after: Node) -> Option<(String, bool)> {
-    let of = |side: &Side<'_>, node: Node| Layout::of(side.units[node.unit].1, node.id);
-    let (before, after) = match (of(old, before), of(new, after)) {
-        (Ok(before), Ok(after)) => (before, after),
+/// The difference, and how much it matters to those who see the type; `None` if they are equal.
+fn difference(before: Node, after: Node, comparison: &mut Comparison<'_, '_>) -> Option<(String, Severity)> {
+    let of = |side: &Side<'_>, node: Node| Layout::of(side.units[node.unit].1, node);
+    let [old, new] = comparison.sides();
+    let (old, new) = match (of(old, before), of(new, after)) {
+        (Ok(old), Ok(new)) => (old, new),
         // Types that can't be read have no layout to compare.
         _ => return None,
     };
-    let aspects = before.compare(&after);
-    let breaking = aspects.iter().any(Aspect::is_breaking);
+    let aspects = old.compare(&new, comparison);
     let text: Vec<String> = aspects.iter().map(Aspect::to_string).collect();
-    (!text.is_empty()).then(|| (text.join("; "), breaking))
+    (!text.is_empty()).then(|| (text.join("; "), old.severity(&aspects)))
 }

@@ -277,7 +277,9 @@ fn link_in_pool<'a>(units: &[Unit<'a>], options: &Options<'a>) -> Result<Linked<
             linked.names.push((names.give(units[number].name), place));
         }
     }
-
+    if let ([only], true) = (units, linked.children.is_empty()) {
+        linked.parent.cu_name = only.name;
+    }
     Ok(linked)
 }
 

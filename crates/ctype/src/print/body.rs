@@ -25,6 +25,13 @@ struct Plan<'d> {
     alignment: u64,
 }
 
+/// The members of a namespace that only fill it, by their sorts.
+#[derive(Default)]
+struct Invented {
+    paddings: u32,
+    unnamed: u32,
+}
+
 /// The offset of the next part, in bits.
 struct Place {
     end: u64,
@@ -42,6 +49,20 @@ impl<'d> Printer<'d> {
         indent: usize,
         depth: usize,
     ) -> Result<String> {
+        let mut invented = Invented::default();
+        self.body_within(unit, found, start, indent, depth, &mut invented)
+    }
+
+    /// A body that shares its namespace with the one around it.
+    fn body_within(
+        &mut self,
+        unit: usize,
+        found: &Type<'d>,
+        start: &str,
+        indent: usize,
+        depth: usize,
+        invented: &mut Invented,
+    ) -> Result<String> {
         let depth = self.deeper(depth, found.id())?;
         if found.kind() == Kind::Enum {
             return self.enumerators(found, start, indent);
@@ -49,28 +70,27 @@ impl<'d> Printer<'d> {
         let plan = self.plan(unit, found, depth)?;
         let tabs = "\t".repeat(indent + 1);
         let mut text = format!("{start} {{\n");
-        let (mut paddings, mut unnamed) = (0, 0);
         for part in &plan.parts {
             text.push_str(&tabs);
             match part {
                 Part::Member(member, bits) => {
-                    let member_text = self.member(unit, member, indent + 1, depth)?;
+                    let member_text = self.member(unit, member, indent + 1, depth, invented)?;
                     text.push_str(&member_text);
                     text.push_str(&bits.map_or(String::new(), |bits| format!(" : {bits}")));
                 }
                 Part::Bytes(name, count) => {
                     let name = match name.is_empty() {
                         true => {
-                            unnamed += 1;
-                            format!("_unnamed_{unnamed}")
+                            invented.unnamed += 1;
+                            format!("_unnamed_{}", invented.unnamed)
                         }
                         false => names::member(name),
                     };
                     text.push_str(&format!("/* not represented */ unsigned char {name}[{count}]"));
                 }
                 Part::Padding(count) => {
-                    paddings += 1;
-                    text.push_str(&format!("unsigned char _padding_{paddings}[{count}]"));
+                    invented.paddings += 1;
+                    text.push_str(&format!("unsigned char _padding_{}[{count}]", invented.paddings));
                 }
                 Part::PaddingBits(count) => text.push_str(&format!("unsigned char : {count}")),
             }
@@ -85,12 +105,19 @@ impl<'d> Printer<'d> {
         Ok(text)
     }
 
-    fn member(&mut self, unit: usize, member: &StructMember<'d>, indent: usize, depth: usize) -> Result<String> {
+    fn member(
+        &mut self,
+        unit: usize,
+        member: &StructMember<'d>,
+        indent: usize,
+        depth: usize,
+        invented: &mut Invented,
+    ) -> Result<String> {
         let inner = self.units[unit].types.get(member.id)?;
         match inner.kind() {
             // The members of a nameless struct share one namespace with the struct around it.
             kind @ (Kind::Struct | Kind::Union) if member.name.is_empty() => {
-                self.body(unit, &inner, kind.name(), indent, depth)
+                self.body_within(unit, &inner, kind.name(), indent, depth, invented)
             }
             _ => {
                 let name = names::member(member.name);
@@ -102,24 +129,25 @@ impl<'d> Printer<'d> {
     fn enumerators(&mut self, found: &Type<'d>, start: &str, indent: usize) -> Result<String> {
         let tabs = "\t".repeat(indent + 1);
         let mut text = format!("{start} {{\n");
-        let enumerators = found.enumerators()?;
-        if enumerators.len() == 0 {
+        let values = found.all_values()?;
+        if values.is_empty() {
             let name = self.names.ordinary("_no_values");
             text.push_str(&format!("{tabs}{name},\n"));
         }
-        for enumerator in enumerators {
-            let enumerator = enumerator?;
-            let name = self.names.ordinary(&String::from_utf8_lossy(enumerator.name));
-            text.push_str(&format!("{tabs}{name} = {},\n", enumerator.value));
+        let (mut least, mut most) = (0, 0);
+        for (name, value) in values {
+            let name = self.names.ordinary(&String::from_utf8_lossy(name));
+            let number = value.parse::<i128>().unwrap_or(0);
+            (least, most) = (number.min(least), number.max(most));
+            let suffix = if number > i64::MAX.into() { "ULL" } else { "" };
+            match number == i64::MIN.into() {
+                true => text.push_str(&format!("{tabs}{name} = -{} - 1,\n", i64::MAX)),
+                false => text.push_str(&format!("{tabs}{name} = {value}{suffix},\n")),
+            }
         }
         text.push_str(&"\t".repeat(indent));
         text.push('}');
-        // The type of an enum is int unless an attribute makes it smaller.
-        text.push_str(if found.size() < 4 {
-            " __attribute__((packed))"
-        } else {
-            ""
-        });
+        text.push_str(enum_attribute(found.size(), least, most));
         Ok(text)
     }
 
@@ -273,7 +301,7 @@ impl<'d> Printer<'d> {
             Kind::Pointer => self.units[unit].types.dict().pointer_bytes().into(),
             Kind::Array => self.alignment(unit, found.array()?.contents, depth)?,
             Kind::Struct | Kind::Union => self.plan(unit, &found, depth)?.alignment,
-            Kind::Enum => found.size().clamp(1, 4),
+            Kind::Enum => of_number(found.size()),
             Kind::Slice => self.alignment(unit, found.slice()?.of, depth)?,
             Kind::Float if (3..=5).contains(&found.encoding()?.format) => of_number(found.size() / 2),
             Kind::Integer | Kind::Float => of_number(found.size()),
@@ -366,6 +394,34 @@ impl Place {
         }
         self.end = offset;
         true
+    }
+}
+
+/// What gives an enum with such values its size, if a compiler would choose another one: an int, or
+/// 8 bytes if one of the values needs them; with `packed`, as few as the values need.
+fn enum_attribute(size: u64, least: i128, most: i128) -> &'static str {
+    let needed = |from: u32| {
+        let fits = |bytes: &u32| {
+            let bits = 8 * bytes;
+            let limit = if least < 0 { 1 << (bits - 1) } else { 1 << bits };
+            most < limit && least >= -(1 << (bits - 1))
+        };
+        u64::from(
+            [1, 2, 4]
+                .into_iter()
+                .filter(|&bytes| bytes >= from)
+                .find(fits)
+                .unwrap_or(8),
+        )
+    };
+    match size {
+        size if size == needed(4) => "",
+        size if size < 4 && size == needed(1) => " __attribute__((packed))",
+        1 => " __attribute__((mode(QI)))",
+        2 => " __attribute__((mode(HI)))",
+        4 => " __attribute__((mode(SI)))",
+        8 => " __attribute__((mode(DI)))",
+        _ => "",
     }
 }
 

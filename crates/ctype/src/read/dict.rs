@@ -24,6 +24,8 @@ pub struct Surroundings<'a> {
     pub strings: &'a [u8],
     /// The size of a pointer in bytes.
     pub pointer: u8,
+    /// Enum values that the dicts cannot store, sorted by unit and id.
+    pub wide: &'a [WideValue],
 }
 
 impl Default for Surroundings<'_> {
@@ -32,6 +34,33 @@ impl Default for Surroundings<'_> {
         Surroundings {
             strings: &[],
             pointer: 8,
+            wide: &[],
+        }
+    }
+}
+
+/// A value of an enum beyond 32 bits with a sign.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WideValue {
+    /// The unit of the enum's dict; empty for the one that units share.
+    pub unit: Vec<u8>,
+    /// The enum.
+    pub id: TypeId,
+    /// Its place among all values of the enum.
+    pub position: u32,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its value.
+    pub value: i64,
+    /// Whether the value is that of the same 64 bits without a sign.
+    pub unsigned: bool,
+}
+
+impl std::fmt::Display for WideValue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.unsigned {
+            true => self.value.cast_unsigned().fmt(f),
+            false => self.value.fmt(f),
         }
     }
 }
@@ -192,6 +221,19 @@ impl<'a> Dict<'a> {
 
     pub(crate) fn lent_pointer(&self) -> u64 {
         self.surroundings.pointer.into()
+    }
+
+    /// The values of an own enum that its record cannot have.
+    pub(crate) fn wide_values(&self, id: TypeId) -> &[WideValue] {
+        let wide = self.surroundings.wide;
+        if wide.is_empty() {
+            return &[];
+        }
+        let unit = self.cu_name().ok().flatten().unwrap_or_default();
+        let place = |value: &WideValue| (&value.unit[..], value.id).cmp(&(unit, id));
+        let start = wide.partition_point(|value| place(value).is_lt());
+        let end = wide.partition_point(|value| place(value).is_le());
+        wide.get(start..end).unwrap_or_default()
     }
 
     /// The record of an own type; the first has the index 1.

@@ -9,7 +9,7 @@ mod symbols;
 mod types;
 
 pub use archive::{Archive, Member};
-pub use dict::{Dict, Surroundings};
+pub use dict::{Dict, Surroundings, WideValue};
 pub use header::Header;
 pub use names::NameIndex;
 pub use record::TypeId;

@@ -1,6 +1,6 @@
 //! Looking up types by id, and decoding the data after each kind's record ("The type section").
 
-use super::dict::Dict;
+use super::dict::{Dict, WideValue};
 use super::record::{Record, TypeId};
 use crate::constants::{Encoding, Kind};
 use crate::error::{Error, ErrorKind, Result};
@@ -245,6 +245,25 @@ impl<'d> Type<'d> {
             let value = this.u32(8 * index + 4)? as i32;
             Ok(Enumerator { name, value })
         }))
+    }
+
+    /// The values of an enum, with those that the format cannot store: names, and values as text.
+    pub fn all_values(&self) -> Result<Vec<(&'d [u8], String)>> {
+        let mut all = Vec::new();
+        for value in self.enumerators()? {
+            let value = value?;
+            all.push((value.name, value.value.to_string()));
+        }
+        for wide in self.wide_values() {
+            let place = (wide.position as usize).min(all.len());
+            all.insert(place, (&wide.name, wide.to_string()));
+        }
+        Ok(all)
+    }
+
+    /// The values of an enum that the format cannot store.
+    pub fn wide_values(&self) -> &'d [WideValue] {
+        self.dict.wide_values(self.id)
     }
 
     /// An error about this type.

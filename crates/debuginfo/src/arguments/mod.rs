@@ -2,6 +2,7 @@
 //! of C units with their locations, and call sites with the values that they pass.
 
 mod calls;
+mod chosen;
 mod expression;
 mod needed;
 mod symbol;
@@ -147,9 +148,20 @@ fn table_in_pool(
         .into_par_iter()
         .map(|(number, functions)| maker.unit(number, &functions))
         .collect();
-    let functions = apart(needed::only(made.into_iter().flatten().collect(), abi));
+    let made = made.into_iter().flatten().collect();
+    let finished = |unfinished| apart(needed::only(unfinished, abi));
+    let write =
+        |functions: &[write::Function]| write::table(functions, abi, checksum(types.section), image.endian(), places);
+    let (functions, bytes) = match places {
+        Places::Chosen => chosen::within_limit(made, &finished, &write),
+        _ => {
+            let functions = finished(made);
+            let bytes = write(&functions);
+            (functions, bytes)
+        }
+    };
     Ok(Some(ArgumentTable {
-        bytes: write::table(&functions, abi, checksum(types.section), image.endian(), places),
+        bytes,
         calls: functions.iter().map(calls_in).sum(),
         functions: functions.len(),
         debug: debug_bytes(with_dwarf) + supplementary.map_or(0, debug_bytes),
@@ -235,6 +247,7 @@ struct Maker<'m> {
 }
 
 /// A function whose calls still contain values that no reader needs.
+#[derive(Clone)]
 struct Unfinished {
     /// Its start; for a part of a function, the start of the function.
     start: u64,
@@ -244,6 +257,7 @@ struct Unfinished {
 }
 
 /// The target of a call.
+#[derive(Clone)]
 enum Target {
     /// The function in the file that begins here.
     Function(u64),
@@ -401,7 +415,7 @@ impl Maker<'_> {
                         Some((call, target))
                     })
                     .collect();
-                if self.places == Places::Everywhere {
+                if self.places != Places::AtCalls {
                     calls.extend(self.between(function, piece, safe));
                 }
                 // Calls come before places of the same address.
@@ -414,6 +428,7 @@ impl Maker<'_> {
                     signature: signature.clone(),
                     prefix: prefix.filter(|_| index == 0).unwrap_or(0).min(piece.end - piece.start),
                     calls,
+                    everywhere: self.places != Places::AtCalls,
                 };
                 Unfinished {
                     start: function.start(),

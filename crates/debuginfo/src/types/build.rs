@@ -1,6 +1,6 @@
 //! Converts entries of debug information to a graph of types.
 
-use backtrail_ctype::graph::{Body, Function, Graph, Node};
+use backtrail_ctype::graph::{Body, Function, Graph, Node, Span};
 use backtrail_ctype::link::{Unit, UnitSymbol};
 use backtrail_ctype::{Array, Encoding, Enumerator, Kind, Slice, StructMember, SymbolKind, TypeId};
 use gimli::constants as dw;
@@ -51,6 +51,8 @@ enum Which {
     /// enums, addresses of characters or of anything, and types that consist of these. All other
     /// types have no representation.
     Arguments,
+    /// The named types of a language other than C, as far as C can express them.
+    Foreign,
 }
 
 /// Builds the unit's types, functions and variables.
@@ -69,6 +71,12 @@ pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHash
 pub(super) fn arguments_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
     let (unit, builder) = build(all, std::iter::once(number as usize), Which::Arguments);
     (unit, builder.ids)
+}
+
+/// Builds the named types of a unit in a language other than C, as far as C can express them.
+pub(super) fn foreign<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
+    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Foreign);
+    (unit, builder.left_out)
 }
 
 /// Builds several units as one.
@@ -97,6 +105,10 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: 
     for (at, die) in dies {
         if which == Which::Arguments {
             builder.argument(at, die);
+        } else if which == Which::Foreign {
+            if is_foreign_root(die) {
+                builder.type_at(at);
+            }
         } else if is_type(die.tag) {
             builder.type_at(at);
         } else if die.parent == NONE && matches!(die.tag, dw::DW_TAG_subprogram | dw::DW_TAG_variable) {
@@ -106,6 +118,20 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: 
     }
     unit.types = std::mem::take(&mut builder.graph);
     (unit, builder)
+}
+
+/// Whether a type of a language other than C is built even if no other refers to it. Classes have
+/// typedefs of the same few names.
+fn is_foreign_root(die: &Die<'_>) -> bool {
+    let is_named = !die.name.is_empty() && !die.declaration;
+    is_named
+        && match die.tag {
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type | dw::DW_TAG_enumeration_type => {
+                true
+            }
+            dw::DW_TAG_typedef => die.parent == NONE,
+            _ => false,
+        }
 }
 
 impl<'d> Builder<'_, 'd> {
@@ -258,6 +284,22 @@ impl<'d> Builder<'_, 'd> {
         }
     }
 
+    /// What C has instead of a type of another language; `None` if C has the type too.
+    fn outlined(&mut self, at: Place, die: &Die<'d>) -> Option<Body> {
+        let kind = match die.tag {
+            dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
+                return Some(Body::Reference(Kind::Pointer, self.type_of(die, at)));
+            }
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type => Kind::Struct,
+            dw::DW_TAG_union_type => Kind::Union,
+            _ => return None,
+        };
+        // Which members a value has depends on the value.
+        let varies = |(_, child): (Place, Die<'_>)| child.tag == dw::DW_TAG_variant_part;
+        let is_opaque = !die.declaration && self.children(at).into_iter().any(varies);
+        is_opaque.then(|| Body::Aggregate(kind, die.size.unwrap_or(0), Span::default()))
+    }
+
     /// The character type that an address leads to, through typedefs and qualifiers.
     fn character(&self, at: Place, die: &Die<'d>) -> Option<Place> {
         let mut at = self.all.resolve(at.0, die.of?)?;
@@ -281,6 +323,11 @@ impl<'d> Builder<'_, 'd> {
     fn body(&mut self, at: Place, die: &Die<'d>) -> Body {
         if self.which == Which::Arguments
             && let Some(body) = self.foreign(at, die)
+        {
+            return body;
+        }
+        if self.which == Which::Foreign
+            && let Some(body) = self.outlined(at, die)
         {
             return body;
         }
@@ -309,10 +356,17 @@ impl<'d> Builder<'_, 'd> {
 
     fn number(&mut self, die: &Die<'d>) -> Body {
         let size = die.size.unwrap_or(0);
+        // clang gives `_BitInt(37)` four bytes and no width; wide ones are passed unlike
+        // `__int128`.
+        let is_of_bits = die.name.windows(7).any(|part| part == b"_BitInt" || part == b"_ExtInt");
+        if is_of_bits && (die.bits.is_none() || size > 8) {
+            return self.cannot(Reason::Encoding(die.encoding), die);
+        }
+        let all = size.saturating_mul(8);
         let encoding = |format| Encoding {
             format,
             offset: 0,
-            bits: u16::try_from(size.saturating_mul(8)).unwrap_or(u16::MAX),
+            bits: u16::try_from(die.bits.map_or(all, |bits| bits.min(all))).unwrap_or(u16::MAX),
         };
         let float = FLOATS
             .iter()
@@ -347,6 +401,10 @@ impl<'d> Builder<'_, 'd> {
                 continue;
             }
             members.push(self.member(place, &member));
+        }
+        if self.which == Which::Foreign {
+            // Compilers of Rust put members where they fit best; C has them in their order.
+            members.sort_by_key(|member| member.offset);
         }
         Body::Aggregate(kind, die.size.unwrap_or(0), self.graph.add_members(members))
     }

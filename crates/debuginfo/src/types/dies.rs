@@ -53,6 +53,8 @@ pub(super) struct Die<'d> {
     pub(super) external: bool,
     pub(super) prototyped: bool,
     pub(super) vector: bool,
+    /// The number of the source file in the unit's line table.
+    pub(super) file: Option<u64>,
 }
 
 /// The location of a member.
@@ -266,6 +268,7 @@ impl<'d> Die<'d> {
             external: false,
             prototyped: false,
             vector: false,
+            file: None,
         }
     }
 
@@ -314,6 +317,12 @@ impl<'d> Die<'d> {
                     // -1: no elements.
                     AttributeValue::Sdata(last) => u64::try_from(last.saturating_add(1)).ok(),
                     _ => attribute.udata_value().map(|last| last.wrapping_add(1)),
+                }
+            }
+            dw::DW_AT_decl_file => {
+                self.file = match value {
+                    AttributeValue::FileIndex(index) => Some(index),
+                    _ => attribute.udata_value(),
                 }
             }
             dw::DW_AT_declaration => self.declaration = flag(),

@@ -31,7 +31,10 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::Language(language) => write!(f, "a unit in another language than C ({language})"),
+            Reason::Language(language) => write!(
+                f,
+                "functions, variables, and what C lacks of the types of a unit in {language}"
+            ),
             Reason::Split => f.write_str("a unit whose debug information is in another file, which was not found"),
             Reason::Enumerator => f.write_str("a value of an enum beyond 32 bits"),
             Reason::Vector => f.write_str("a vector"),

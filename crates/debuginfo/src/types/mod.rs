@@ -9,6 +9,7 @@
 mod build;
 mod dies;
 mod left_out;
+mod origins;
 mod sections;
 mod source;
 
@@ -23,6 +24,7 @@ use crate::reader::Slice;
 use crate::sections::Dwarf;
 use dies::{Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
+pub use origins::Origins;
 pub use sections::Sections;
 pub use source::{Source, SourceError, counted, surroundings};
 
@@ -99,8 +101,8 @@ impl<'d> Parts<'d> {
         self.make_of(false)
     }
 
-    /// Like `Parts::make`, and adds types of units in other languages: those of arguments and
-    /// results that C has too.
+    /// Like `Parts::make`, but of units in other languages only the types of arguments and results
+    /// that C has too.
     pub fn make_with_arguments<'p>(&'p self) -> Conversion<'p>
     where
         'd: 'p,
@@ -128,14 +130,19 @@ impl<'d> Parts<'d> {
                 (UnitKind::Skeleton, _) => left_out.add(Reason::Split, &parsed.name),
                 (UnitKind::Compilation, Some(language)) if !is_c(language) => {
                     left_out.add(Reason::Language(language), &parsed.name);
-                    if arguments {
-                        let (unit, _) = build::arguments_with_ids(all, number as u32);
-                        let unit = Unit {
-                            name: &parsed.name[..],
-                            ..unit
-                        };
-                        return (Some(unit), left_out);
-                    }
+                    let unit = match arguments {
+                        true => build::arguments_with_ids(all, number as u32).0,
+                        false => {
+                            let (unit, of_types) = build::foreign(all, number as u32);
+                            left_out.merge(of_types);
+                            unit
+                        }
+                    };
+                    let unit = Unit {
+                        name: &parsed.name[..],
+                        ..unit
+                    };
+                    return (Some(unit), left_out);
                 }
                 (UnitKind::Compilation, _) => {
                     let (unit, left_out) = build::unit(all, number as u32);

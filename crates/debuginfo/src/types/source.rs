@@ -4,21 +4,23 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use backtrail_ctype::constants::CTFA_MAGIC;
-use backtrail_ctype::write::WriteError;
-use backtrail_ctype::{Archive, Flags, Surroundings, Symbol, SymbolKind, btf};
+use backtrail_ctype::constants::{CTF_SECTION, CTFA_MAGIC};
+use backtrail_ctype::write::{self, WriteError};
+use backtrail_ctype::{Archive, Flags, Surroundings, Symbol, SymbolKind, WideValue, btf};
 use backtrail_elf::{File, SymbolEntry, Table};
 
 /// The section's name.
 const SECTION: &str = ".ctf";
 /// The name of the BTF section, which is read if the other one is missing.
 const BTF_SECTION: &str = ".BTF";
+/// The part of the kernel's BTF that a module's continues, if it was built apart from the kernel.
+const BASE_SECTION: &str = ".BTF.base";
 
 /// A section, with the facts about its file that are needed to read it.
 pub struct Source<'a> {
     file: Option<File<'a>>,
     section: Cow<'a, [u8]>,
-    wide_values: Option<(u64, String)>,
+    wide_values: Vec<WideValue>,
 }
 
 /// Why a file has no types.
@@ -31,6 +33,8 @@ pub enum SourceError {
     Btf(backtrail_ctype::Error),
     /// Compact C types cannot express all of the BTF.
     Write(WriteError),
+    /// BTF continues the BTF of another file, which was not given.
+    NoBase,
     /// The ELF file has no such section.
     NoTypes,
 }
@@ -41,6 +45,7 @@ impl fmt::Display for SourceError {
             SourceError::Elf(error) => write!(f, "{error}"),
             SourceError::Btf(error) => write!(f, "{error}"),
             SourceError::Write(error) => write!(f, "{error}"),
+            SourceError::NoBase => f.write_str("this BTF continues the kernel's"),
             SourceError::NoTypes => f.write_str("no .ctf section, and no .BTF"),
         }
     }
@@ -54,37 +59,66 @@ impl<'a> Source<'a> {
     pub fn find(bytes: &'a [u8]) -> Result<Source<'a>, SourceError> {
         if !bytes.starts_with(b"\x7fELF") {
             return match btf::is_btf(bytes) {
-                true => Source::of_btf(None, bytes),
-                false => Ok(Source {
-                    file: None,
-                    section: Cow::Borrowed(bytes),
-                    wide_values: None,
-                }),
+                true => Source::of_btf(None, bytes, None),
+                false => Ok(Source::of_section(None, Cow::Borrowed(bytes))),
             };
         }
         let file = File::parse(bytes).map_err(SourceError::Elf)?;
         if let Some(section) = file.section(SECTION).map_err(SourceError::Elf)? {
-            return Ok(Source {
-                file: Some(file),
-                section: section.data,
-                wide_values: None,
-            });
+            return Ok(Source::of_section(Some(file), section.data));
         }
-        match file.section(BTF_SECTION).map_err(SourceError::Elf)? {
-            Some(section) => Source::of_btf(Some(file), &section.data),
-            None => Err(SourceError::NoTypes),
+        let Some(btf) = file.section(BTF_SECTION).map_err(SourceError::Elf)? else {
+            return Err(SourceError::NoTypes);
+        };
+        let base = file.section(BASE_SECTION).map_err(SourceError::Elf)?;
+        Source::of_btf(Some(file), &btf.data, base.as_ref().map(|base| &base.data[..]))
+    }
+
+    /// A section, and the file around it that its dicts may borrow from.
+    pub fn of_section(file: Option<File<'a>>, section: Cow<'a, [u8]>) -> Source<'a> {
+        Source {
+            file,
+            section,
+            wide_values: Vec::new(),
         }
     }
 
-    fn of_btf(file: Option<File<'a>>, bytes: &[u8]) -> Result<Source<'a>, SourceError> {
+    fn of_btf(file: Option<File<'a>>, bytes: &[u8], base: Option<&[u8]>) -> Result<Source<'a>, SourceError> {
+        if let Some(base) = base {
+            return Source::of_modules(base, &[(b"module", bytes)]);
+        }
+        if btf::is_continued(bytes) {
+            return Err(SourceError::NoBase);
+        }
         let found = btf::read(bytes).map_err(SourceError::Btf)?;
-        let wide_values = found.wide_values;
-        let wide_values = wide_values.map(|(count, first)| (count, String::from_utf8_lossy(first).into_owned()));
-        let section = Cow::Owned(found.to_dict().map_err(SourceError::Write)?);
+        let mut source = Source::of_section(file, Cow::Borrowed(&[]));
+        source.wide_values.clone_from(&found.wide_values);
+        source.section = Cow::Owned(found.to_dict(&[]).map_err(SourceError::Write)?);
+        Ok(source)
+    }
+
+    /// The BTF of a kernel, and those of modules, which continue it, by their names: an archive
+    /// with a dict for each.
+    pub fn of_modules(kernel: &[u8], modules: &[(&[u8], &[u8])]) -> Result<Source<'a>, SourceError> {
+        let (base, found) = btf::Base::read(kernel).map_err(SourceError::Btf)?;
+        let mut wide_values = found.wide_values.clone();
+        let parent = CTF_SECTION;
+        let mut dicts = vec![found.to_dict(parent).map_err(SourceError::Write)?];
+        let mut names = vec![(parent, 0)];
+        for &(name, bytes) in modules {
+            let found = base.module(name, bytes).map_err(SourceError::Btf)?;
+            let unit = |value: &WideValue| WideValue {
+                unit: name.to_vec(),
+                ..value.clone()
+            };
+            wide_values.extend(found.wide_values.iter().map(unit));
+            names.push((name, dicts.len()));
+            dicts.push(found.to_dict(parent).map_err(SourceError::Write)?);
+        }
+        wide_values.sort();
         Ok(Source {
-            file,
-            section,
             wide_values,
+            ..Source::of_section(None, Cow::Owned(write::archive(&names, &dicts, 8)))
         })
     }
 
@@ -98,9 +132,9 @@ impl<'a> Source<'a> {
         self.file.as_ref()
     }
 
-    /// Enum values that were left out: their number, and the first one's name.
-    pub fn wide_values(&self) -> Option<(u64, &str)> {
-        self.wide_values.as_ref().map(|(count, first)| (*count, first.as_str()))
+    /// Enum values that the section cannot have.
+    pub fn wide_values(&self) -> &[WideValue] {
+        &self.wide_values
     }
 
     /// Whether the section is an archive, not plain dicts.
@@ -117,12 +151,16 @@ impl<'a> Source<'a> {
 
     /// The parts of the file that the readers of its dicts borrow.
     pub fn surroundings(&self) -> Surroundings<'_> {
-        match &self.file {
+        let found = match &self.file {
             Some(file) => surroundings(file, &self.section),
             None => Surroundings {
                 pointer: self.recorded_pointer().unwrap_or(Surroundings::default().pointer),
                 ..Surroundings::default()
             },
+        };
+        Surroundings {
+            wide: &self.wide_values,
+            ..found
         }
     }
 
@@ -152,6 +190,7 @@ pub fn surroundings<'a>(file: &File<'a>, section: &[u8]) -> Surroundings<'a> {
     Surroundings {
         strings: strings.map_or(&[], |(_, strings)| strings),
         pointer: file.address_bytes(),
+        ..Surroundings::default()
     }
 }
 

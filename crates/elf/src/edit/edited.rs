@@ -22,8 +22,14 @@ impl Edited<'_> {
     }
 
     /// Writes the whole file.
+    ///
+    /// Fails if `out` does, or if the file that was edited no longer has bytes that are kept.
     pub fn write_to(&self, out: &mut dyn Write) -> std::io::Result<()> {
-        self.parts().iter().try_for_each(|part| out.write_all(part.bytes))
+        let write = |part: &Part<'_>| match part.bytes() {
+            Some(bytes) => out.write_all(bytes),
+            None => Err(std::io::ErrorKind::UnexpectedEof.into()),
+        };
+        self.parts().iter().try_for_each(write)
     }
 
     /// Size of the whole file in bytes.

@@ -1,5 +1,10 @@
 //! The headers of a file, decoded so that they can be written again.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use backtrail_arch::Arch;
 use backtrail_wire::{Bytes, Endian};
 
 use super::view::View;
@@ -162,12 +167,15 @@ pub(super) struct Draft<'a> {
     pub(super) view: View<'a>,
     pub(super) endian: Endian,
     pub(super) kind: Kind,
+    pub(super) arch: &'static Arch,
     pub(super) phoff: u64,
     pub(super) segments: Vec<ProgramHeader>,
     pub(super) shoff: u64,
     /// Empty if the file has none.
     pub(super) sections: Vec<SectionHeader>,
     pub(super) shstrndx: u32,
+    /// Whether code or data refers to an address in a range: all code was read to know it.
+    pub(super) referred: Rc<RefCell<BTreeMap<(u64, u64), bool>>>,
 }
 
 impl<'a> Draft<'a> {
@@ -177,7 +185,7 @@ impl<'a> Draft<'a> {
         let start = view
             .read(0, (view.len() as u64).min(EHDR_BYTES as u64))
             .unwrap_or_default();
-        let (header, _) = Header::with_arch(&start)?;
+        let (header, arch) = Header::with_arch(&start)?;
         if !matches!(header.kind, Kind::Executable | Kind::Shared) {
             return Err(Error::at(ErrorKind::NotLinked, E_TYPE));
         }
@@ -201,11 +209,13 @@ impl<'a> Draft<'a> {
         let draft = Draft {
             endian: header.endian,
             kind: header.kind,
+            arch,
             phoff: header.phoff,
             segments,
             shoff: if sections.is_empty() { 0 } else { header.shoff },
             sections,
             shstrndx,
+            referred: Rc::default(),
             view,
         };
         draft.check()?;
@@ -292,6 +302,21 @@ impl<'a> Draft<'a> {
         let mut loads = self.loads();
         let load = loads.find(|load| offset >= load.offset && offset < load.file_end())?;
         Some(load.vaddr + (offset - load.offset))
+    }
+
+    /// The offset of a dynamic entry's value in the file, and the value.
+    pub(super) fn dynamic_entry(&self, tag: u64) -> Option<(u64, u64)> {
+        let dynamic = self.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
+        let bytes = self.view.read(dynamic.offset, dynamic.filesz)?;
+        let bytes = Bytes::new(&bytes, self.endian);
+        let mut at = 0;
+        loop {
+            match bytes.u64(at).ok()? {
+                DT_NULL => return None,
+                found if found == tag => return Some((dynamic.offset + at as u64 + 8, bytes.u64(at + 8).ok()?)),
+                _ => at += 16,
+            }
+        }
     }
 
     pub(super) fn encoder(&self) -> Encoder {

@@ -16,6 +16,7 @@
 //! others ([`set_object_tables`]).
 
 mod edited;
+mod foreign;
 mod headers;
 mod object;
 mod object_tables;
@@ -33,38 +34,39 @@ pub use object_tables::{ObjectField, ObjectTable, remove_object_tables, section_
 
 use headers::Draft;
 use place::NewSegment;
-pub use view::Part;
+use remove::Length;
 use view::View;
+pub use view::{Part, Source};
 
 use crate::constants::SHT_NULL;
 use crate::{Error, ErrorKind, Result};
 
-/// Adds a table to the linked file `bytes`, or replaces the one it has. `make` makes the table for
+/// Adds a table to the linked file `source`, or replaces the one it has. `make` makes the table for
 /// the address of its first byte; it may be called more than once.
 ///
 /// Adding to a file that was edited here gives the same result as adding to the original file.
 ///
 /// Fails if `make` fails, or if the file cannot be edited: see [`ErrorKind`].
 pub fn add_table<'a, E: From<Error>>(
-    bytes: &'a [u8],
+    source: impl Into<Source<'a>>,
     make: &mut dyn FnMut(u64) -> Result<Vec<u8>, E>,
 ) -> Result<Edited<'a>, E> {
-    let mut view = match record::undo(bytes) {
-        Some(view) => view,
-        None => {
-            let draft = Draft::parse(View::new(bytes))?;
-            if let Some(slot) = place::slot(&draft) {
-                let table = make(slot.address)?;
-                if table.len() as u64 <= slot.room {
-                    return Ok(slot.fill(draft, &table));
-                }
+    let source = source.into();
+    let base = record::undo(source).unwrap_or_else(|| View::new(source));
+    let draft = Draft::parse(base.clone())?;
+    if let Some(slot) = place::slot(&draft) {
+        let table = make(slot.address)?;
+        if table.len() as u64 <= slot.room {
+            let ends_as_known = nothing_appended(&draft).is_ok();
+            let mut edited = slot.fill(draft, &table);
+            // What is appended must stay at the file's end: the linker's table cannot be restored.
+            if ends_as_known {
+                record::append(&mut edited, &base);
             }
-            View::new(bytes)
+            return Ok(edited);
         }
-    };
-    if let Some(without) = remove::remove(Draft::parse(view.clone())?)? {
-        view = without;
     }
+    let view = remove::remove(draft, Length::Kept)?.unwrap_or_else(|| base.clone());
     let mut draft = Draft::parse(view.clone())?;
     nothing_appended(&draft)?;
     let padding = place::padding(&mut draft.clone());
@@ -74,7 +76,7 @@ pub fn add_table<'a, E: From<Error>>(
         table = make(padding.address)?;
         if table.len() as u64 <= padding.room {
             let mut edited = padding.fill(draft, &table);
-            record::append(&mut edited, &view);
+            record::append(&mut edited, &base);
             return Ok(edited);
         }
         table = make(segment.address())?;
@@ -88,18 +90,20 @@ pub fn add_table<'a, E: From<Error>>(
         return Err(Error::at(ErrorKind::NoRoom, draft.table_end()).into());
     }
     let mut edited = segment.fill(draft, &table);
-    record::append(&mut edited, &view);
+    record::append(&mut edited, &base);
     Ok(edited)
 }
 
-/// Removes the table from the linked file `bytes`; `None` if it has none.
+/// Removes the table from the linked file `source`; `None` if it has none.
 ///
-/// Undoes [`add_table`] to the byte, unless another tool has changed the same bytes since. A table
-/// made by the linker is replaced by zeros; its section and its segment are removed.
-pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
-    let view = match record::undo(bytes) {
+/// Undoes [`add_table`] to the byte, unless another tool has changed the same bytes since: if that
+/// replaced the linker's table, this is back. A table made by the linker is replaced by zeros; its
+/// section and its segment are removed.
+pub fn remove_table<'a>(source: impl Into<Source<'a>>) -> Result<Option<Edited<'a>>> {
+    let source = source.into();
+    let view = match record::undo(source) {
         Some(view) => Some(view),
-        None => remove::remove(Draft::parse(View::new(bytes))?)?,
+        None => remove::remove(Draft::parse(View::new(source))?, Length::Shortened)?,
     };
     Ok(view.map(|view| Edited {
         lead: Vec::new(),
@@ -108,18 +112,19 @@ pub fn remove_table(bytes: &[u8]) -> Result<Option<Edited<'_>>> {
     }))
 }
 
-/// Adds a section that is not loaded to the linked file `bytes`. Replaces a section of this name
+/// Adds a section that is not loaded to the linked file `source`. Replaces a section of this name
 /// that is not loaded either.
 ///
 /// It is placed after everything else, unless it fits where the old one was.
 ///
 /// Fails if the file cannot be edited, or has no sections.
-pub fn set_section<'a>(bytes: &'a [u8], name: &str, data: &[u8]) -> Result<Edited<'a>> {
-    let mut draft = Draft::parse(View::new(bytes))?;
+pub fn set_section<'a>(source: impl Into<Source<'a>>, name: &str, data: &[u8]) -> Result<Edited<'a>> {
+    let source = source.into();
+    let mut draft = Draft::parse(View::new(source))?;
     if draft.sections.is_empty() || !are_named(&draft) {
         return Err(Error::at(ErrorKind::SectionHeaders, 0));
     }
-    if record::undo(bytes).is_none() {
+    if record::undo(source).is_none() {
         nothing_appended(&draft)?;
     }
     let name = [name.as_bytes(), &[0]].concat();

@@ -41,7 +41,7 @@ pub struct Rewritten<'a> {
 
 impl<'a> Object<'a> {
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Object<'a>> {
-        let (header, _) = Header::with_arch(bytes)?;
+        let (header, arch) = Header::with_arch(bytes)?;
         if header.kind != Kind::Relocatable {
             return Err(Error::at(ErrorKind::Type(ET_REL), E_TYPE));
         }
@@ -53,11 +53,13 @@ impl<'a> Object<'a> {
         let draft = Draft {
             endian: header.endian,
             kind: header.kind,
+            arch,
             phoff: header.phoff,
             segments: Vec::new(),
             shoff: header.shoff,
             sections,
             shstrndx,
+            referred: std::rc::Rc::default(),
             view,
         };
         check(&draft, bytes)?;

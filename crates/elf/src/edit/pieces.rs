@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use backtrail_wire::Bytes;
 
-use super::headers::Draft;
+use super::foreign;
+use super::headers::{Draft, Encoder};
 use crate::constants::*;
 use crate::notes;
 
@@ -29,19 +30,34 @@ pub(super) struct Piece {
     sections: Vec<usize>,
     /// The entry of the dynamic section that points at it.
     tag: Option<u64>,
+    /// Whether it has notes of other owners than the tool chain, to which code may refer.
+    pub(super) is_foreign: bool,
+    /// Offsets in it of words that contain the distance from themselves to a place that stays.
+    distances: Vec<usize>,
 }
 
 impl Piece {
     pub(super) fn len(&self) -> u64 {
         self.file.end - self.file.start
     }
+
+    /// The piece's `bytes` as they must be at `address`.
+    pub(super) fn at(&self, address: u64, draft: &Draft<'_>, bytes: &[u8]) -> Vec<u8> {
+        let mut out = bytes.to_vec();
+        for &at in &self.distances {
+            let Ok(distance) = Bytes::new(bytes, draft.endian).u64(at) else {
+                continue;
+            };
+            let mut word: Encoder = draft.encoder();
+            word.u64(distance.wrapping_sub(address.wrapping_sub(self.address)));
+            out[at..at + word.bytes.len()].copy_from_slice(&word.bytes);
+        }
+        out
+    }
 }
 
 /// Pieces are aligned to at most a page.
 const MAX_ALIGN: u64 = 4096;
-
-/// Owners of notes whose addresses no code contains.
-const KNOWN_OWNERS: [&[u8]; 3] = [b"GNU\0", b"FDO\0", b"Go\0\0"];
 
 /// All movable pieces in file order; none overlap.
 pub(super) fn movable(draft: &Draft<'_>) -> Vec<Piece> {
@@ -80,6 +96,8 @@ fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
             segments: vec![index],
             sections: Vec::new(),
             tag: None,
+            is_foreign: false,
+            distances: Vec::new(),
         });
     }
     found.sort_by_key(|piece| (piece.file.start, piece.file.end));
@@ -106,8 +124,15 @@ fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
         piece.has_build_id = !is_path && notes::build_id(bytes, piece.align).is_some();
         // Some linkers put notes of both alignments into one segment, each aligned as if it were
         // alone.
-        let owners = notes::owners(bytes, piece.align).or_else(|| notes::owners(bytes, 4));
-        is_path || owners.is_some_and(|owners| owners.iter().all(|owner| KNOWN_OWNERS.contains(owner)))
+        let notes = notes::all(bytes, piece.align).or_else(|| notes::all(bytes, 4));
+        piece.is_foreign = !is_path && notes.as_deref().is_some_and(foreign::is_foreign);
+        let distances = match notes {
+            _ if is_path => Some(Vec::new()),
+            Some(notes) => foreign::distances(draft, &notes, piece.address..piece.address + piece.len()),
+            None => None,
+        };
+        piece.distances = distances.clone().unwrap_or_default();
+        distances.is_some()
     });
     for piece in &mut pieces {
         for (index, section) in draft.sections.iter().enumerate() {
@@ -132,9 +157,12 @@ fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
             SHT_GNU_VERSYM => DT_VERSYM,
             SHT_GNU_VERDEF => DT_VERDEF,
             SHT_GNU_VERNEED => DT_VERNEED,
+            SHT_STRTAB if section.is_loaded() => DT_STRTAB,
             _ => continue,
         };
-        let pointed_at = dynamic_entry(draft, tag).is_some_and(|(_, value)| value == section.address);
+        let pointed_at = draft
+            .dynamic_entry(tag)
+            .is_some_and(|(_, value)| value == section.address);
         if section.has_bytes() && pointed_at && draft.address_of(section.offset) == Some(section.address) {
             pieces.push(Piece {
                 file: section.offset..section.file_end(),
@@ -144,22 +172,9 @@ fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
                 segments: Vec::new(),
                 sections: vec![index],
                 tag: Some(tag),
+                is_foreign: false,
+                distances: Vec::new(),
             });
-        }
-    }
-}
-
-/// The offset of a dynamic entry's value in the file, and the value.
-pub(super) fn dynamic_entry(draft: &Draft<'_>, tag: u64) -> Option<(u64, u64)> {
-    let dynamic = draft.segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-    let bytes = draft.view.read(dynamic.offset, dynamic.filesz)?;
-    let bytes = Bytes::new(&bytes, draft.endian);
-    let mut at = 0;
-    loop {
-        match bytes.u64(at).ok()? {
-            DT_NULL => return None,
-            found if found == tag => return Some((dynamic.offset + at as u64 + 8, bytes.u64(at + 8).ok()?)),
-            _ => at += 16,
         }
     }
 }
@@ -212,7 +227,7 @@ pub(super) fn moved(draft: &mut Draft<'_>, piece: &Piece, offset: u64, address: 
         section.offset = section.offset.wrapping_add(in_file);
         section.address = section.address.wrapping_add(in_memory);
     }
-    if let Some((at, value)) = piece.tag.and_then(|tag| dynamic_entry(draft, tag)) {
+    if let Some((at, value)) = piece.tag.and_then(|tag| draft.dynamic_entry(tag)) {
         let mut new = draft.encoder();
         new.u64(value.wrapping_add(in_memory));
         draft.view.patch(at, &new.bytes);

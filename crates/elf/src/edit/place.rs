@@ -239,8 +239,9 @@ impl NewSegment {
             for (piece, bytes) in eviction.displaced.iter().zip(displaced) {
                 let at = (before + tail.len() as u64).next_multiple_of(piece.align);
                 tail.resize((at - before) as usize, 0);
-                tail.extend(bytes);
-                pieces::moved(&mut draft, piece, at, self.vaddr + (at - self.offset));
+                let address = self.vaddr + (at - self.offset);
+                tail.extend(piece.at(address, &draft, &bytes));
+                pieces::moved(&mut draft, piece, at, address);
             }
         }
         let mut headers = None;

@@ -15,7 +15,7 @@ use std::ops::Range;
 use backtrail_wire::{Bytes, Endian};
 
 use super::edited::Edited;
-use super::view::View;
+use super::view::{Source, View};
 use crate::header::to_usize;
 
 const MAGIC: [u8; 8] = *b"\x7fBTundo1";
@@ -69,13 +69,13 @@ struct Footer {
 }
 
 /// The file before the last edit; `None` if it was not edited here, or was changed since by others.
-pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
-    let footer = footer(bytes)?;
-    let window = &bytes[footer.window.clone()];
-    let record = Bytes::new(&bytes[footer.record], Endian::Little);
+pub(super) fn undo(source: Source<'_>) -> Option<View<'_>> {
+    let footer = footer(source)?;
+    let window = footer.window;
+    let record = Bytes::new(source.get(footer.record)?, Endian::Little);
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&bytes[..footer.window.start]);
-    let mut view = View::at(footer.window.start, window);
+    crc.update(source.get(0..window.start)?);
+    let mut view = View::within(source, window.clone());
     let mut at = 0usize;
     let mut end = 0u64;
     for _ in 0..footer.entries {
@@ -87,7 +87,11 @@ pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
             return None;
         }
         end = offset.checked_add(len)?;
-        crc.update(window.get(to_usize(offset)..to_usize(end))?);
+        let replaced = window.start.checked_add(to_usize(offset))?..window.start.checked_add(to_usize(end))?;
+        if replaced.end > window.end {
+            return None;
+        }
+        crc.update(source.get(replaced)?);
         if coded & ALL_ZERO != 0 {
             view.patch(offset, &vec![0; to_usize(len)]);
         } else {
@@ -95,20 +99,20 @@ pub(super) fn undo(bytes: &[u8]) -> Option<View<'_>> {
             at = at.checked_add(to_usize(len))?;
         }
     }
-    crc.update(&bytes[footer.hashed]);
+    crc.update(source.get(footer.hashed)?);
     (crc.finalize() == footer.crc).then_some(view)
 }
 
-fn footer(bytes: &[u8]) -> Option<Footer> {
-    let start = bytes.len().checked_sub(FOOTER_BYTES)?;
-    let footer = Bytes::new(&bytes[start..], Endian::Little);
+fn footer(source: Source<'_>) -> Option<Footer> {
+    let start = source.len().checked_sub(FOOTER_BYTES)?;
+    let footer = Bytes::new(source.get(start..source.len())?, Endian::Little);
     if footer.slice(32, 8).ok()? != MAGIC {
         return None;
     }
     let before = to_usize(footer.u64(0).ok()?);
     let lead = to_usize(footer.u64(8).ok()?);
     let window = lead..lead.checked_add(before)?;
-    let record = bytes.len().checked_sub(to_usize(footer.u64(24).ok()?))?..start;
+    let record = source.len().checked_sub(to_usize(footer.u64(24).ok()?))?..start;
     let sound = window.end <= record.start && record.start <= record.end;
     sound.then_some(Footer {
         window,

@@ -6,9 +6,17 @@ use super::view::View;
 use crate::Result;
 use crate::constants::*;
 
+/// Whether a file whose last bytes are no longer needed becomes shorter. One that is the base of an
+/// edit keeps its length, so that the edit's record can restore it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Length {
+    Kept,
+    Shortened,
+}
+
 /// The file without its table: without its section, its segment, and anything that only they
 /// needed. `None` if it has neither.
-pub(super) fn remove<'a>(mut draft: Draft<'a>) -> Result<Option<View<'a>>> {
+pub(super) fn remove<'a>(mut draft: Draft<'a>, length: Length) -> Result<Option<View<'a>>> {
     let section = draft.find_section(SHT_GNU_SFRAME, b".sframe");
     let count = draft.segments.len();
     let table_end = draft.table_end();
@@ -38,7 +46,7 @@ pub(super) fn remove<'a>(mut draft: Draft<'a>) -> Result<Option<View<'a>>> {
     let phoff = draft.phoff;
     draft.view.patch(phoff, &segments);
     if let Some(index) = section {
-        remove_section(&mut draft, index)?;
+        remove_section(&mut draft, index, length)?;
     }
     let header = draft.encode_header();
     draft.view.patch(0, &header);
@@ -85,7 +93,7 @@ fn only_holder(draft: &Draft<'_>, index: usize) -> Option<usize> {
 }
 
 /// Removes the section from the section header table, and its bytes from the file.
-fn remove_section(draft: &mut Draft<'_>, index: usize) -> Result<()> {
+fn remove_section(draft: &mut Draft<'_>, index: usize, length: Length) -> Result<()> {
     let old_len = (draft.sections.len() * SHDR_BYTES) as u64;
     let section = draft.sections.remove(index);
     if section.has_bytes() {
@@ -98,7 +106,7 @@ fn remove_section(draft: &mut Draft<'_>, index: usize) -> Result<()> {
     })?;
     let mut sections = draft.encode_sections();
     let at_end = draft.shoff + old_len == draft.view.len() as u64;
-    if at_end {
+    if at_end && length == Length::Shortened {
         let end = draft.shoff as usize + sections.len();
         draft.view.truncate(end);
     } else {

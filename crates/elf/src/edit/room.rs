@@ -2,6 +2,7 @@
 
 use backtrail_wire::Bytes;
 
+use super::foreign;
 use super::headers::{Draft, ProgramHeader};
 use super::pieces::{self, Piece};
 use crate::Kind;
@@ -15,6 +16,10 @@ const LOWEST_ADDRESS: u64 = 0x1_0000;
 
 /// Files linked for pages of 2 MiB get this much longer.
 const MAX_LEAD: u64 = 2 << 20;
+
+/// The largest page of any CPU's kernel. Programs at fixed addresses are mapped where they say
+/// whatever their alignment, as long as it is at least a page.
+const LARGEST_PAGE: u64 = 0x1_0000;
 
 /// How room was made.
 #[derive(Debug)]
@@ -59,7 +64,12 @@ pub(super) fn find(draft: &mut Draft<'_>, more: usize) -> Room {
         return Room::Evicted(eviction);
     }
     match pages_before(draft, more) {
-        Some(len) => Room::Before(len),
+        Some(len) => {
+            for load in draft.segments.iter_mut().filter(|segment| segment.is_load()) {
+                load.align = load.align.min(len);
+            }
+            Room::Before(len)
+        }
         None => Room::Elsewhere,
     }
 }
@@ -139,6 +149,10 @@ fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Evi
         if piece.file.start != next || !is_padding(draft, free, next) {
             return None;
         }
+        let place = piece.address..piece.address.saturating_add(piece.len());
+        if piece.is_foreign && foreign::is_referred_to(draft, &place) {
+            return None;
+        }
         free = free_until(draft, starts, piece.file.end);
         evicted.push(piece);
     }
@@ -193,8 +207,9 @@ impl Eviction {
         let start = draft.table_end();
         draft.view.patch(start, &vec![0; (self.end - start) as usize]);
         for ((piece, at), bytes) in self.kept.iter().zip(kept) {
-            draft.view.patch(*at, &bytes);
             let address = piece.address.wrapping_sub(piece.file.start).wrapping_add(*at);
+            let bytes = piece.at(address, draft, &bytes);
+            draft.view.patch(*at, &bytes);
             pieces::moved(draft, piece, *at, address);
         }
         displaced
@@ -202,24 +217,24 @@ impl Eviction {
 }
 
 /// The size of the pages for the headers before the file's first byte, which a program at a fixed
-/// address can have.
+/// address can have: as long as its largest alignment, which keeps that, or else the largest page.
 fn pages_before(draft: &Draft<'_>, more: usize) -> Option<u64> {
     let first = draft.loads().next()?;
-    let len = draft.loads().map(|load| load.align).max()?.max(PAGE);
+    let align = draft.loads().map(|load| load.align).max()?.max(PAGE);
     let table = ((draft.segments.len() + more) * PHDR_BYTES + EHDR_BYTES) as u64;
-    if len > MAX_LEAD {
+    if draft.kind != Kind::Executable || first.offset != 0 || first.flags & PF_W != 0 {
         return None;
     }
-    let fits = draft.kind == Kind::Executable && first.offset == 0 && first.flags & PF_W == 0;
     // A position-independent program without the flag of a type has its base at 0.
-    (fits && table <= len && first.vaddr >= len + LOWEST_ADDRESS).then_some(len)
+    let fits = |len: u64| len <= MAX_LEAD && table <= len && first.vaddr >= len + LOWEST_ADDRESS;
+    [align, align.min(LARGEST_PAGE)].into_iter().find(|&len| fits(len))
 }
 
 /// Where the dynamic section gives the file a name that only dynamic linkers have.
 pub(super) fn dynamic_linker(draft: &Draft<'_>) -> Option<u64> {
     let name = || {
-        let (entry, at) = pieces::dynamic_entry(draft, DT_SONAME)?;
-        let (_, strings) = pieces::dynamic_entry(draft, DT_STRTAB)?;
+        let (entry, at) = draft.dynamic_entry(DT_SONAME)?;
+        let (_, strings) = draft.dynamic_entry(DT_STRTAB)?;
         let address = strings.checked_add(at)?;
         let load = draft
             .loads()

@@ -4,56 +4,130 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::FileBytes;
 use crate::header::to_usize;
 
+/// A file that is edited.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// All its bytes.
+    Bytes(&'a [u8]),
+    /// A file of which only what the edit needs is read.
+    File(&'a FileBytes),
+}
+
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(bytes: &'a [u8]) -> Source<'a> {
+        Source::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Source<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Source<'a> {
+        Source::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a FileBytes> for Source<'a> {
+    fn from(file: &'a FileBytes) -> Source<'a> {
+        Source::File(file)
+    }
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn len(self) -> usize {
+        match self {
+            Source::Bytes(bytes) => bytes.len(),
+            Source::File(file) => file.len(),
+        }
+    }
+
+    /// The bytes of a range; `None` if the file does not have or does not give them.
+    pub(super) fn get(self, range: Range<usize>) -> Option<&'a [u8]> {
+        match self {
+            Source::Bytes(bytes) => bytes.get(range),
+            Source::File(file) => file.slice(range.start, range.end.checked_sub(range.start)?).ok(),
+        }
+    }
+}
+
 /// A part of an edited file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Part<'p> {
-    /// Its bytes.
-    pub bytes: &'p [u8],
+    content: Content<'p>,
     /// Offset of these bytes in the file before the edit; `None` if they are new.
     pub offset: Option<u64>,
 }
 
+#[derive(Clone, Debug)]
+enum Content<'p> {
+    New(&'p [u8]),
+    Old(Source<'p>, Range<usize>),
+}
+
 impl<'p> Part<'p> {
     pub(super) fn new(bytes: &'p [u8]) -> Part<'p> {
-        Part { bytes, offset: None }
+        let content = Content::New(bytes);
+        Part { content, offset: None }
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        match &self.content {
+            Content::New(bytes) => bytes.len(),
+            Content::Old(_, range) => range.len(),
+        }
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its bytes, which are read if they are not known yet; `None` if the file no longer has them.
+    pub fn bytes(&self) -> Option<&'p [u8]> {
+        match &self.content {
+            Content::New(bytes) => Some(bytes),
+            Content::Old(source, range) => source.get(range.clone()),
+        }
     }
 }
 
-/// Borrowed bytes, and replacements for some of them.
+/// A file, or a part of it, and replacements for some of its bytes.
 #[derive(Clone, Debug)]
 pub(super) struct View<'a> {
-    bytes: &'a [u8],
-    /// Offset of the first byte in the file.
-    base: usize,
+    source: Source<'a>,
+    /// The part of the file that is viewed.
+    window: Range<usize>,
     /// Replacements by their start; none overlap or touch.
     patches: BTreeMap<usize, Vec<u8>>,
 }
 
 impl<'a> View<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> View<'a> {
-        View::at(0, bytes)
+    pub(super) fn new(source: impl Into<Source<'a>>) -> View<'a> {
+        let source = source.into();
+        View::within(source, 0..source.len())
     }
 
-    /// A view of bytes that begin at `base` of their file.
-    pub(super) fn at(base: usize, bytes: &'a [u8]) -> View<'a> {
+    /// A view of the bytes in `window`, which must lie within the file.
+    pub(super) fn within(source: Source<'a>, window: Range<usize>) -> View<'a> {
         View {
-            bytes,
-            base,
+            source,
+            window,
             patches: BTreeMap::new(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.bytes.len()
+        self.window.len()
     }
 
     /// `len` bytes from `offset`; `None` if there are fewer.
     pub(super) fn read(&self, offset: u64, len: u64) -> Option<Cow<'_, [u8]>> {
         let start = to_usize(offset);
         let end = start.checked_add(to_usize(len))?;
-        let plain = self.bytes.get(start..end)?;
+        let within = end <= self.len();
+        let plain = within.then(|| self.source.get(self.window.start + start..self.window.start + end))??;
         let mut read = Cow::Borrowed(plain);
         for (at, patch) in self.patches.range(..end) {
             let common = start.max(*at)..end.min(at + patch.len());
@@ -78,8 +152,8 @@ impl<'a> View<'a> {
 
     /// Replaces bytes with `new`; nothing can be written past the end.
     pub(super) fn patch(&mut self, offset: u64, new: &[u8]) {
-        let start = to_usize(offset).min(self.bytes.len());
-        let new = &new[..new.len().min(self.bytes.len() - start)];
+        let start = to_usize(offset).min(self.len());
+        let new = &new[..new.len().min(self.len() - start)];
         if new.is_empty() {
             return;
         }
@@ -104,8 +178,8 @@ impl<'a> View<'a> {
 
     /// Drops all bytes from `len` on.
     pub(super) fn truncate(&mut self, len: usize) {
-        self.bytes = &self.bytes[..len.min(self.bytes.len())];
-        let len = self.bytes.len();
+        let len = len.min(self.len());
+        self.window.end = self.window.start + len;
         self.patches.retain(|at, patch| {
             patch.truncate(len.saturating_sub(*at));
             !patch.is_empty()
@@ -122,8 +196,11 @@ impl<'a> View<'a> {
     /// The whole view, in order.
     pub(super) fn parts(&self) -> Vec<Part<'_>> {
         let kept = |range: Range<usize>| Part {
-            offset: Some((self.base + range.start) as u64),
-            bytes: &self.bytes[range],
+            offset: Some((self.window.start + range.start) as u64),
+            content: Content::Old(
+                self.source,
+                self.window.start + range.start..self.window.start + range.end,
+            ),
         };
         let mut parts = Vec::with_capacity(2 * self.patches.len() + 1);
         let mut told = 0;
@@ -132,7 +209,7 @@ impl<'a> View<'a> {
             parts.push(Part::new(patch));
             told = at + patch.len();
         }
-        parts.push(kept(told..self.bytes.len()));
+        parts.push(kept(told..self.len()));
         parts
     }
 }
@@ -144,9 +221,14 @@ mod tests {
     fn whole(view: &View<'_>) -> Vec<u8> {
         for part in view.parts() {
             let kept = part.offset.map(|offset| offset as usize - 7);
-            assert!(kept.is_none_or(|start| view.bytes[start..start + part.bytes.len()] == *part.bytes));
+            let source = view.source.get(view.window.clone()).unwrap();
+            assert!(kept.is_none_or(|start| source[start..start + part.len()] == *part.bytes().unwrap()));
         }
-        view.parts().iter().flat_map(|part| part.bytes).copied().collect()
+        view.parts()
+            .iter()
+            .flat_map(|part| part.bytes().unwrap())
+            .copied()
+            .collect()
     }
 
     /// Compares with a copy that is modified in place.
@@ -160,8 +242,9 @@ mod tests {
             (random % limit as u64) as usize
         };
         for _ in 0..300 {
-            let bytes: Vec<u8> = (0..64).collect();
-            let (mut view, mut copy) = (View::at(7, &bytes), bytes.clone());
+            let bytes: Vec<u8> = (0..71).collect();
+            let source = Source::Bytes(&bytes);
+            let (mut view, mut copy) = (View::within(source, 7..71), bytes[7..].to_vec());
             for round in 0..12 {
                 let start = below(70);
                 let new = vec![100 + round; below(20)];
@@ -185,7 +268,7 @@ mod tests {
 
     #[test]
     fn zeros() {
-        let mut view = View::new(&[1, 0, 0, 2]);
+        let mut view = View::new(&[1, 0, 0, 2][..]);
         assert!(view.is_zero(1, 3) && view.is_zero(2, 2));
         assert!(!view.is_zero(1, 4) && !view.is_zero(1, 5) && !view.is_zero(3, 1));
         view.patch(3, &[0]);

@@ -103,10 +103,15 @@ pub(crate) fn is_injected(place: &Place) -> bool {
 }
 
 /// Whether this is how the stack of one of Go's threads begins after it has left a goroutine for
-/// good: `mcall` goes on where `mstart0` has left the stack, and nothing returns there.
+/// good: `mcall` and `morestack` go on where `mstart0` has left the stack, and nothing returns
+/// there.
 pub(crate) fn begins_anew(callee: &Place, ra: &Place) -> bool {
-    let is = |place: &Place, address, wanted| place.image.name_of(address).is_some_and(|name| base(name) == wanted);
-    is(callee, callee.address, "runtime.mcall") && is(ra, ra.address - 1, "runtime.mstart0")
+    const LEAVE: [&str; 3] = ["runtime.mcall", "runtime.morestack", "runtime.morestack.abi0"];
+    let is = |place: &Place, address, wanted: &[&str]| {
+        let name = place.image.name_of(address);
+        name.is_some_and(|name| wanted.contains(&base(name)))
+    };
+    is(callee, callee.address, &LEAVE) && is(ra, ra.address - 1, &["runtime.mstart0"])
 }
 
 fn base(name: &str) -> &str {

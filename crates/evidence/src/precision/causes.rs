@@ -11,7 +11,6 @@ use std::time::Duration;
 use backtrail_arch::Arch;
 use backtrail_cfi::build::{self, Skipped};
 use backtrail_cfi::check;
-use backtrail_cfi::eh_frame::EhFrame;
 use backtrail_cfi::tables;
 use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::write::Options;
@@ -247,12 +246,12 @@ impl Known {
 }
 
 fn mismatches(module: &Module, image: &Image<'_>, source: Source, skipped: &[Skipped]) -> Vec<Range<u64>> {
-    let (Ok(Some(eh_frame)), Some(table)) = (image.eh_frame(), module.section(source)) else {
+    let Some(table) = module.section(source) else {
         return Vec::new();
     };
-    let input = EhFrame::of_image(image, &eh_frame.data, eh_frame.address);
-    let stubs = check::Stubs::of_image(image);
-    let report = check::check_linked(&input, table, skipped, stubs.as_ref());
+    let Ok(report) = check::check_image(image, table, skipped) else {
+        return Vec::new();
+    };
     let range = |mismatch: &check::Mismatch| mismatch.pc..mismatch.pc.saturating_add(mismatch.pcs);
     report.mismatches.iter().map(range).collect()
 }

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_short_soak() {
-        let library = build_library();
+        let library = place::built(&["--lib"]).unwrap().join("libbacktrail.so");
         let told = match soak(&library, 20_000, 1_000, 60) {
             Ok(told) => told.unwrap(),
             Err(missing) => return skip(missing),
@@ -204,16 +204,6 @@ mod tests {
         for name in ["threads", "children", "loads", "throws"] {
             assert!(told.count(name) > 10, "{name}: {told:?}");
         }
-    }
-
-    /// Builds it as cargo does for tests.
-    fn build_library() -> PathBuf {
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--package", "backtrail-capi"]);
-        build.current_dir(place::workspace());
-        let finished = command::run(&mut build, Duration::from_secs(600)).expect("cargo runs, as it just did");
-        assert!(finished.status.success(), "{}", finished.describe());
-        place::target().join("debug/libbacktrail.so")
     }
 
     #[test]

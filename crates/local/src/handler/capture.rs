@@ -9,7 +9,7 @@ use super::names;
 /// The return addresses of a thread's active calls, the innermost first.
 ///
 /// Capturing one does not allocate, lock or panic, so signal handlers may do it at any moment and
-/// on any stack. Before [`init`](crate::init()), a backtrace has one frame.
+/// on any stack. [`init`](crate::init()) makes it faster, and names modules.
 ///
 /// Displayed, each frame is a line `PATH(+0xOFFSET) [0xADDRESS]`; no file is read for it.
 #[derive(Clone)]

@@ -15,7 +15,11 @@ pub(super) mod record_type {
     pub(crate) const SWITCH_CPU_WIDE: u32 = 15;
     /// Types from here on are perf's own.
     pub(crate) const USER: u32 = 64;
+    pub(crate) const HEADER_ATTR: u32 = 64;
+    pub(crate) const TRACING_DATA: u32 = 66;
+    pub(crate) const HEADER_BUILD_ID: u32 = 67;
     pub(crate) const AUXTRACE: u32 = 71;
+    pub(crate) const HEADER_FEATURE: u32 = 80;
     pub(crate) const COMPRESSED: u32 = 81;
     pub(crate) const COMPRESSED2: u32 = 83;
 }

@@ -213,9 +213,11 @@ impl Dispatcher {
         Some(stacks)
     }
 
-    /// Starts to copy parts of stacks that threads have left for another one into these rings.
+    /// Starts to copy parts of stacks that threads have left for another one, and what lies beyond
+    /// copies of `stack_bytes`, into these rings.
     pub(super) fn other_stacks<'r>(
         &mut self,
+        stack_bytes: u32,
         rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
     ) -> Option<OtherStacks> {
         if self.others.is_none() {
@@ -232,7 +234,13 @@ impl Dispatcher {
                 buffers: buffers.as_fd(),
                 events: outputs.events.as_fd(),
             };
-            let code = other_stacks::copier(sp_offset()?, &stacks, target, (self.next.as_fd(), COPIER));
+            let code = other_stacks::copier(
+                sp_offset()?,
+                stack_bytes as i32,
+                &stacks,
+                target,
+                (self.next.as_fd(), COPIER),
+            );
             // The program keeps the buffers.
             let program = sys::load_program(&code.instructions, LICENSE).ok()?;
             let program = program.as_raw_fd().to_ne_bytes();

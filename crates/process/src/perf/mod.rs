@@ -15,7 +15,7 @@ mod walker;
 
 pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
-pub use file::{About, FileError, PerfFile, Timed};
+pub use file::{About, Event, FileError, PerfFile, Timed};
 pub use other_stacks::{OtherStack, OtherStacks};
 pub use records::{Build, Cause, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};

@@ -20,6 +20,8 @@ use crate::sys::{BpfMap, MapKind};
 const MOST_THREADS: u32 = 4096;
 /// Words of a map's value.
 const WORDS: usize = 8;
+/// The most records of a goroutine's stack, each of [`PAGES`] pages.
+const PARTS: usize = 4;
 /// Bytes of a `g` up to its stack pointer.
 const HEAD_OF_G: u64 = g::SCHED_SP + 8;
 
@@ -88,9 +90,15 @@ impl OtherStacks {
     }
 }
 
-/// Copies the first pages of each stack, if the thread is one of these. Continues with the next
-/// program.
-pub(super) fn copier(sp_offset: i16, stacks: &OtherStacks, target: Target<'_>, next: (BorrowedFd<'_>, u32)) -> Code {
+/// Copies what samples' own copies of `stack_bytes` lack of these threads' stacks. Continues with
+/// the next program.
+pub(super) fn copier(
+    sp_offset: i16,
+    stack_bytes: i32,
+    stacks: &OtherStacks,
+    target: Target<'_>,
+    next: (BorrowedFd<'_>, u32),
+) -> Code {
     let (low, high, sp) = (
         place::G + g::STACK_LO as i16,
         place::G + g::STACK_HI as i16,
@@ -136,6 +144,21 @@ pub(super) fn copier(sp_offset: i16, stacks: &OtherStacks, target: Target<'_>, n
     code.copy_part(&mut out, target, DEEP_PART, PAGES);
     code.land(no_signal);
 
+    // On the goroutine's stack: what follows the first bytes of it.
+    let parts = |code: &mut Code, out: &mut Jumps| {
+        for _ in 0..PARTS {
+            code.copy_part(out, target, DEEP_PART, PAGES);
+        }
+    };
+    let mut on_system = Jumps::default();
+    code.push(op::LOAD, NEXT, FRAME, place::OUTER_SP, 0);
+    code.outside(&mut on_system, NEXT, low, high);
+    code.push(op::ADD, NEXT, 0, 0, stack_bytes);
+    code.push(op::LOAD, END, FRAME, high, 0);
+    parts(&mut code, &mut out);
+    code.jump(&mut out, op::JUMP, 0, 0, 0);
+    code.land(on_system);
+
     // On the system's stack: the structures, and the goroutine's stack.
     code.push(op::LOAD, NEXT, FRAME, place::OUTER_SP, 0);
     code.outside(&mut out, NEXT, place::SYSTEM_LOW, place::SYSTEM_HIGH);
@@ -149,7 +172,9 @@ pub(super) fn copier(sp_offset: i16, stacks: &OtherStacks, target: Target<'_>, n
     copy_structure(&mut code, &mut out, place::SYSTEM, g::SIZE);
     code.push(op::LOAD, NEXT, FRAME, sp, 0);
     code.push(op::LOAD, END, FRAME, high, 0);
-    code.copy_part(&mut out, target, DEEP_PART, PAGES);
+    let mut copied = Jumps::default();
+    parts(&mut code, &mut copied);
+    code.land(copied);
     // The last, because another thread may move the stack: the stack is then not where this says.
     copy_structure(&mut code, &mut out, place::GOROUTINE, g::SIZE);
     code.land(out);
@@ -188,7 +213,7 @@ mod tests {
             buffers: buffers.as_fd(),
             events: events.as_fd(),
         };
-        let code = copier(sp, &stacks, target, (programs.as_fd(), 0));
+        let code = copier(sp, 60 << 10, &stacks, target, (programs.as_fd(), 0));
         sys::load_program(&code.instructions, LICENSE).expect("maps could be created");
     }
 }

@@ -33,7 +33,7 @@ const MISC_SWITCH_OUT: u16 = 1 << 13;
 const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 /// `TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ`, `TRACE_FLAG_NMI`: the thread was interrupted.
 const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
-const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
+pub(super) const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 const HEADER: usize = 8;
 /// `struct sample_id` for this sample type: pid, tid, time, cpu, reserved.
 const SAMPLE_ID: usize = 24;

@@ -327,7 +327,7 @@ impl Sampler {
     /// not possible.
     pub fn other_stacks(&mut self) -> Option<OtherStacks> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
-        self.dispatcher.as_mut()?.other_stacks(rings)
+        self.dispatcher.as_mut()?.other_stacks(self.stack_bytes, rings)
     }
 
     /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is

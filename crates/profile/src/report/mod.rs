@@ -1,8 +1,11 @@
 //! The report of a recording, and its output formats.
 
+mod annotation;
+mod annotation_text;
 mod flame;
 mod folded;
 mod json;
+mod listing;
 mod table;
 mod tree;
 mod view_tables;
@@ -14,9 +17,11 @@ use std::sync::OnceLock;
 
 use backtrail_recording::Stop;
 
+pub use annotation::{Annotation, AnnotationRow};
+pub use listing::{Listing, ListingRow};
 pub use table::TableOptions;
 pub(crate) use views::sort;
-pub use views::{Annotation, AnnotationRow, Change, GroupBy, Row, Rows};
+pub use views::{Change, GroupBy, Row, Rows};
 
 use crate::calls::{self, CallArgument, CallCount, Recorded};
 use crate::fold::Tree;

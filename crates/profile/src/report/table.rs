@@ -17,6 +17,8 @@ pub struct TableOptions {
     pub width: Option<usize>,
     /// The most functions; the others are counted. `None`: all.
     pub limit: Option<usize>,
+    /// Whether a listing has all instructions, and not only those around samples.
+    pub whole: bool,
 }
 
 impl Default for TableOptions {
@@ -24,6 +26,7 @@ impl Default for TableOptions {
         TableOptions {
             width: Some(100),
             limit: Some(40),
+            whole: false,
         }
     }
 }

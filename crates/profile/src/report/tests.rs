@@ -305,6 +305,7 @@ fn a_limited_table_counts_what_it_leaves_out() {
     let options = TableOptions {
         width: Some(80),
         limit: Some(2),
+        ..TableOptions::default()
     };
     let table = text(|out| recorded().write_table(out, &options));
     let tail: Vec<&str> = table.lines().skip(4).collect();
@@ -531,6 +532,7 @@ fn long_names_lose_their_middle_and_hostile_ones_their_control_characters() {
         let options = TableOptions {
             width: Some(width),
             limit: None,
+            ..TableOptions::default()
         };
         let table = text(|out| report.write_table(out, &options));
         assert!(!table.contains('\u{1b}'));
@@ -545,6 +547,7 @@ fn long_names_lose_their_middle_and_hostile_ones_their_control_characters() {
     let whole = TableOptions {
         width: None,
         limit: None,
+        ..TableOptions::default()
     };
     let table = text(|out| report.write_table(out, &whole));
     assert!(table.contains(&format!("{}+0x1110", "long".repeat(40))), "{table}");

@@ -2,6 +2,7 @@
 
 use super::tests::{recorded, text};
 use super::{GroupBy, Row, Rows, TableOptions};
+use crate::CodeFiles;
 
 fn rows(rows: &Rows) -> Vec<(&str, u64, u64)> {
     let row = |row: &'_ Row| -> (u64, u64) { (row.samples, row.total) };
@@ -75,6 +76,7 @@ fn a_table_of_parts_says_what_it_leaves_out() {
     let options = TableOptions {
         width: Some(60),
         limit: Some(1),
+        ..TableOptions::default()
     };
     let shown = text(|out| report.rows_by(GroupBy::Module).write(out, &options));
     let expected = " self %  total %  module
@@ -119,7 +121,7 @@ fn a_function_is_annotated_by_line_and_by_instruction() {
     );
     let mut is_found = false;
     let shown = text(|out| {
-        is_found = report.write_annotation("fib", out, &TableOptions::default())?;
+        is_found = report.write_annotation("fib", &mut CodeFiles::default(), out, &TableOptions::default())?;
         Ok(())
     });
     assert!(is_found);
@@ -128,6 +130,8 @@ fn a_function_is_annotated_by_line_and_by_instruction() {
         shown.contains("  16.67    16.67        0x1410       +0x10  fib.c:5\n"),
         "{shown}"
     );
+    // There is no such file.
+    assert!(shown.contains("/opt/app/bin/server is not here"), "{shown}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! Every address gets a name, even if only `module+0xoffset`. Each distinct place of a file is
 //! resolved once, however many processes map the file.
 
+mod code;
 mod jitdump;
 mod kallsyms;
 mod notes;
@@ -21,10 +22,12 @@ use std::path::{Path, PathBuf};
 
 use backtrail_ctype::threads;
 use backtrail_elf::Symbols;
+use backtrail_elf::debugfile::program_below;
 use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
+pub use code::{Code, CodeFiles, Instruction, NoCode};
 pub use jitdump::{JitCode, JitDump};
 pub use kallsyms::{Kallsyms, KernelFunction};
 pub use object::IsolatedNames;
@@ -230,6 +233,9 @@ impl Symbolizer {
     /// The files of the recorded machine are below this folder.
     #[must_use]
     pub fn below(mut self, sysroot: Option<PathBuf>) -> Symbolizer {
+        if let Some(root) = &sysroot {
+            self.source.search_below(root);
+        }
         self.sysroot = sysroot;
         self
     }
@@ -444,7 +450,7 @@ impl Symbolizer {
         if self.files[index].is_none() {
             let file = self.modules.file(id);
             if let Some(root) = &self.sysroot {
-                let place = root.join(file.path.trim_start_matches('/'));
+                let place = program_below(root, Path::new(&file.path), &file.build_id);
                 self.source.found_at(&file.path, place);
             }
             let opened = self.source.open(file);

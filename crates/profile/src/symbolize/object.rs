@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use backtrail_arch::Cpu;
 use backtrail_cfi::cache::{Cache, FileIdentity, Name, Namer};
 use backtrail_cfi::go_names::{GoCall, GoNames};
 use backtrail_cfi::starts::FunctionStarts;
@@ -61,6 +62,12 @@ impl ObjectFiles {
 impl SymbolSource for ObjectFiles {
     fn found_at(&mut self, path: &str, place: PathBuf) {
         self.found.insert(path.to_owned(), place);
+    }
+
+    fn search_below(&mut self, folder: &Path) {
+        // The search has a root of its own.
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
+        self.search = self.search.clone().with_dir(folder.join("usr/lib/debug"));
     }
 
     fn remember_in(&mut self, folder: PathBuf) {
@@ -417,6 +424,10 @@ impl ModuleSymbols for ObjectSymbols {
         self.starts.get_or_init(read).as_ref()?.start(svma)
     }
 
+    fn code(&self, svma: u64, most: u64) -> Option<(Cpu, &[u8])> {
+        code_of(&self.files?.module, svma, most)
+    }
+
     fn expect(&self, svmas: &[u64]) {
         let is_new = |svma: &u64| self.remembered().get(*svma).is_none();
         let asked: Vec<u64> = svmas.iter().copied().filter(is_new).collect();
@@ -440,6 +451,20 @@ impl ModuleSymbols for ObjectSymbols {
         self.files
             .is_some_and(|files| files.module.budget().exceeded().is_some())
     }
+}
+
+/// The code from an address on. A debug file has the addresses, but not the bytes.
+fn code_of(file: &FileBytes, svma: u64, most: u64) -> Option<(Cpu, &[u8])> {
+    let image = Image::of(file).ok()?;
+    let ranges = image.code_ranges();
+    let segment = ranges.iter().find(|range| range.contains(&svma))?;
+    let section = image.code_section(svma);
+    if section.is_some_and(|section| !section.has_bytes()) {
+        return None;
+    }
+    let end = section.map_or(segment.end, |section| section.memory().end);
+    let code = image.data_in(svma..end.min(svma.saturating_add(most)))?;
+    Some((image.arch().cpu, code))
 }
 
 impl Names {

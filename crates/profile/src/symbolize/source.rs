@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use backtrail_arch::Cpu;
 use backtrail_elf::Symbols;
 use backtrail_elf::isolation::Lost;
 pub use backtrail_recording::Call;
@@ -21,6 +22,12 @@ pub(crate) trait ModuleSymbols: Send + Sync {
 
     /// The start of the function that contains a stated virtual memory address without a name.
     fn start(&self, _svma: u64) -> Option<u64> {
+        None
+    }
+
+    /// The CPU, and the code from this stated virtual memory address on, up to the end of its
+    /// section or to `most` bytes; `None` if it is not in the file.
+    fn code(&self, _svma: u64, _most: u64) -> Option<(Cpu, &[u8])> {
         None
     }
 
@@ -81,6 +88,9 @@ pub(crate) trait SymbolSource: Send {
     /// There is no file for this path, but a module in memory with this lowest address and these
     /// symbols.
     fn found_in_memory(&mut self, _path: &str, _base_vaddr: u64, _symbols: Symbols) {}
+
+    /// Debug files are also searched below the folder with the files of another machine.
+    fn search_below(&mut self, _folder: &Path) {}
 
     /// Debug files that are not on this machine come from here.
     fn fetch_with(&mut self, _fetch: FetchDebugFile) {}

@@ -21,7 +21,8 @@ use backtrail_process::Snapshot;
 use backtrail_unwind::AddressKind;
 use rustc_hash::FxHashMap;
 
-use crate::process::{Argument, Frame, ThreadStack};
+use crate::process::{Argument, Frame, Hidden, ThreadStack};
+use crate::shown::{Amount, HIDDEN, Shown};
 use crate::space::Space;
 use module::Opened;
 use module::Source;
@@ -37,8 +38,8 @@ const LONGEST_NAME: usize = 256;
 const MOST_ENTRIES: u32 = 100;
 
 /// Finds the arguments of each frame of these threads.
-pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [ThreadStack]) {
-    find_by(snapshot, space, threads, |address| space.arguments_of(address));
+pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, shown: &Shown, threads: &mut [ThreadStack]) {
+    find_by(snapshot, space, shown, threads, |address| space.arguments_of(address));
 }
 
 /// The same with other tables: given an address, the module's table, its number, and its distance
@@ -46,6 +47,7 @@ pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, threads: &mut [Th
 pub(crate) fn find_by<'t>(
     snapshot: &Snapshot<'_>,
     space: &Space<'_>,
+    shown: &Shown,
     threads: &mut [ThreadStack],
     table: impl Fn(u64) -> Option<(&'t Source, u32, u64)>,
 ) {
@@ -71,6 +73,7 @@ pub(crate) fn find_by<'t>(
         let look = Look {
             snapshot,
             space,
+            shown,
             thread,
             known: &known,
             entered: RefCell::default(),
@@ -216,6 +219,7 @@ enum Found {
 struct Look<'l, 's> {
     snapshot: &'l Snapshot<'l>,
     space: &'l Space<'l>,
+    shown: &'l Shown,
     thread: &'l ThreadStack,
     known: &'l FxHashMap<Where, Known<'l, 's>>,
     /// Register values when functions were called, by frame and register. In a deep recursion, each
@@ -260,7 +264,17 @@ impl<'l, 's> Look<'l, 's> {
             place: None,
             at_entry: false,
             code: None,
+            hidden: Hidden::Nothing,
         };
+        if self.shown.amount == Amount::Types {
+            argument.hidden = Hidden::Value;
+            return argument;
+        }
+        if self.shown.hides(&parameter.name) {
+            argument.value = Some(HIDDEN.to_owned());
+            argument.hidden = Hidden::Name;
+            return argument;
+        }
         if known.at_start
             && let Some((passing, pieces)) = &parameter.passed
         {
@@ -309,12 +323,15 @@ impl<'l, 's> Look<'l, 's> {
                 types,
                 measures: Measures::new(types, AlignmentRule::StrictestMember),
                 out: String::new(),
+                shown: self.shown,
+                hidden: Hidden::Nothing,
             };
             show.value(parameter.type_id, &bytes, 0)?;
             let code = show.code(parameter.type_id, &bytes);
-            Some((show.out, code))
+            Some((show.out, code, show.hidden))
         });
-        if let Some((shown, code)) = shown {
+        if let Some((shown, code, hidden)) = shown {
+            argument.hidden = hidden;
             argument.value = Some(shown);
             argument.code = code;
             argument.place.clone_from(place);

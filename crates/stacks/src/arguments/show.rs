@@ -2,18 +2,21 @@
 
 use std::fmt::Write;
 
+use backtrail_args::shape::WideFloat;
 use backtrail_ctype::{Encoding, Kind, Measures, Type, TypeId, Types};
 use backtrail_wire::{Endian, read_bits, sign_extend};
 
 use super::float::{self, shortest};
+use crate::process::Hidden;
+use crate::shown::{Amount, HIDDEN, Shown};
 
 /// Maximum nesting of structs and arrays.
 const DEEPEST: u32 = 4;
 /// Maximum number of members or elements shown for each.
 const MOST_MEMBERS: usize = 16;
-/// Maximum length of a shown string in bytes.
-const LONGEST_TEXT: usize = 200;
-/// Maximum length of a formatted value in bytes.
+/// The limit on the length of a shown string in bytes, whatever is asked for.
+const LONGEST_TEXT: usize = 1 << 16;
+/// Maximum length of a formatted value in bytes, beside a string's.
 const LONGEST_VALUE: usize = 4096;
 /// Marks omitted and unknown parts.
 pub(super) const LEFT_OUT: &str = "...";
@@ -36,13 +39,16 @@ pub(super) struct Show<'s, 'd> {
     pub(super) types: Types<'d>,
     pub(super) measures: Measures<'d>,
     pub(super) out: String,
+    pub(super) shown: &'s Shown,
+    /// What was not shown so far.
+    pub(super) hidden: Hidden,
 }
 
 impl Show<'_, '_> {
     /// Appends a value of this type; `None` if the type is incomplete, or needs more bytes than
     /// there are.
     pub(super) fn value(&mut self, id: TypeId, bytes: &[Byte], depth: u32) -> Option<()> {
-        if self.out.len() > LONGEST_VALUE {
+        if self.out.len() > LONGEST_VALUE.saturating_add(self.longest_text()) {
             self.out.push_str(LEFT_OUT);
             return Some(());
         }
@@ -97,7 +103,14 @@ impl Show<'_, '_> {
             return Some(());
         }
         let number = self.number(bytes)?;
-        self.scalar(encoding, number, bytes.len() as u32 * 8);
+        let all = bytes.len() as u32 * 8;
+        // The other bits of `_BitInt(7)` may be anything.
+        let used = u32::from(encoding.bits);
+        match 0 < used && used < all && encoding.format & Encoding::BOOL == 0 {
+            true if encoding.offset != 0 => return None,
+            true => self.scalar(encoding, number & ((1 << used) - 1), used),
+            false => self.scalar(encoding, number, all),
+        }
         Some(())
     }
 
@@ -131,6 +144,22 @@ impl Show<'_, '_> {
     }
 
     fn float(&mut self, found: &Type<'_>, bytes: &[u8]) -> Option<()> {
+        let name = found.name().ok()?;
+        // CTF_FP_SINGLE, CTF_FP_DOUBLE, CTF_FP_LDOUBLE; CTF_FP_CPLX, CTF_FP_DCPLX, CTF_FP_LDCPLX.
+        let text = match found.encoding().ok()?.format {
+            1 | 2 | 6 => self.real(name, bytes)?,
+            3..=5 => {
+                let (real, imaginary) = bytes.split_at(bytes.len() / 2);
+                format!("{} + {}i", self.real(name, real)?, self.real(name, imaginary)?)
+            }
+            _ => return None,
+        };
+        self.out += &text;
+        Some(())
+    }
+
+    /// A number as text; `name` is that of its type, or of the complex type that it is a part of.
+    fn real(&self, name: &[u8], bytes: &[u8]) -> Option<String> {
         let wide = || {
             let array: [u8; 16] = bytes.try_into().ok()?;
             Some(match self.endian {
@@ -138,16 +167,16 @@ impl Show<'_, '_> {
                 Endian::Big => u128::from_be_bytes(array),
             })
         };
-        self.out += &match bytes.len() {
+        Some(match bytes.len() {
             4 => shortest(f32::from_bits(self.number(bytes)? as u32)),
             8 => shortest(f64::from_bits(self.number(bytes)?)),
-            16 => match self.x87 && found.name() == Ok(&b"long double"[..]) {
-                true => float::x87(wide()?),
-                false => float::binary128(wide()?),
+            16 => match self.x87.then(|| WideFloat::of(name)) {
+                Some(None) => return None,
+                Some(Some(WideFloat::X87)) => float::x87(wide()?),
+                Some(Some(WideFloat::Binary128)) | None => float::binary128(wide()?),
             },
             _ => return None,
-        };
-        Some(())
+        })
     }
 
     fn pointer(&mut self, pointer: &Type<'_>, bytes: &[u8]) -> Option<()> {
@@ -172,7 +201,11 @@ impl Show<'_, '_> {
 
     /// Appends the string at an address, up to its zero byte. Appends nothing if it cannot be read.
     fn text_at(&mut self, address: u64) {
-        let mut text = [0; LONGEST_TEXT];
+        if self.shown.amount < Amount::All {
+            self.hidden = self.hidden.max(Hidden::Text);
+            return;
+        }
+        let mut text = vec![0; self.longest_text()];
         // A page at a time: memory after the string may be unmapped.
         const PAGE: u64 = 4096;
         let mut len = 0;
@@ -212,13 +245,27 @@ impl Show<'_, '_> {
 
     /// Appends this many bytes at an address as a string.
     fn text_of(&mut self, address: u64, len: u64) -> Option<()> {
-        let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(LONGEST_TEXT);
+        if self.shown.amount < Amount::All {
+            self.leave_out(Hidden::Text);
+            return Some(());
+        }
+        let wanted = usize::try_from(len).unwrap_or(usize::MAX).min(self.longest_text());
         let mut text = vec![0; wanted];
         if (self.read)(address, &mut text) < wanted {
             return None;
         }
         self.quoted(&text, wanted as u64 != len);
         Some(())
+    }
+
+    fn longest_text(&self) -> usize {
+        self.shown.longest_text.min(LONGEST_TEXT)
+    }
+
+    /// Appends that a value is not shown.
+    fn leave_out(&mut self, what: Hidden) {
+        self.out.push_str(HIDDEN);
+        self.hidden = self.hidden.max(what);
     }
 
     fn quoted(&mut self, text: &[u8], is_cut: bool) {
@@ -321,6 +368,10 @@ impl Show<'_, '_> {
                 self.out += &String::from_utf8_lossy(member.name);
                 self.out += " = ";
             }
+            if self.shown.hides(&String::from_utf8_lossy(member.name)) {
+                self.leave_out(Hidden::Name);
+                continue;
+            }
             let before = self.out.len();
             if self.member(member.id, member.offset, bytes, depth).is_none() {
                 self.out.truncate(before);
@@ -370,8 +421,12 @@ impl Show<'_, '_> {
         let count = array.count as usize;
         if is_char(&element) && count > 0 {
             let text = known(bytes.get(..count)?)?;
+            if self.shown.amount < Amount::All {
+                self.leave_out(Hidden::Text);
+                return Some(());
+            }
             let end = text.iter().position(|&byte| byte == 0);
-            let shown = &text[..end.unwrap_or(count).min(LONGEST_TEXT)];
+            let shown = &text[..end.unwrap_or(count).min(self.longest_text())];
             self.quoted(shown, shown.len() < end.unwrap_or(count));
             return Some(());
         }

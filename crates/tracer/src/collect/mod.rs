@@ -62,6 +62,8 @@ pub struct Collector {
     output: PathBuf,
     options: CollectOptions,
     processes: BTreeMap<PathBuf, Process>,
+    /// Processes so far.
+    met: usize,
     /// Number of the rotation; 0 for the first traces, which are directly in the output.
     chunk: u64,
 }
@@ -102,6 +104,7 @@ impl Collector {
             output: output.to_owned(),
             options,
             processes: BTreeMap::new(),
+            met: 0,
             chunk: 0,
         })
     }
@@ -173,9 +176,9 @@ impl Collector {
         Ok(())
     }
 
-    /// Number of processes whose rings are known.
+    /// Number of processes whose rings have been found, also of those that have ended since.
     pub fn processes(&self) -> usize {
-        self.processes.len()
+        self.met
     }
 
     fn find_processes(&mut self) -> io::Result<()> {
@@ -201,6 +204,7 @@ impl Collector {
             match Process::open(&path, &self.output, &self.options, self.chunk) {
                 Ok(process) => {
                     self.processes.insert(path, process);
+                    self.met += 1;
                 }
                 // One that is being made is looked at again in the next round.
                 Err(error) if error.kind() != io::ErrorKind::ResourceBusy => remove_unfinished(&path),

@@ -2,7 +2,8 @@
 
 use backtrail_arch::{Arch, Call};
 
-use super::modules::{Module, Published};
+use super::loaded::Module;
+use super::modules::Published;
 use super::{ARCH, memory};
 
 /// Size limit of functions without a table.

@@ -10,6 +10,9 @@
 #![allow(unsafe_code)]
 
 mod calls;
+mod found;
+mod frames;
+mod loaded;
 mod memory;
 mod modules;
 mod onward;
@@ -17,9 +20,10 @@ mod registers;
 mod syscall;
 mod thread;
 
-pub use backtrail_callframe::{Entries, Search, Source, is_searchable};
+pub use backtrail_callframe::{Entries, Function, Search, Source, is_searchable};
+pub use loaded::{CallFrames, Identity, Module, loaded_range, loader_name};
 pub use memory::read_words;
-pub use modules::{Arrivals, CallFrames, Identity, Module, Snapshot, is_published, publish, wait_for_unknown_module};
+pub use modules::{Arrivals, Snapshot, is_published, publish, wait_for_unknown_module};
 pub use registers::{Captured, position_of};
 pub use syscall::call as system_call;
 
@@ -28,7 +32,8 @@ use core::mem::MaybeUninit;
 use backtrail_arch::{Arch, Registers};
 
 use crate::sink::{Each, Sink};
-use crate::{Frame, Memo, MemoState, MemoStep, Position, RuleCache, Stop};
+use crate::step::step;
+use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Position, RuleCache, Stop};
 use memory::OwnMemory;
 use modules::Published;
 use thread::Lent;
@@ -54,6 +59,178 @@ pub fn return_addresses<'a>(from: &Captured, addresses: &'a mut [MaybeUninit<u64
     sink.written()
 }
 
+/// A frame, with the registers that walks keep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct FrameRegisters {
+    /// Program counter or return address.
+    pub pc: u64,
+    /// The stack pointer; after a call, as it is when the call has returned.
+    pub sp: u64,
+    /// The frame pointer; 0 if it is not known.
+    pub fp: u64,
+    /// Whether `pc` is a return address; otherwise the code there was interrupted.
+    pub is_return_address: bool,
+}
+
+impl FrameRegisters {
+    /// The address to look up for the frame's function.
+    pub fn looked_up(&self) -> u64 {
+        match self.is_return_address {
+            true => self.pc.wrapping_sub(1),
+            false => self.pc,
+        }
+    }
+
+    /// The position of a walk that begins here. Frames further outwards that depend on other
+    /// registers are not found from here.
+    pub fn position(&self) -> Position {
+        let mut registers = Registers::new(self.pc);
+        registers.set(ARCH.sp, self.sp);
+        registers.set(ARCH.fp, self.fp);
+        let kind = match self.is_return_address {
+            true => AddressKind::Ra,
+            false => AddressKind::Pc,
+        };
+        Position { registers, kind }
+    }
+}
+
+/// Walks like [`walk`], leaves out `skip` frames, and writes the next ones, as many as fit. Returns
+/// their number and, unless there may be more, why the walk has ended.
+pub fn frames_of(from: &Position, skip: usize, frames: &mut [FrameRegisters]) -> (usize, Option<Stop>) {
+    let first = MemoStep::new(ARCH, &from.registers, from.kind);
+    let limit = skip.saturating_add(frames.len());
+    let sink = Frames {
+        frames,
+        skip,
+        used: 0,
+        stop: None,
+    };
+    let sink = walk_from(first, &|| from.registers, limit, sink);
+    (sink.used, sink.stop.filter(|stop| *stop != Stop::Limit))
+}
+
+/// A buffer for frames.
+struct Frames<'f> {
+    frames: &'f mut [FrameRegisters],
+    skip: usize,
+    used: usize,
+    stop: Option<Stop>,
+}
+
+impl Sink for Frames<'_> {
+    #[inline(always)]
+    fn push(&mut self, step: &MemoStep) {
+        if self.skip > 0 {
+            self.skip -= 1;
+        } else if let Some(place) = self.frames.get_mut(self.used) {
+            *place = FrameRegisters {
+                pc: step.pc,
+                sp: step.sp,
+                fp: step.fp,
+                is_return_address: step.kind() == AddressKind::Ra,
+            };
+            self.used += 1;
+        }
+    }
+
+    fn end(&mut self, stop: Stop) {
+        self.stop = Some(stop);
+    }
+}
+
+/// The frame this many callers outwards from a frame of the calling thread, with every register
+/// that can be known. Slower than [`walk`].
+///
+/// # Errors
+/// Why the stack ends before.
+pub fn outwards(from: &Position, callers: usize) -> Result<Position, Stop> {
+    let first = MemoStep::new(ARCH, &from.registers, from.kind);
+    let published = Published::now();
+    thread::lend(|lent| {
+        let bounds = match &lent {
+            Lent::All(state) => state.bounds(),
+            Lent::Bounds(bounds) => bounds,
+        };
+        let mut window = None;
+        let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
+        onward::outwards(from, callers, &published, &mut memory)
+    })
+}
+
+/// Takes one step outwards from a frame of the calling thread, of which the registers may be all or
+/// only those that walks keep. On failure, it stays unchanged.
+///
+/// # Errors
+/// Why there is no caller, or that the step needs other registers: then [`outwards`] can do more.
+pub fn step_once(position: &mut Position) -> Result<(), Stop> {
+    let first = MemoStep::new(ARCH, &position.registers, position.kind);
+    let published = Published::now();
+    let (registers, kind) = (&mut position.registers, position.kind);
+    let stepped = thread::lend(|lent| {
+        let mut window = None;
+        match lent {
+            Lent::All(mut state) => {
+                let mut memory = OwnMemory::new(state.bounds(), first.sp, &mut window);
+                state.forget_what_changed(&published);
+                let (volatile, _, _, _, entries) = state.parts();
+                let modules = published.noting(volatile);
+                step(
+                    ARCH,
+                    registers,
+                    kind,
+                    &modules,
+                    &mut memory,
+                    &mut RuleCache::new(entries),
+                )
+            }
+            Lent::Bounds(bounds) => {
+                let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
+                step(
+                    ARCH,
+                    registers,
+                    kind,
+                    &published,
+                    &mut memory,
+                    &mut RuleCache::new(&mut []),
+                )
+            }
+        }
+    });
+    position.kind = stepped?;
+    Ok(())
+}
+
+/// The function that an address is in, by its module's call frame information.
+pub fn function_at(address: u64) -> Option<Function> {
+    frames::function_at(Published::now().module(address)?, address)
+}
+
+/// Whether the kernel has made the frame at an address to look up.
+pub fn is_signal_frame(address: u64) -> bool {
+    let module = Published::now().module(address);
+    module.is_some_and(|module| frames::described(module, address).is_ok_and(|found| found.signal_frame))
+}
+
+/// The CFA of the outermost frame, if call frame information describes it: the stack pointer before
+/// it was entered.
+pub fn end_of(outermost: &FrameRegisters) -> Option<u64> {
+    let address = outermost.looked_up();
+    let found = frames::described(Published::now().module(address)?, address).ok()?;
+    let base = match found.cfa.base? {
+        register if register == ARCH.sp => outermost.sp,
+        register if register == ARCH.fp => outermost.fp,
+        _ => return None,
+    };
+    let cfa = base.wrapping_add_signed(found.cfa.offset.into());
+    let mut word = [0];
+    match found.cfa.deref {
+        false => Some(cfa),
+        true => (read_words(cfa, &mut word) == 1).then_some(word[0]),
+    }
+}
+
 /// A buffer for addresses, of which the first are written.
 struct Addresses<'a> {
     addresses: &'a mut [MaybeUninit<u64>],
@@ -70,9 +247,9 @@ impl<'a> Addresses<'a> {
 
 impl Sink for Addresses<'_> {
     #[inline(always)]
-    fn push(&mut self, frame: Frame) {
+    fn push(&mut self, step: &MemoStep) {
         if let Some(place) = self.addresses.get_mut(self.used) {
-            place.write(frame.address);
+            place.write(step.pc);
             self.used += 1;
         }
     }
@@ -126,10 +303,15 @@ fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit
                 limit,
                 &mut sink,
             );
+            // Nothing leads out of code that belongs to no module.
+            let is_nowhere = stop == Stop::NoModule
+                && memo
+                    .outermost()
+                    .is_some_and(|outermost| published.module(outermost.looked_up()).is_none());
             if modules.is_partial() {
                 memo.clear();
             }
-            match onward::may_go_on(stop) {
+            match onward::may_go_on(stop) && !is_nowhere {
                 true => onward::go_on(first, registers, state.bounds(), published, limit, sink),
                 false => {
                     sink.end(stop);

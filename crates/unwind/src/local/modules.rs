@@ -7,160 +7,12 @@
 //! count of [`Arrivals`] is known and unchanged, the modules' first bytes are also compared with
 //! the earlier ones, with one system call for all.
 
-use core::arch::global_asm;
 use core::cell::Cell;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use backtrail_callframe::Search;
-use backtrail_sframe::{Index, Section};
-
-use super::{memory, syscall};
-use crate::{Coverage, Modules, Table};
-
-/// A module's `.eh_frame`.
-#[derive(Clone, Copy, Debug)]
-pub struct CallFrames {
-    /// How to find its FDEs.
-    pub search: Search<'static>,
-    /// Range of the module's readable memory that contains them.
-    pub readable: (u64, u64),
-}
-
-/// A known range of executable memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Module {
-    /// First address.
-    pub start: u64,
-    /// Address after the last.
-    pub end: u64,
-    /// Its table, which is never changed or freed.
-    pub section: Option<Section<'static>>,
-    /// The table's index, if it has one.
-    pub index: Option<&'static Index<'static>>,
-    /// Address in the process minus address in the table.
-    pub bias: u64,
-    /// The number of its table, from 1; never reused for another.
-    pub id: u32,
-    /// Distinguishes it from another module loaded at its place; `None` for modules that are never
-    /// unloaded.
-    pub identity: Option<Identity>,
-    /// Its `.eh_frame` in memory, which describes every register that its functions save.
-    pub call_frames: Option<CallFrames>,
-    /// Whether its code can be read as data.
-    pub is_readable: bool,
-    /// Whether all of it keeps frame pointers, as promised when it was registered.
-    pub keeps_frame_pointers: bool,
-}
-
-impl Module {
-    fn holds(&self, address: u64) -> bool {
-        (self.start..self.end).contains(&address)
-    }
-}
-
-/// What the loader reports about a module, and the beginning of its `.eh_frame_hdr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    loader: LoaderEntry,
-    begins: Beginning,
-    /// Number of words at the beginning that were readable; the others are 0.
-    readable: usize,
-}
-
-/// A module's address range, `link_map`, and `.eh_frame_hdr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct LoaderEntry {
-    map: (u64, u64),
-    link_map: u64,
-    eh_frame_hdr: u64,
-}
-
-type Beginning = [u64; 8];
-
-impl Identity {
-    /// The module that is at `address` now; `None` if the loader knows none or cannot be asked.
-    pub fn of(address: u64) -> Option<Identity> {
-        let loader = LoaderEntry::of(address)?;
-        // The module may be unloaded at any moment, so its memory is copied, not loaded.
-        let mut begins = [0; 8];
-        let readable = memory::read_words(loader.eh_frame_hdr, &mut begins);
-        Some(Identity {
-            loader,
-            begins,
-            readable,
-        })
-    }
-}
-
-impl LoaderEntry {
-    fn of(address: u64) -> Option<LoaderEntry> {
-        // SAFETY: null or the function of this name and type; the prefix of its name is reserved.
-        let find: FindObject = unsafe { core::mem::transmute::<*const c_void, Option<FindObject>>(find_object()) }?;
-        let mut found = Found::default();
-        // SAFETY: the function writes no more than a `struct dl_find_object`; the address is only
-        // compared.
-        let missing = unsafe { find(core::ptr::with_exposed_provenance(address as usize), &mut found) };
-        (missing == 0).then_some(LoaderEntry {
-            map: (found.map_start, found.map_end),
-            link_map: found.link_map,
-            eh_frame_hdr: found.eh_frame_hdr,
-        })
-    }
-}
-
-/// `struct dl_find_object` of glibc; later versions may use the reserved words at its end.
-#[derive(Default)]
-#[repr(C)]
-struct Found {
-    flags: u64,
-    map_start: u64,
-    map_end: u64,
-    link_map: u64,
-    eh_frame_hdr: u64,
-    reserved: [u64; 7],
-}
-
-type FindObject = unsafe extern "C" fn(*const c_void, *mut Found) -> i32;
-
-// Weak, because older C libraries lack it; stable Rust has no other way to declare that.
-#[cfg(target_arch = "x86_64")]
-global_asm!(
-    ".weak _dl_find_object",
-    ".hidden backtrail_find_object",
-    ".globl backtrail_find_object",
-    ".type backtrail_find_object, @function",
-    "backtrail_find_object:",
-    ".cfi_startproc",
-    "mov rax, qword ptr [rip + _dl_find_object@GOTPCREL]",
-    "ret",
-    ".cfi_endproc",
-    ".size backtrail_find_object, . - backtrail_find_object",
-);
-#[cfg(target_arch = "aarch64")]
-global_asm!(
-    ".weak _dl_find_object",
-    ".hidden backtrail_find_object",
-    ".globl backtrail_find_object",
-    ".type backtrail_find_object, @function",
-    "backtrail_find_object:",
-    ".cfi_startproc",
-    "adrp x0, :got:_dl_find_object",
-    "ldr x0, [x0, :got_lo12:_dl_find_object]",
-    "ret",
-    ".cfi_endproc",
-    ".size backtrail_find_object, . - backtrail_find_object",
-);
-
-unsafe extern "C" {
-    fn backtrail_find_object() -> *const c_void;
-}
-
-fn find_object() -> *const c_void {
-    // SAFETY: it loads a pointer from the global offset table, above.
-    unsafe { backtrail_find_object() }
-}
-
+use super::loaded::{Beginning, Identity, LoaderEntry, Module, find_object};
+use super::{found, frames, memory, syscall};
+use crate::{Coverage, Described, Modules, Table};
 /// All modules at a moment.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -232,17 +84,15 @@ impl Published {
 
     #[inline(never)]
     fn has_each(&self, volatile: &mut Volatile) -> bool {
-        let modules = volatile.iter().map(|address| self.find(address));
-        self.are_there(modules, &mut volatile.seen)
+        self.are_there(volatile.iter(), &mut volatile.seen)
     }
 
     /// Whether all these modules are still loaded. `seen` is the count of arrivals when they last
     /// were, and is updated.
-    fn are_there(&self, modules: impl Iterator<Item = Option<&'static Module>>, seen: &mut Option<u64>) -> bool {
+    fn are_there(&self, modules: impl Iterator<Item = &'static Module>, seen: &mut Option<u64>) -> bool {
         let mut held: [Option<&Identity>; MOST_VOLATILE] = [None; MOST_VOLATILE];
         let mut count = 0;
         for module in modules {
-            let Some(module) = module else { return false };
             let Some(identity) = module.identity.as_ref().filter(|_| !find_object().is_null()) else {
                 continue;
             };
@@ -267,14 +117,36 @@ impl Published {
 
     /// The module at an address.
     pub(super) fn module(&self, address: u64) -> Option<&'static Module> {
-        let module = self.find(address)?;
-        self.is_there(module, &mut self.seen()).then_some(module)
+        self.loaded(address).map(|(module, _)| module)
+    }
+
+    /// The module that is loaded at an address, and the count of arrivals at which it was seen. If
+    /// the snapshot has none, or another one was there, the loader is asked.
+    fn loaded(&self, address: u64) -> Option<(&'static Module, Option<u64>)> {
+        let mut seen = self.seen();
+        if let Some(module) = self.find(address)
+            && self.is_there(module, &mut seen)
+        {
+            return Some((module, seen));
+        }
+        // Its memory is always compared: it may have come and gone since the snapshot.
+        let mut seen = None;
+        let module = found::find(address, |module| {
+            seen = None;
+            self.is_there(module, &mut seen)
+        })?;
+        Some((module, seen))
     }
 
     /// Whether a table describes an address.
     pub(super) fn has_row(&self, address: u64) -> bool {
-        let Some(Coverage::Table(table)) = self.module(address).map(coverage) else {
+        let Some(module) = self.module(address) else {
             return false;
+        };
+        let table = match coverage(module) {
+            Coverage::Table(table) => table,
+            Coverage::Described { .. } => return frames::function_at(module, address).is_some(),
+            Coverage::FramePointer | Coverage::NoModule => return false,
         };
         let svma = address.wrapping_sub(table.bias);
         let found = match table.index {
@@ -285,7 +157,7 @@ impl Published {
     }
 
     fn is_there(&self, module: &'static Module, seen: &mut Option<u64>) -> bool {
-        module.identity.is_none() || self.are_there(core::iter::once(Some(module)), seen)
+        module.identity.is_none() || self.are_there(core::iter::once(module), seen)
     }
 
     fn arrivals(&self) -> Option<&'static Arrivals> {
@@ -329,16 +201,15 @@ pub fn wait_for_unknown_module() {
     }
 }
 
-/// Reports an address outside the snapshot's modules. Returns whether it is in one of the loader's.
+/// Reports an address outside the snapshot's modules, so that a thread makes the table if it is in
+/// one of the loader's.
 #[cold]
 #[inline(never)]
-fn tell_of_unknown(address: u64) -> bool {
-    let is_loaded = LoaderEntry::of(address).is_some();
-    let is_waiting = || IS_WAITING.load(Ordering::Relaxed) == 1;
-    if is_loaded && is_waiting() && IS_WAITING.swap(0, Ordering::SeqCst) == 1 {
+fn tell_of_unknown(address: u64) {
+    let is_waiting = IS_WAITING.load(Ordering::Relaxed) == 1;
+    if is_waiting && LoaderEntry::of(address).is_some() && IS_WAITING.swap(0, Ordering::SeqCst) == 1 {
         syscall::wake(&IS_WAITING);
     }
-    is_loaded
 }
 
 fn coverage(module: &'static Module) -> Coverage<'static> {
@@ -350,6 +221,10 @@ fn coverage(module: &'static Module) -> Coverage<'static> {
             id: module.id,
         }),
         None if module.keeps_frame_pointers => Coverage::FramePointer,
+        None if module.call_frames.is_some() => Coverage::Described {
+            id: module.id,
+            bias: module.bias,
+        },
         // Frame pointers are followed there too, but only with proof.
         None => Coverage::NoModule,
     }
@@ -357,27 +232,25 @@ fn coverage(module: &'static Module) -> Coverage<'static> {
 
 impl Modules for Published {
     fn coverage(&self, address: u64) -> Coverage<'_> {
-        match self
-            .find(address)
-            .filter(|module| self.is_there(module, &mut self.seen()))
-        {
-            Some(module) => coverage(module),
-            None => {
-                tell_of_unknown(address);
-                Coverage::NoModule
-            }
+        if self.find(address).is_none() {
+            tell_of_unknown(address);
         }
+        self.module(address).map_or(Coverage::NoModule, coverage)
+    }
+
+    fn described(&self, address: u64) -> Described {
+        self.module(address)
+            .map_or(Described::NotCovered, |module| frames::row(module, address))
     }
 }
 
 /// Maximum number of unloadable modules that remembered walks go through.
-const MOST_VOLATILE: usize = 8;
+const MOST_VOLATILE: usize = 16;
 
-/// Addresses in unloadable modules, one for each module that remembered walks go through or that
-/// rules are kept of.
+/// Unloadable modules that remembered walks go through or that rules are kept of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Volatile {
-    starts: [u64; MOST_VOLATILE],
+    modules: [Option<&'static Module>; MOST_VOLATILE],
     count: usize,
     /// The count of arrivals at which all of them were loaded; `None` if they were seen at
     /// different counts.
@@ -386,25 +259,25 @@ pub(super) struct Volatile {
 
 impl Volatile {
     pub(super) const NONE: Volatile = Volatile {
-        starts: [0; MOST_VOLATILE],
+        modules: [None; MOST_VOLATILE],
         count: 0,
         seen: None,
     };
 
-    fn iter(&self) -> impl Iterator<Item = u64> + use<> {
-        self.starts.into_iter().take(self.count)
+    fn iter(&self) -> impl Iterator<Item = &'static Module> + use<> {
+        self.modules.into_iter().take(self.count).flatten()
     }
 
-    fn has(&self, start: u64) -> bool {
-        self.iter().any(|noted| noted == start)
+    fn has(&self, module: &'static Module) -> bool {
+        self.iter().any(|noted| core::ptr::eq(noted, module))
     }
 
     /// Adds a module that was loaded at this count of arrivals. Returns whether there was room.
-    fn add(&mut self, start: u64, seen: Option<u64>) -> bool {
-        let place = self.starts.get_mut(self.count);
+    fn add(&mut self, module: &'static Module, seen: Option<u64>) -> bool {
+        let place = self.modules.get_mut(self.count);
         let fits = place.is_some();
         if let Some(place) = place {
-            *place = start;
+            *place = Some(module);
             self.seen = seen.filter(|_| self.count == 0 || self.seen == seen);
             self.count += 1;
         }
@@ -437,7 +310,7 @@ impl Modules for Noting<'_> {
     #[inline]
     fn is_lasting(&self, address: u64) -> bool {
         // Other modules are checked with the loader before each walk.
-        let lasts = |module: &Module| module.identity.is_none() || self.volatile.get().has(module.start);
+        let lasts = |module: &'static Module| module.identity.is_none() || self.volatile.get().has(module);
         self.last
             .get()
             .is_some_and(|module| module.holds(address) && lasts(module))
@@ -445,40 +318,60 @@ impl Modules for Noting<'_> {
 
     #[inline]
     fn coverage(&self, address: u64) -> Coverage<'_> {
-        let last = self.last.get();
-        let module = match last.filter(|module| module.holds(address)) {
-            Some(module) => module,
-            None => match self.find(address) {
-                Some(module) => module,
-                None => {
-                    // The next walk that gets here must report again, if no thread was waiting.
-                    if tell_of_unknown(address) {
-                        self.is_partial.set(true);
-                    }
-                    return Coverage::NoModule;
-                }
-            },
-        };
-        coverage(module)
+        self.module(address).map_or(Coverage::NoModule, coverage)
+    }
+
+    fn described(&self, address: u64) -> Described {
+        self.module(address)
+            .map_or(Described::NotCovered, |module| frames::row(module, address))
     }
 }
 
 impl Noting<'_> {
+    #[inline]
+    fn module(&self, address: u64) -> Option<&'static Module> {
+        match self.last.get().filter(|module| module.holds(address)) {
+            Some(module) => Some(module),
+            None => self.find(address),
+        }
+    }
+
     #[inline(never)]
     fn find(&self, address: u64) -> Option<&'static Module> {
-        let module = self.published.find(address)?;
-        let mut volatile = self.volatile.get();
-        if module.identity.is_some() && !volatile.has(module.start) {
-            let mut seen = self.published.seen();
-            if !self.published.is_there(module, &mut seen) {
-                return None;
-            }
-            match volatile.add(module.start, seen) {
-                true => self.volatile.set(volatile),
-                false => self.is_partial.set(true),
-            }
+        let in_snapshot = self.published.find(address);
+        if in_snapshot.is_none() {
+            tell_of_unknown(address);
         }
+        let noted = self.volatile.get().iter().find(|module| module.holds(address));
+        let module = match in_snapshot.filter(|module| module.identity.is_none()).or(noted) {
+            Some(module) => module,
+            None => match self.published.loaded(address) {
+                Some((module, seen)) => {
+                    self.note(module, seen);
+                    module
+                }
+                None => {
+                    // The next walk that gets here must ask again if it is in one of the loader's.
+                    if LoaderEntry::of(address).is_some() {
+                        self.is_partial.set(true);
+                    }
+                    return None;
+                }
+            },
+        };
         self.last.set(Some(module));
         Some(module)
+    }
+
+    /// Notes that an unloadable module was loaded at this count of arrivals.
+    fn note(&self, module: &'static Module, seen: Option<u64>) {
+        let mut volatile = self.volatile.get();
+        if module.identity.is_none() || volatile.has(module) {
+            return;
+        }
+        match volatile.add(module, seen) {
+            true => self.volatile.set(volatile),
+            false => self.is_partial.set(true),
+        }
     }
 }

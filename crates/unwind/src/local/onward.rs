@@ -3,41 +3,17 @@
 //! so the walk is repeated, more slowly, with every register that call frame information restores.
 
 use backtrail_arch::{Call, Registers};
-use backtrail_callframe::{Caller, Frame as Whole, Missing, Source, caller};
+use backtrail_callframe::{Caller, Frame as Whole, Missing, caller};
 
 use super::ARCH;
 use super::calls;
-use super::memory::{self, Bounds, OwnMemory};
-use super::modules::{Module, Published};
+use super::frames::Bytes;
+use super::loaded::Module;
+use super::memory::{Bounds, OwnMemory};
+use super::modules::Published;
 use crate::sink::Sink;
 use crate::step::step;
-use crate::{AddressKind, Frame, Memo, MemoState, MemoStep, Memory, RuleCache, Stop};
-
-/// The bytes of a module's call frame information.
-struct Bytes<'m> {
-    module: &'m Module,
-    readable: (u64, u64),
-}
-
-impl Source for Bytes<'_> {
-    fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
-        let (start, end) = self.readable;
-        if self.module.identity.is_some() || address < start || address >= end {
-            return memory::read_words(address, words);
-        }
-        let count = words.len().min(((end - address) / 8) as usize);
-        match count {
-            // The last bytes of a segment.
-            0 => memory::read_words(address, words),
-            _ => {
-                // SAFETY: this many words lie in a readable segment of a module that is never
-                // unloaded.
-                unsafe { memory::load_words(address, words.get_mut(..count).unwrap_or_default()) };
-                count
-            }
-        }
-    }
-}
+use crate::{AddressKind, Memo, MemoState, MemoStep, Memory, Position, RuleCache, Stop};
 
 /// Counts the frames that were passed on.
 struct Counted<'s, S> {
@@ -46,9 +22,9 @@ struct Counted<'s, S> {
 }
 
 impl<S: Sink> Sink for Counted<'_, S> {
-    fn push(&mut self, frame: Frame) {
+    fn push(&mut self, step: &MemoStep) {
         self.frames += 1;
-        self.sink.push(frame);
+        self.sink.push(step);
     }
 }
 
@@ -99,6 +75,44 @@ pub(super) fn go_on<S: Sink>(
     let stop = walk(from, &published, &mut memory, limit, &mut sink);
     sink.end(stop);
     sink
+}
+
+/// The frame this many callers outwards, with all its registers that can be known.
+pub(super) fn outwards(
+    first: &Position,
+    callers: usize,
+    published: &Published,
+    memory: &mut OwnMemory<'_>,
+) -> Result<Position, Stop> {
+    let mut here = Here {
+        whole: Whole::new(first.registers),
+        kind: first.kind,
+    };
+    for _ in 0..callers {
+        let mut narrow = here.whole.registers;
+        here = match step(
+            ARCH,
+            &mut narrow,
+            here.kind,
+            published,
+            memory,
+            &mut RuleCache::new(&mut []),
+        ) {
+            Ok(kind) => Here {
+                whole: match narrow.are_only(&[ARCH.sp, ARCH.fp]) {
+                    true => beside(&here, &narrow, published, memory),
+                    false => Whole::new(narrow),
+                },
+                kind,
+            },
+            Err(stop) if may_go_on(stop) => leave(&here, stop, published, memory)?,
+            Err(stop) => return Err(stop),
+        };
+    }
+    Ok(Position {
+        registers: here.whole.registers,
+        kind: here.kind,
+    })
 }
 
 fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
@@ -179,10 +193,7 @@ fn beside(here: &Here, caller: &Registers, published: &Published, memory: &mut O
 fn by_call_frames(here: &Here, published: &Published, memory: &mut OwnMemory<'_>) -> Result<Caller, Missing> {
     let module = published.module(here.looked_up()).ok_or(Missing::Entry)?;
     let frames = module.call_frames.as_ref().ok_or(Missing::Entry)?;
-    let mut bytes = Bytes {
-        module,
-        readable: frames.readable,
-    };
+    let mut bytes = Bytes::of(module, frames);
     let word = |address| memory.word(address);
     caller(ARCH, &frames.search, &here.whole, here.looked_up(), &mut bytes, word)
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use backtrail_arch::Cpu;
 use backtrail_elf::budget::Budget;
 use backtrail_elf::isolation::{self, Job, Lost};
 use backtrail_elf::{FileBytes, Image};
@@ -43,6 +44,8 @@ pub(super) struct IsolatedSymbols {
     /// Distinguishes the modules of this process.
     number: u64,
     files: Vec<Arc<File>>,
+    /// The module's own, of which only headers and code are read here.
+    module: FileBytes,
     /// Which files follow the module's own.
     kinds: u8,
     unreadable: Option<PathBuf>,
@@ -66,6 +69,7 @@ impl IsolatedSymbols {
             owner,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             files: files.open,
+            module: files.module,
             unreadable: files.unreadable,
             kinds,
             remembered: Mutex::new(remembered),
@@ -148,6 +152,10 @@ impl ModuleSymbols for IsolatedSymbols {
 
     fn start(&self, svma: u64) -> Option<u64> {
         self.answer(svma).start
+    }
+
+    fn code(&self, svma: u64, most: u64) -> Option<(Cpu, &[u8])> {
+        super::code_of(&self.module, svma, most)
     }
 
     fn expect(&self, svmas: &[u64]) {

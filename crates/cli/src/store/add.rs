@@ -1,0 +1,167 @@
+//! `backtrail store add`: adds recordings.
+
+use std::path::{Path, PathBuf};
+
+use backtrail_profile::Options;
+use backtrail_store::{Added, Description, Resolution, Store, StoreError, is_service};
+use clap::{Args, ValueEnum, ValueHint};
+
+use crate::error::{Failure, Status, say, shown};
+use crate::recorded;
+
+/// Add recordings to a store.
+///
+/// Names come from the recordings, as `backtrail record` added them. A recording that the store has
+/// already changes nothing.
+#[derive(Args)]
+pub(crate) struct Add {
+    /// Directories of recordings.
+    #[arg(value_name = "TRACE", required = true, value_hint = ValueHint::DirPath)]
+    traces: Vec<PathBuf>,
+    /// Write to the store in this directory; a new or empty one becomes a store.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    to: PathBuf,
+    /// Set the service [default: the recorded program's name].
+    #[arg(long, value_name = "SERVICE", value_parser = service)]
+    service: Option<String>,
+    /// Set the host [default: as recorded].
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+    /// Add a label; 'version' is the one that `store query changed` compares. Repeatable.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    label: Vec<(String, String)>,
+    /// Store each sample, or count equal stacks by the minute.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Resolved::Exact)]
+    resolution: Resolved,
+    /// Print no summary.
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Resolved {
+    /// Time, thread and CPU of each sample
+    Exact,
+    /// One row for equal stacks of a minute
+    Minute,
+}
+
+fn service(text: &str) -> Result<String, String> {
+    match is_service(text) {
+        true => Ok(text.to_owned()),
+        false => Err("a service's name has letters, digits, '-', '_' and '.' only".to_owned()),
+    }
+}
+
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("not KEY=VALUE".to_owned()),
+    }
+}
+
+pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
+    let store = Store::open_or_create(&arguments.to).map_err(|error| super::failed(&arguments.to, &error))?;
+    let mut status = Status::Done;
+    for trace in &arguments.traces {
+        // The others are added in any case.
+        match add(&store, trace, arguments) {
+            Ok(added) if !arguments.quiet => say!("backtrail: {}", summary(trace, &added)),
+            Ok(_) => {}
+            Err(failure) if arguments.traces.len() == 1 => return Err(failure),
+            Err(failure) => {
+                failure.report();
+                status = Status::Bad;
+            }
+        }
+    }
+    Ok(status)
+}
+
+fn add(store: &Store, trace: &Path, arguments: &Add) -> Result<Added, Failure> {
+    let mut reader = recorded::open(trace)?;
+    let origin = reader.origin();
+    let unknown = |text: &str| {
+        if text.is_empty() {
+            "unknown".to_owned()
+        } else {
+            text.to_owned()
+        }
+    };
+    let description = Description {
+        service: arguments.service.clone().unwrap_or_else(|| program(&origin.command)),
+        host: arguments.host.clone().unwrap_or_else(|| unknown(&origin.hostname)),
+        labels: arguments.label.clone(),
+        resolution: match arguments.resolution {
+            Resolved::Exact => Resolution::Exact,
+            Resolved::Minute => Resolution::Minute,
+        },
+    };
+    let added = store
+        .add(&mut reader, &description, Options::default())
+        .map_err(|error| match error {
+            StoreError::Recording(error) => recorded::failed(trace, error),
+            StoreError::Times(what) => Failure::of(trace, what),
+            error => super::failed(store.folder(), &error),
+        })?;
+    recorded::say_problems(trace, &reader);
+    for note in &added.notes {
+        say!("backtrail: {}: {note}", shown(trace));
+    }
+    Ok(added)
+}
+
+/// The recorded program's name as that of a service.
+fn program(command: &str) -> String {
+    let word = command.split_whitespace().next().unwrap_or_default();
+    let name = word.rsplit('/').next().unwrap_or_default();
+    let fine: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') {
+                c
+            } else {
+                '_'
+            }
+        })
+        .take(100)
+        .collect();
+    match is_service(&fine) {
+        true => fine,
+        false => "unknown".to_owned(),
+    }
+}
+
+fn summary(trace: &Path, added: &Added) -> String {
+    let trace = shown(trace);
+    if added.samples == 0 {
+        return format!("{trace}: no samples");
+    }
+    if added.was_there {
+        return format!("{trace}: {} samples, in the store already", added.samples);
+    }
+    format!(
+        "{trace}: {} samples, {} KiB in {} files",
+        added.samples,
+        added.bytes.div_ceil(1024),
+        added.files
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_called_as_its_program() {
+        for (command, name) in [
+            ("/usr/bin/my server --port 80", "my"),
+            ("./a+b c", "a_b"),
+            ("", "unknown"),
+            ("/", "unknown"),
+            (".hidden", "unknown"),
+        ] {
+            assert_eq!(program(command), name, "{command}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `backtrail store`: recordings of many machines as tables, and questions to them.
+
+mod add;
+mod engine;
+mod query;
+mod samples;
+mod upkeep;
+
+use std::path::Path;
+
+use backtrail_store::{SchemaError, StoreError};
+use clap::Subcommand;
+
+use crate::error::{Failure, Status};
+
+/// Keep recordings of many machines as Parquet tables, and query them.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Add(add::Add),
+    Query(query::Query),
+    Compact(upkeep::Compact),
+    Check(upkeep::Check),
+}
+
+pub(crate) fn run(command: &Command) -> Result<Status, Failure> {
+    match command {
+        Command::Add(arguments) => add::run(arguments),
+        Command::Query(arguments) => query::run(arguments),
+        Command::Compact(arguments) => upkeep::compact(arguments),
+        Command::Check(arguments) => upkeep::check(arguments),
+    }
+}
+
+/// What the user can do about it. `store` is named where the error has no file.
+fn failed(store: &Path, error: &StoreError) -> Failure {
+    let failure = Failure::of(error.path().unwrap_or(store), error);
+    match error {
+        StoreError::Schema(_, SchemaError::Missing) => {
+            failure.help("name a folder that `backtrail store add` has written, or for `add` a new or empty one")
+        }
+        StoreError::Schema(_, SchemaError::Later(_)) => failure.help("use a later version of backtrail"),
+        StoreError::Table(..) | StoreError::Shape(..) => failure.help("`backtrail store check` lists damaged files"),
+        _ => failure,
+    }
+}

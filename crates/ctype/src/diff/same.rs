@@ -1,0 +1,294 @@
+//! Whether two types mean the same to code that was compiled for one of them: by size, sign,
+//! members and arguments, not by spelling.
+
+use rustc_hash::FxHashMap;
+
+use super::Side;
+use super::reach::{Node, Places};
+use crate::constants::{Encoding, Kind};
+use crate::error::Result;
+use crate::measure::{AlignmentRule, Measures};
+use crate::read::{Type, TypeId, Types};
+
+/// The deepest nesting of types that are compared; what is deeper counts as the same.
+const MAX_DEPTH: usize = 100;
+
+/// The result of a comparison, from the least difference to the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Likeness {
+    /// Code can't tell them apart.
+    Same,
+    /// They have one representation, but compilers do not take one for the other without a
+    /// conversion: qualifiers, an enum for an int, the target of a pointer.
+    Alike,
+    /// Code compiled for one of them fails with the other.
+    Different,
+}
+
+/// Compares types of two sides.
+pub(super) struct Comparison<'s, 'd> {
+    sides: [&'s Side<'d>; 2],
+    places: [Places; 2],
+    measures: [FxHashMap<usize, Measures<'d>>; 2],
+    /// Pairs that were compared; those that are being compared count as the same.
+    known: FxHashMap<(Node, Node), Likeness>,
+}
+
+/// A type that is neither a typedef nor qualified.
+struct Resolved<'d> {
+    node: Node,
+    found: Type<'d>,
+}
+
+impl<'s, 'd> Comparison<'s, 'd> {
+    pub(super) fn new(old: &'s Side<'d>, new: &'s Side<'d>) -> Comparison<'s, 'd> {
+        Comparison {
+            sides: [old, new],
+            places: [Places::of(old), Places::of(new)],
+            measures: [FxHashMap::default(), FxHashMap::default()],
+            known: FxHashMap::default(),
+        }
+    }
+
+    fn at(&mut self, old: Node, new: Node, depth: usize) -> Likeness {
+        if depth > MAX_DEPTH {
+            return Likeness::Same;
+        }
+        // What can't be read can't be compared.
+        let (Ok(old), Ok(new)) = (self.resolve(0, old), self.resolve(1, new)) else {
+            return Likeness::Same;
+        };
+        let qualified = match old.qualified == new.qualified {
+            true => Likeness::Same,
+            false => Likeness::Alike,
+        };
+        let (old, new) = match (old.found, new.found) {
+            (None, None) => return qualified,
+            (None, _) | (_, None) => return Likeness::Different,
+            (Some(found), Some(other)) => (
+                Resolved { node: old.node, found },
+                Resolved {
+                    node: new.node,
+                    found: other,
+                },
+            ),
+        };
+        let pair = (old.node, new.node);
+        if let Some(&known) = self.known.get(&pair) {
+            return known.max(qualified);
+        }
+        self.known.insert(pair, Likeness::Same);
+        let likeness = self.bodies(&old, &new, depth).unwrap_or(Likeness::Same);
+        self.known.insert(pair, likeness);
+        likeness.max(qualified)
+    }
+
+    /// Compares the types with these ids in the dicts of their units, or in their parents. Named
+    /// structs, unions and enums are compared by their names: changes inside of them are
+    /// differences of their own.
+    pub(super) fn compare(&mut self, old: Node, new: Node) -> Likeness {
+        let old = self.places[0].node(self.sides[0], old.unit, old.id);
+        let new = self.places[1].node(self.sides[1], new.unit, new.id);
+        self.at(old, new, 0)
+    }
+
+    pub(super) fn sides(&self) -> [&'s Side<'d>; 2] {
+        self.sides
+    }
+
+    fn types(&self, side: usize, unit: usize) -> Types<'d> {
+        self.sides[side].units[unit].1
+    }
+
+    /// Looks through typedefs and qualifiers; nothing for no type at all.
+    fn resolve(&self, side: usize, node: Node) -> Result<Maybe<'d>> {
+        let mut qualified = false;
+        let mut node = node;
+        for _ in 0..crate::read::MAX_REFERENCES {
+            if node.id.is_none() {
+                break;
+            }
+            let found = self.types(side, node.unit).get(node.id)?;
+            qualified |= found.kind().is_qualifier();
+            match found.kind() {
+                kind if kind.is_qualifier() || kind == Kind::Typedef => {
+                    node = self.places[side].node(self.sides[side], node.unit, found.reference()?);
+                }
+                _ => {
+                    return Ok(Maybe {
+                        node,
+                        found: Some(found),
+                        qualified,
+                    });
+                }
+            }
+        }
+        Ok(Maybe {
+            node,
+            found: None,
+            qualified,
+        })
+    }
+
+    fn bodies(&mut self, old: &Resolved<'d>, new: &Resolved<'d>, depth: usize) -> Result<Likeness> {
+        use Kind::{Array, Enum, Float, Forward, Function, Integer, Pointer, Slice, Struct, Union, Unknown};
+        let (before, after) = (&old.found, &new.found);
+        Ok(match (before.kind(), after.kind()) {
+            (Integer, Integer) => integers(before, after)?,
+            (Float, Float) => {
+                let same = before.size() == after.size() && before.encoding()?.format == after.encoding()?.format;
+                same_if(same)
+            }
+            (Integer, Enum) | (Enum, Integer) => match before.size() == after.size() {
+                true => Likeness::Alike,
+                false => Likeness::Different,
+            },
+            (Pointer, Pointer) => {
+                let target = self.pair(old, new, before.reference()?, after.reference()?);
+                match self.at(target.0, target.1, depth + 1) {
+                    // An address of anything is one of something too.
+                    Likeness::Different if self.is_void(0, target.0) || self.is_void(1, target.1) => Likeness::Alike,
+                    other => other,
+                }
+            }
+            (Array, Array) => {
+                let (one, other) = (before.array()?, after.array()?);
+                let elements = self.pair(old, new, one.contents, other.contents);
+                match one.count == other.count {
+                    true => self.at(elements.0, elements.1, depth + 1),
+                    false => Likeness::Different,
+                }
+            }
+            (Function, Function) => self.functions(old, new, depth)?,
+            (Slice, Slice) => {
+                let (one, other) = (before.slice()?, after.slice()?);
+                let of = self.pair(old, new, one.of, other.of);
+                match (one.bits, one.offset) == (other.bits, other.offset) {
+                    true => self.at(of.0, of.1, depth + 1),
+                    false => Likeness::Different,
+                }
+            }
+            (Struct | Union | Enum | Forward, Struct | Union | Enum | Forward) => self.aggregates(old, new, depth)?,
+            // A type that the format cannot express may be what it was.
+            (Unknown, _) | (_, Unknown) => Likeness::Same,
+            _ => Likeness::Different,
+        })
+    }
+
+    fn pair(&self, old: &Resolved<'d>, new: &Resolved<'d>, one: TypeId, other: TypeId) -> (Node, Node) {
+        (
+            self.places[0].node(self.sides[0], old.node.unit, one),
+            self.places[1].node(self.sides[1], new.node.unit, other),
+        )
+    }
+
+    fn is_void(&self, side: usize, node: Node) -> bool {
+        let resolved = self.resolve(side, node);
+        resolved.is_ok_and(|it| {
+            it.found
+                .is_none_or(|found| found.kind() == Kind::Integer && found.size() == 0)
+        })
+    }
+
+    fn functions(&mut self, old: &Resolved<'d>, new: &Resolved<'d>, depth: usize) -> Result<Likeness> {
+        let returned = self.pair(old, new, old.found.reference()?, new.found.reference()?);
+        let mut likeness = self.at(returned.0, returned.1, depth + 1);
+        let (one, varies) = old.found.arguments()?;
+        let (other, also_varies) = new.found.arguments()?;
+        // `int f()` says nothing of its arguments.
+        if (one.len() == 0 && varies) || (other.len() == 0 && also_varies) {
+            let same = one.len() == other.len() && varies == also_varies;
+            return Ok(likeness.max(if same { Likeness::Same } else { Likeness::Alike }));
+        }
+        if one.len() != other.len() || varies != also_varies {
+            return Ok(Likeness::Different);
+        }
+        for (one, other) in one.zip(other) {
+            let arguments = self.pair(old, new, one?, other?);
+            likeness = likeness.max(self.at(arguments.0, arguments.1, depth + 1));
+        }
+        Ok(likeness)
+    }
+
+    /// Those with one name are the same here; others are by their contents.
+    fn aggregates(&mut self, old: &Resolved<'d>, new: &Resolved<'d>, depth: usize) -> Result<Likeness> {
+        let kind = |found: &Type<'d>| found.forwarded().unwrap_or(found.kind());
+        let (before, after) = (&old.found, &new.found);
+        if kind(before) != kind(after) {
+            return Ok(Likeness::Different);
+        }
+        let (name, other) = (before.name()?, after.name()?);
+        if name == other && !name.is_empty() {
+            return Ok(Likeness::Same);
+        }
+        let is_declared = |found: &Type<'d>| found.kind() == Kind::Forward;
+        if is_declared(before) || is_declared(after) {
+            return Ok(Likeness::Alike);
+        }
+        let renamed = if name == other { Likeness::Same } else { Likeness::Alike };
+        if kind(before) == Kind::Enum {
+            let (values, others) = (before.all_values()?, after.all_values()?);
+            let kept = values.iter().all(|value| others.contains(value));
+            return Ok(match before.size() == after.size() && kept {
+                true if values.len() == others.len() => renamed,
+                true => Likeness::Alike,
+                false => Likeness::Different,
+            });
+        }
+        if before.size() != after.size() {
+            return Ok(Likeness::Different);
+        }
+        let (members, others) = (before.members()?, after.members()?);
+        if members.len() != others.len() {
+            return Ok(Likeness::Different);
+        }
+        let mut likeness = renamed;
+        for (member, other) in members.zip(others) {
+            let (member, other) = (member?, other?);
+            if member.offset != other.offset {
+                return Ok(Likeness::Different);
+            }
+            if member.name != other.name {
+                likeness = likeness.max(Likeness::Alike);
+            }
+            let of = self.pair(old, new, member.id, other.id);
+            likeness = likeness.max(self.at(of.0, of.1, depth + 1));
+        }
+        Ok(likeness)
+    }
+
+    /// The size of a type in bytes, if it has one.
+    pub(super) fn size(&mut self, side: usize, node: Node) -> Option<u64> {
+        let types = self.types(side, node.unit);
+        let measures = self.measures[side].entry(node.unit);
+        let measures = measures.or_insert_with(|| Measures::new(types, AlignmentRule::StrictestMember));
+        measures.size(node.id).ok()
+    }
+}
+
+/// Like [`Resolved`], or no type at all, and whether qualifiers led to it.
+struct Maybe<'d> {
+    node: Node,
+    found: Option<Type<'d>>,
+    qualified: bool,
+}
+
+fn same_if(same: bool) -> Likeness {
+    if same { Likeness::Same } else { Likeness::Different }
+}
+
+/// Characters are small numbers, and whether a number has a sign matters to code that extends it;
+/// a truth value has fewer values than a byte.
+fn integers(before: &Type<'_>, after: &Type<'_>) -> Result<Likeness> {
+    let (one, other) = (before.encoding()?, after.encoding()?);
+    let bits = |encoding: Encoding| (encoding.offset, encoding.bits);
+    let has = |flag: u8| [one, other].map(|encoding| encoding.format & flag != 0);
+    let [bool, also_bool] = has(Encoding::BOOL);
+    let [signed, also_signed] = has(Encoding::SIGNED);
+    Ok(match () {
+        () if before.size() != after.size() => Likeness::Different,
+        () if bool != also_bool => Likeness::Alike,
+        () if bits(one) != bits(other) || signed != also_signed => Likeness::Different,
+        () => Likeness::Same,
+    })
+}

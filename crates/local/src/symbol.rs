@@ -1,0 +1,106 @@
+//! Names of functions, for libraries that stand in for other unwinders. Nothing is allocated and no
+//! lock is taken, so signal handlers may ask too; each look-up maps the module's file.
+
+use std::ffi::c_int;
+
+use backtrail_elf::nearest_symbol;
+use backtrail_unwind::local::{loader_name, read_words};
+
+use crate::handler::names;
+
+/// Longer paths are not opened.
+const LONGEST_PATH: usize = 4096;
+
+/// Calls `visit` with the name of the function at an address, and the address at which it begins.
+/// `None` if the module's file has no such symbol.
+pub fn at<R>(address: u64, visit: impl FnOnce(&[u8], u64) -> R) -> Option<R> {
+    let mut path = [0u8; LONGEST_PATH];
+    let bias = match names::named(address) {
+        Some(named) => {
+            path.get_mut(..named.name.len())?.copy_from_slice(named.name);
+            named.bias
+        }
+        None => {
+            let (bias, name) = loader_name(address)?;
+            copy_string(name, &mut path)?;
+            bias
+        }
+    };
+    if path.last() != Some(&0) {
+        return None;
+    }
+    let program = b"/proc/self/exe\0";
+    if path.first() == Some(&0) {
+        path.get_mut(..program.len())?.copy_from_slice(program);
+    }
+    let file = Mapped::open(&path)?;
+    let symbol = nearest_symbol(file.bytes(), address.wrapping_sub(bias))?;
+    Some(visit(symbol.name, symbol.value.wrapping_add(bias)))
+}
+
+/// Copies a C string that may be unmapped at any moment.
+fn copy_string(address: u64, to: &mut [u8; LONGEST_PATH]) -> Option<()> {
+    // Words need not be aligned to be copied.
+    for (index, bytes) in to.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let mut word = [0];
+        if read_words(address.checked_add(8 * index as u64)?, &mut word) != 1 {
+            return None;
+        }
+        *bytes = word[0].to_ne_bytes();
+        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+            bytes.get_mut(end..)?.fill(0);
+            return Some(());
+        }
+    }
+    None
+}
+
+/// A file, mapped as long as this lives.
+struct Mapped {
+    start: *mut libc::c_void,
+    size: usize,
+}
+
+impl Mapped {
+    /// `path` ends with a 0.
+    fn open(path: &[u8; LONGEST_PATH]) -> Option<Mapped> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+        // SAFETY: the path is a C string; a handler must leave errno as it was.
+        unsafe {
+            let errno = *libc::__errno_location();
+            let fd = libc::open(path.as_ptr().cast(), flags);
+            let mapped = (fd >= 0).then(|| Mapped::of(fd)).flatten();
+            if fd >= 0 {
+                libc::close(fd);
+            }
+            *libc::__errno_location() = errno;
+            mapped
+        }
+    }
+
+    fn of(fd: c_int) -> Option<Mapped> {
+        let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
+        // SAFETY: the kernel writes all of it if it returns 0.
+        let status = unsafe { (libc::fstat(fd, status.as_mut_ptr()) == 0).then(|| status.assume_init()) }?;
+        let size = usize::try_from(status.st_size).ok().filter(|size| *size > 0)?;
+        if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return None;
+        }
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, libc::MAP_PRIVATE, fd, 0) };
+        (start != libc::MAP_FAILED).then_some(Mapped { start, size })
+    }
+
+    /// The file of a loaded module, which its owner must not shorten while it runs either.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: mapped as long as this lives.
+        unsafe { std::slice::from_raw_parts(self.start.cast(), self.size) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing refers to it.
+        unsafe { libc::munmap(self.start, self.size) };
+    }
+}

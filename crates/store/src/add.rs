@@ -1,0 +1,174 @@
+//! Adds recordings to a store.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use backtrail_profile::{Options, Profile};
+use backtrail_recording::Reader;
+
+use crate::description::Description;
+use crate::error::StoreError;
+use crate::files::{GROUP_ROWS, TableReader, TableWriter, system_error};
+use crate::intake::{self, Tables};
+use crate::place::{Partition, Store};
+use crate::rows::Rows;
+use crate::tables::{self, Table};
+
+/// What was added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Added {
+    /// Samples of the recording.
+    pub samples: u64,
+    /// Files that were written.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Partitions of the recording.
+    pub partitions: u64,
+    /// Whether all was there already.
+    pub was_there: bool,
+    /// Remarks about the recording's names, one sentence each.
+    pub notes: Vec<String>,
+}
+
+impl Store {
+    /// Adds a recording. One that the store has already changes nothing; one of which an earlier
+    /// attempt added a part is completed.
+    ///
+    /// # Errors
+    ///
+    /// If the recording cannot be read, or the store not be written. Then the store has a part of
+    /// the recording, each of whose samples is whole.
+    pub fn add(&self, reader: &mut Reader, description: &Description, options: Options) -> Result<Added, StoreError> {
+        let options = Options {
+            process_root: false,
+            thread_root: false,
+            mark_incomplete: true,
+            keep_samples: true,
+            max_frames: usize::MAX,
+            ..options
+        };
+        let profile = Profile::of_recording(reader, options).map_err(StoreError::Recording)?;
+        let report = profile.finish(reader.stream_bytes());
+        let intake = intake::rows(&report, reader.origin(), description)?;
+        let mut added = Added {
+            samples: report.samples().len() as u64,
+            partitions: intake.partitions.len() as u64,
+            notes: report.notes().to_vec(),
+            ..Added::default()
+        };
+        let name = format!("{:016x}", intake.recording);
+        for (partition, tables) in &intake.partitions {
+            self.add_partition(partition, tables, &name, &mut added)?;
+        }
+        added.was_there = added.files == 0 && added.partitions > 0;
+        Ok(added)
+    }
+
+    /// Writes the tables in their order, so that a sample comes after all that it refers to.
+    fn add_partition(
+        &self,
+        partition: &Partition,
+        tables: &Tables,
+        name: &str,
+        added: &mut Added,
+    ) -> Result<(), StoreError> {
+        for table in tables::ALL {
+            let Some(rows) = tables.get(table.name) else { continue };
+            if self.has_part(table, partition, name)? {
+                continue;
+            }
+            if let Some(bytes) = self.write_part(table, partition, name, rows)? {
+                added.files += 1;
+                added.bytes += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file of the partition contains what has this name.
+    pub(crate) fn has_part(
+        &self,
+        table: &'static Table,
+        partition: &Partition,
+        name: &str,
+    ) -> Result<bool, StoreError> {
+        for path in self.files(table, partition)? {
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+            if stem == name {
+                return Ok(true);
+            }
+            if stem.starts_with(COMPACTED) && TableReader::open(&path, table)?.parts().any(|part| part == name) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes rows as the file of this name, and returns its size; `None` if somebody else has just
+    /// done so.
+    fn write_part(
+        &self,
+        table: &Table,
+        partition: &Partition,
+        name: &str,
+        rows: &Rows,
+    ) -> Result<Option<u64>, StoreError> {
+        let path = self.table(table).join(partition.path()).join(format!("{name}.parquet"));
+        self.write_table(&path, table, &BTreeSet::from([name.to_owned()]), |write| {
+            groups(rows).try_for_each(|group| write(&group))
+        })
+    }
+
+    /// Writes a table's file from the groups of rows that `fill` passes on, and returns its size;
+    /// `None` if there is one already.
+    pub(crate) fn write_table(
+        &self,
+        path: &Path,
+        table: &Table,
+        parts: &BTreeSet<String>,
+        fill: impl FnOnce(&mut dyn FnMut(&Rows) -> Result<(), StoreError>) -> Result<(), StoreError>,
+    ) -> Result<Option<u64>, StoreError> {
+        let mut bytes = 0;
+        // Errors of reading must not be taken for those of writing.
+        let mut failed = None;
+        let written = self.write(path, |file| {
+            let mut writer = TableWriter::new(&mut *file, table).map_err(system_error)?;
+            let mut write = |rows: &Rows| {
+                let written = writer.write(rows).map_err(system_error);
+                written.map_err(StoreError::file(path))
+            };
+            if let Err(error) = fill(&mut write) {
+                failed = Some(error);
+                return Err(std::io::ErrorKind::Other.into());
+            }
+            writer.finish(parts).map_err(system_error)?;
+            bytes = file.metadata()?.len();
+            Ok(())
+        });
+        match (failed, written) {
+            (Some(error), _) => Err(error),
+            (None, written) => Ok(written?.then_some(bytes)),
+        }
+    }
+}
+
+/// What the names of compacted files begin with; no recording's name does.
+pub(crate) const COMPACTED: &str = "compact-";
+
+/// The rows in groups of at most [`GROUP_ROWS`].
+fn groups(rows: &Rows) -> impl Iterator<Item = std::borrow::Cow<'_, Rows>> {
+    use std::borrow::Cow;
+    let count = rows.len().div_ceil(GROUP_ROWS);
+    (0..count).map(move |group| {
+        if count == 1 {
+            return Cow::Borrowed(rows);
+        }
+        let mut part = Rows::new(rows.table);
+        let end = rows.len().min((group + 1) * GROUP_ROWS);
+        for row in group * GROUP_ROWS..end {
+            part.push_from(rows, row);
+        }
+        Cow::Owned(part)
+    })
+}

@@ -1,0 +1,87 @@
+//! Why a store cannot be read or written.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use backtrail_recording::ReadError;
+use parquet::errors::ParquetError;
+
+/// Why a store cannot be read or written.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A file or a folder.
+    File(PathBuf, io::Error),
+    /// The contents of a file.
+    Table(PathBuf, ParquetError),
+    /// The file's contents are not what the table has.
+    Shape(PathBuf, String),
+    /// The store's schema document.
+    Schema(PathBuf, SchemaError),
+    /// The recording cannot be read.
+    Recording(ReadError),
+    /// The times of a recording are beyond what a table can have, or too far apart.
+    Times(String),
+    /// Another compaction holds the store.
+    Busy(PathBuf),
+}
+
+/// What is wrong with a schema document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// It is not one.
+    Damaged,
+    /// It is of a later version than this program knows.
+    Later(u64),
+    /// The folder is not a store.
+    Missing,
+}
+
+impl StoreError {
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+        let path = path.to_owned();
+        move |error| StoreError::File(path, error)
+    }
+
+    pub(crate) fn table(path: &Path) -> impl FnOnce(ParquetError) -> StoreError {
+        let path = path.to_owned();
+        move |error| StoreError::Table(path, error)
+    }
+
+    /// The file or folder that it is about, if there is one.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            StoreError::File(path, _)
+            | StoreError::Table(path, _)
+            | StoreError::Shape(path, _)
+            | StoreError::Schema(path, _)
+            | StoreError::Busy(path) => Some(path),
+            StoreError::Recording(_) | StoreError::Times(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::File(_, error) => error.fmt(f),
+            // A failure to write reaches us through the library.
+            StoreError::Table(_, ParquetError::External(error)) => error.fmt(f),
+            StoreError::Table(_, error) => write!(f, "damaged: {error}"),
+            StoreError::Shape(_, what) | StoreError::Times(what) => f.write_str(what),
+            StoreError::Schema(_, SchemaError::Damaged) => f.write_str("damaged schema document"),
+            StoreError::Schema(_, SchemaError::Later(version)) => write!(
+                f,
+                "the store is of version {version}, this program reads up to {}",
+                crate::tables::VERSION
+            ),
+            StoreError::Schema(_, SchemaError::Missing) => f.write_str("not a store"),
+            StoreError::Recording(error) => error.fmt(f),
+            StoreError::Busy(_) => f.write_str("another program is compacting the store"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

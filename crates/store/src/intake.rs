@@ -1,0 +1,525 @@
+//! From a recording's report to rows of the tables, partition by partition.
+
+use std::collections::BTreeMap;
+
+use backtrail_profile::{
+    CodeAddress, File, Location, Report, StackFrame, StackId, StackSample, Thread, is_kernel_address,
+};
+use backtrail_recording::{Origin, Stop};
+use jiff::Timestamp;
+use parquet::data_type::ByteArray;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::description::{Description, Resolution};
+use crate::error::StoreError;
+use crate::id::{self, Id};
+use crate::place::Partition;
+use crate::rows::{Cell, Rows, Texts};
+use crate::tables::{self, Table};
+
+const HOUR: u64 = 3_600_000_000_000;
+const MINUTE: u64 = 60_000_000_000;
+
+/// Hours with samples of one recording, six weeks of it: more is a wrong clock, and would be as
+/// many files.
+const MAX_HOURS: usize = 1000;
+
+/// The tables of a partition.
+pub(crate) type Tables = FxHashMap<&'static str, Rows>;
+
+/// A recording as rows.
+pub(crate) struct Intake {
+    /// The recording's id.
+    pub(crate) recording: i64,
+    /// By partition, in order of time.
+    pub(crate) partitions: Vec<(Partition, Tables)>,
+}
+
+/// What the tables have of a recording's stacks, each thing once.
+struct Names<'r> {
+    report: &'r Report,
+    recording: i64,
+    texts: Texts,
+    frames: FxHashMap<StackFrame, Frame<'r>>,
+    stacks: FxHashMap<(StackId, Option<Stop>, bool), Stack>,
+    /// The first address after a module's last that code was met at.
+    past: FxHashMap<&'r File, u64>,
+}
+
+/// A frame, and what its rows need.
+#[derive(Clone, Copy)]
+struct Frame<'r> {
+    id: i64,
+    module: Option<(i64, CodeAddress<'r>, &'r File)>,
+    offset: i64,
+}
+
+/// A stack.
+struct Stack {
+    id: i64,
+    frames: Vec<StackFrame>,
+}
+
+/// The rows of a recording.
+///
+/// # Errors
+///
+/// If its times cannot be the tables'.
+pub(crate) fn rows(report: &Report, origin: &Origin, description: &Description) -> Result<Intake, StoreError> {
+    let mut hours: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+    for (index, sample) in report.samples().iter().enumerate() {
+        hours.entry(sample.time / HOUR).or_default().push(index as u32);
+        if hours.len() > MAX_HOURS {
+            return Err(StoreError::Times(format!(
+                "samples in more than {MAX_HOURS} hours: the recorded machine's clock was wrong"
+            )));
+        }
+    }
+    let recording = recording_id(report, origin);
+    let mut names = Names::of(report, recording);
+    let mut partitions = Vec::new();
+    for (hour, samples) in hours {
+        let partition = partition(hour, &description.service)?;
+        let is_first = partitions.is_empty();
+        let part = Part {
+            report,
+            origin,
+            description,
+            samples: &samples,
+            is_first,
+        };
+        partitions.push((partition, part.tables(&mut names)));
+    }
+    Ok(Intake { recording, partitions })
+}
+
+/// The samples' partition.
+fn partition(hour: u64, service: &str) -> Result<Partition, StoreError> {
+    let seconds = i64::try_from(hour).ok().and_then(|hour| hour.checked_mul(3600));
+    let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    let time = time.ok_or_else(|| StoreError::Times("times beyond the year 9999".to_owned()))?;
+    Ok(Partition {
+        date: time.strftime("%Y-%m-%d").to_string(),
+        hour: time.strftime("%H").to_string(),
+        service: service.to_owned(),
+    })
+}
+
+/// The id of a recording: the same wherever its copies are, and whatever names were added to it.
+fn recording_id(report: &Report, origin: &Origin) -> i64 {
+    let mut id = Id::new("recording")
+        .text(&origin.hostname)
+        .text(&origin.kernel)
+        .text(&origin.command);
+    let threads = report.threads();
+    for sample in report.samples() {
+        let (thread, _) = &threads[sample.thread.index()];
+        id = id
+            .number(sample.time as i64)
+            .number(i64::from(sample.cpu) << 32 | i64::from(thread.pid))
+            .number(thread.tid.into());
+    }
+    id.finish()
+}
+
+/// The kind of a recording's samples.
+fn kind(report: &Report, origin: &Origin) -> &'static str {
+    match origin.frequency {
+        Some(_) => "cpu",
+        None if !report.calls().is_empty() => "call",
+        None => "event",
+    }
+}
+
+fn period(origin: &Origin) -> i64 {
+    origin
+        .frequency
+        .map_or(0, |frequency| (1_000_000_000 / frequency.max(1)) as i64)
+}
+
+/// The file that a frame's module is; memory that a program filled itself is not one.
+fn file<'r>(code: &CodeAddress<'r>) -> Option<&'r File> {
+    let is_file = |file: &&File| !file.is_anonymous() || file.path == "[vdso]" || is_kernel_address(code.address);
+    code.file.filter(is_file)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn kind_of(location: &Location) -> &'static str {
+    match location.origin {
+        backtrail_profile::Origin::File => "file",
+        backtrail_profile::Origin::Generated => "generated",
+        backtrail_profile::Origin::Kernel => "kernel",
+    }
+}
+
+fn ending(stop: Option<Stop>) -> &'static str {
+    stop.map_or("stack_lost", Stop::name)
+}
+
+impl<'r> Names<'r> {
+    fn of(report: &'r Report, recording: i64) -> Names<'r> {
+        let mut names = Names {
+            report,
+            recording,
+            texts: Texts::default(),
+            frames: FxHashMap::default(),
+            stacks: FxHashMap::default(),
+            past: FxHashMap::default(),
+        };
+        for sample in report.samples() {
+            names.add_stack(sample);
+        }
+        names
+    }
+
+    fn add_stack(&mut self, sample: &StackSample) {
+        let key = (sample.stack, sample.stop, sample.live);
+        if self.stacks.contains_key(&key) {
+            return;
+        }
+        let stacks = self.report.stacks();
+        let mut frames = Vec::new();
+        let mut at = sample.stack;
+        while at != StackId::EMPTY {
+            frames.push(stacks.frame(at));
+            at = stacks.parent(at);
+        }
+        let ids: Vec<i64> = frames.iter().map(|&frame| self.frame(frame).id).collect();
+        let id = id::stack(&ids, ending(sample.stop), sample.live);
+        self.stacks.insert(key, Stack { id, frames });
+    }
+
+    fn frame(&mut self, frame: StackFrame) -> Frame<'r> {
+        if let Some(&known) = self.frames.get(&frame) {
+            return known;
+        }
+        let made = match frame {
+            StackFrame::Marker(marker) => Frame {
+                id: Id::new("marker").text(self.report.stacks().marker(marker)).finish(),
+                module: None,
+                offset: 0,
+            },
+            StackFrame::Location(location) => {
+                let code = self.report.address(location);
+                let location = self.report.location(location);
+                let module = file(&code).map(|file| (module_id(file), code, file));
+                // The kernel's addresses change with each start, and so does where it begins.
+                let start = if module.is_some() { code.extent.0 } else { 0 };
+                let offset = code.address.wrapping_sub(start) as i64;
+                if let Some((_, _, file)) = module {
+                    let past = self.past.entry(file).or_default();
+                    *past = code.extent.1.max(code.address.saturating_add(1)).max(*past);
+                }
+                let mut id = Id::new(kind_of(location))
+                    .number(module.map_or(0, |(id, ..)| id))
+                    .number(offset)
+                    .text(&location.module);
+                for call in &location.calls {
+                    id = id
+                        .text(&call.function)
+                        .text(call.file.as_deref().unwrap_or_default())
+                        .number(call.line.unwrap_or(0).into())
+                        .number(call.inlined.into())
+                        .number(call.offset.map_or(-1, |offset| offset as i64));
+                }
+                Frame {
+                    id: id.finish(),
+                    module,
+                    offset,
+                }
+            }
+        };
+        self.frames.insert(frame, made);
+        made
+    }
+
+    fn text(&mut self, text: &str) -> Cell<'static> {
+        Cell::Text(self.texts.of(text))
+    }
+
+    /// Adds the rows of a frame.
+    fn write_frame(&mut self, frame: StackFrame, tables: &mut Tables) {
+        let made = self.frame(frame);
+        match frame {
+            StackFrame::Marker(marker) => {
+                let name = self.report.stacks().marker(marker);
+                let cells = [
+                    Cell::Long(made.id),
+                    Cell::Int(0),
+                    self.text("marker"),
+                    Cell::Long(0),
+                    Cell::Long(0),
+                    Cell::Long(0),
+                    self.text(name),
+                    self.text(""),
+                    self.text(""),
+                    Cell::Long(0),
+                    Cell::Bool(false),
+                    Cell::Long(-1),
+                ];
+                table(tables, &tables::FRAMES).push(cells);
+            }
+            StackFrame::Location(location) => {
+                let location = self.report.location(location);
+                for (depth, call) in location.calls.iter().enumerate() {
+                    let cells = [
+                        Cell::Long(made.id),
+                        Cell::Int(depth as i32),
+                        self.text(kind_of(location)),
+                        Cell::Long(made.module.map_or(0, |(id, ..)| id)),
+                        Cell::Long(made.offset),
+                        Cell::Long(id::function(&call.function, &location.module)),
+                        self.text(&call.function),
+                        self.text(&location.module),
+                        self.text(call.file.as_deref().unwrap_or_default()),
+                        Cell::Long(call.line.unwrap_or(0).into()),
+                        Cell::Bool(call.inlined),
+                        Cell::Long(call.offset.map_or(-1, |offset| offset as i64)),
+                    ];
+                    table(tables, &tables::FRAMES).push(cells);
+                }
+            }
+        }
+    }
+
+    fn write_module(&mut self, id: i64, code: CodeAddress<'r>, file: &'r File, tables: &mut Tables) {
+        let is_kernel = is_kernel_address(code.extent.0);
+        let past = self.past.get(file).copied().unwrap_or(code.extent.1);
+        let cells = [
+            Cell::Long(id),
+            Cell::Long(if is_kernel { self.recording } else { 0 }),
+            self.text(&file.path),
+            self.text(&hex(&file.build_id)),
+            Cell::Long(code.extent.0 as i64),
+            Cell::Long(past as i64),
+        ];
+        table(tables, &tables::MODULES).push(cells);
+    }
+}
+
+fn module_id(file: &File) -> i64 {
+    Id::new("module").text(&file.path).text(&hex(&file.build_id)).finish()
+}
+
+/// The rows of a table.
+fn table<'t>(tables: &'t mut Tables, table: &'static Table) -> &'t mut Rows {
+    tables.entry(table.name).or_insert_with(|| Rows::new(table))
+}
+
+/// The part of a recording that belongs to a partition.
+struct Part<'r, 's> {
+    report: &'r Report,
+    origin: &'s Origin,
+    description: &'s Description,
+    /// Numbers of its samples.
+    samples: &'s [u32],
+    is_first: bool,
+}
+
+impl<'r> Part<'r, '_> {
+    fn tables(&self, names: &mut Names<'r>) -> Tables {
+        let mut tables = Tables::default();
+        self.write_stacks(names, &mut tables);
+        self.write_recording(names, &mut tables);
+        match self.description.resolution {
+            Resolution::Exact => self.write_samples(names, &mut tables),
+            Resolution::Minute => self.write_minutes(names, &mut tables),
+        }
+        tables
+    }
+
+    fn sample(&self, index: u32) -> &'r StackSample {
+        &self.report.samples()[index as usize]
+    }
+
+    fn thread(&self, sample: &StackSample) -> &'r Thread {
+        &self.report.threads()[sample.thread.index()].0
+    }
+
+    fn write_stacks(&self, names: &mut Names<'r>, tables: &mut Tables) {
+        let mut written = FxHashSet::default();
+        let mut frames = FxHashSet::default();
+        let mut functions = FxHashSet::default();
+        let mut modules = FxHashSet::default();
+        for &index in self.samples {
+            let sample = self.sample(index);
+            let Some(stack) = names.stacks.get(&(sample.stack, sample.stop, sample.live)) else {
+                continue;
+            };
+            if !written.insert(stack.id) {
+                continue;
+            }
+            let (id, stack) = (stack.id, stack.frames.clone());
+            let ids: Vec<i64> = stack.iter().map(|&frame| names.frame(frame).id).collect();
+            let cells = [
+                Cell::Long(id),
+                Cell::Longs(&ids),
+                names.text(ending(sample.stop)),
+                Cell::Bool(sample.live),
+            ];
+            table(tables, &tables::STACKS).push(cells);
+            let mut on_stack: FxHashMap<i64, bool> = FxHashMap::default();
+            let mut order = Vec::new();
+            for &frame in &stack {
+                let made = names.frame(frame);
+                if frames.insert(made.id) {
+                    names.write_frame(frame, tables);
+                    if let Some((module, code, file)) = made.module
+                        && modules.insert(module)
+                    {
+                        names.write_module(module, code, file, tables);
+                    }
+                }
+                let StackFrame::Location(location) = frame else {
+                    continue;
+                };
+                let location = self.report.location(location);
+                for call in &location.calls {
+                    let function = id::function(&call.function, &location.module);
+                    if functions.insert(function) {
+                        let cells = [
+                            Cell::Long(function),
+                            names.text(&call.function),
+                            names.text(&location.module),
+                        ];
+                        table(tables, &tables::FUNCTIONS).push(cells);
+                    }
+                    let is_self = order.is_empty();
+                    on_stack.entry(function).or_insert_with(|| {
+                        order.push(function);
+                        is_self
+                    });
+                }
+            }
+            for function in order {
+                let cells = [Cell::Long(id), Cell::Long(function), Cell::Bool(on_stack[&function])];
+                table(tables, &tables::STACK_FUNCTIONS).push(cells);
+            }
+        }
+    }
+
+    fn write_recording(&self, names: &mut Names<'r>, tables: &mut Tables) {
+        let summary = self.report.summary();
+        let times = || self.samples.iter().map(|&index| self.sample(index).time);
+        let micros = |time: Option<u64>| Cell::Long((time.unwrap_or(0) / 1000) as i64);
+        let once = |number: u64| Cell::Long(if self.is_first { number as i64 } else { 0 });
+        let description = self.description;
+        let resolution = match description.resolution {
+            Resolution::Exact => "exact",
+            Resolution::Minute => "minute",
+        };
+        let cells = [
+            Cell::Long(names.recording),
+            names.text(&description.host),
+            names.text(description.version()),
+            micros(times().min()),
+            micros(times().max()),
+            names.text(&self.origin.command),
+            names.text(&self.origin.kernel),
+            names.text(&self.origin.machine),
+            names.text(&self.origin.producer),
+            Cell::Long(period(self.origin)),
+            names.text(resolution),
+            Cell::Long(self.samples.len() as i64),
+            once(summary.lost),
+            once(summary.trace_bytes),
+        ];
+        table(tables, &tables::RECORDINGS).push(cells);
+        for (key, value) in &description.labels {
+            let cells = [Cell::Long(names.recording), names.text(key), names.text(value)];
+            table(tables, &tables::LABELS).push(cells);
+        }
+    }
+
+    /// The cells that all samples have in common.
+    fn common(&self, names: &mut Names<'r>) -> Common {
+        Common {
+            host: names.texts.of(&self.description.host),
+            version: names.texts.of(self.description.version()),
+            kind: names.texts.of(kind(self.report, self.origin)),
+            recording: names.recording,
+            period: period(self.origin),
+        }
+    }
+
+    /// A row for each sample. Those of a thread follow each other: so its number and its names take
+    /// nearly no space, and its times are regular.
+    fn write_samples(&self, names: &mut Names<'r>, tables: &mut Tables) {
+        let common = self.common(names);
+        let mut order = self.samples.to_vec();
+        order.sort_by_key(|&index| {
+            let sample = self.sample(index);
+            let thread = self.thread(sample);
+            (thread.pid, thread.tid, sample.time, index)
+        });
+        let rows = table(tables, &tables::SAMPLES);
+        for index in order {
+            let sample = self.sample(index);
+            let thread = self.thread(sample);
+            let key = (sample.stack, sample.stop, sample.live);
+            let stack = names.stacks.get(&key).map_or(0, |stack| stack.id);
+            rows.push([
+                Cell::Long((sample.time / 1000) as i64),
+                Cell::Int((sample.time % 1000) as i32),
+                Cell::Text(common.host.clone()),
+                Cell::Text(common.version.clone()),
+                Cell::Long(common.recording),
+                Cell::Int(thread.pid as i32),
+                Cell::Int(thread.tid as i32),
+                Cell::Text(names.texts.of(&thread.process)),
+                Cell::Text(names.texts.of(&thread.name)),
+                Cell::Int(sample.cpu as i32),
+                Cell::Text(common.kind.clone()),
+                Cell::Long(stack),
+                Cell::Long(common.period),
+                Cell::Long(1),
+            ]);
+        }
+    }
+
+    /// A row for the equal samples of each minute.
+    fn write_minutes(&self, names: &mut Names<'r>, tables: &mut Tables) {
+        let common = self.common(names);
+        let mut counts: BTreeMap<(&str, &str, i64, u64), i64> = BTreeMap::new();
+        for &index in self.samples {
+            let sample = self.sample(index);
+            let thread = self.thread(sample);
+            let key = (sample.stack, sample.stop, sample.live);
+            let stack = names.stacks.get(&key).map_or(0, |stack| stack.id);
+            let minute = sample.time / MINUTE * MINUTE;
+            *counts
+                .entry((&thread.process, &thread.name, stack, minute))
+                .or_default() += 1;
+        }
+        let rows = table(tables, &tables::SAMPLES);
+        for ((process, thread, stack, minute), count) in counts {
+            rows.push([
+                Cell::Long((minute / 1000) as i64),
+                Cell::Int(0),
+                Cell::Text(common.host.clone()),
+                Cell::Text(common.version.clone()),
+                Cell::Long(common.recording),
+                Cell::Int(0),
+                Cell::Int(0),
+                Cell::Text(names.texts.of(process)),
+                Cell::Text(names.texts.of(thread)),
+                Cell::Int(-1),
+                Cell::Text(common.kind.clone()),
+                Cell::Long(stack),
+                Cell::Long(common.period),
+                Cell::Long(count),
+            ]);
+        }
+    }
+}
+
+struct Common {
+    host: ByteArray,
+    version: ByteArray,
+    kind: ByteArray,
+    recording: i64,
+    period: i64,
+}

@@ -1,0 +1,49 @@
+//! A store of recordings: Parquet tables that existing engines read as they are.
+//!
+//! [`Store::add`] writes a recording's samples, stacks, frames, functions and modules into files of
+//! their own, partitioned by day, hour and service. Ids are hashes of what they name, so any number
+//! of writers share a folder without coordination, and adding a recording twice changes nothing.
+//!
+//! ```no_run
+//! use backtrail_profile::Options;
+//! use backtrail_recording::Reader;
+//! use backtrail_store::{Description, Store};
+//!
+//! let store = Store::open_or_create("fleet".as_ref())?;
+//! let mut reader = Reader::open("server.trace".as_ref())?;
+//! let description = Description {
+//!     service: "web".to_owned(),
+//!     host: "a7".to_owned(),
+//!     ..Description::default()
+//! };
+//! let added = store.add(&mut reader, &description, Options::default())?;
+//! println!("{} samples in {} bytes", added.samples, added.bytes);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod add;
+mod check;
+mod compact;
+mod description;
+mod error;
+mod files;
+mod id;
+mod intake;
+mod place;
+mod query;
+mod rows;
+mod selection;
+pub mod tables;
+
+pub use add::Added;
+pub use check::{Checked, Finding};
+pub use compact::Compacted;
+pub use description::{Description, Resolution};
+pub use error::{SchemaError, StoreError};
+pub use files::{TableReader, TableWriter, Value, read_result};
+pub use place::{Partition, SCHEMA, Store, is_service};
+pub use query::{By, Choice, Engine, QUESTIONS, Question, views};
+pub use rows::{Cell, Lists, Rows, Texts, Values};
+pub use selection::{CallRow, FrameRow, ModuleRow, Selection, StackRow};
+pub use tables::{ColumnShape, Kind, Table};

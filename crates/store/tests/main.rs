@@ -1,0 +1,5 @@
+//! All integration tests of this crate.
+
+mod add;
+mod invented;
+mod upkeep;
