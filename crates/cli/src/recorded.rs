@@ -34,6 +34,12 @@ pub(crate) fn samples(trace: &Path, filter: &FilterArguments) -> Result<Samples,
     };
     let mut samples = Samples::read(&mut reader, options).map_err(|error| failed(trace, error))?;
     say_problems(trace, &reader);
+    if reader.origin().measured != Measured::Cpu {
+        crate::error::say!(
+            "backtrail: {}: times off the CPU are left out; `backtrail report` shows them",
+            shown(trace)
+        );
+    }
     samples.notes.extend(filter.description());
     Ok(samples)
 }

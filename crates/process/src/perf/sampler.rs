@@ -147,6 +147,15 @@ impl CpuRing {
         }
     }
 
+    /// Opens an event for all threads, and enables it: no exec does that.
+    fn add_enabled(&mut self, attributes: &Attributes) -> io::Result<()> {
+        let event = sys::open_event(attributes, Counted::All, self.cpu as i32)?;
+        sys::redirect_output(&event, &self.ring)?;
+        sys::set_enabled(&event, true)?;
+        self.others.push(event);
+        Ok(())
+    }
+
     /// The descriptor to wait for. An event whose thread has ended is always ready, and reports
     /// nothing any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -265,10 +274,26 @@ impl Sampler {
                 .iter()
                 .flat_map(|waking| counted.iter().map(|&who| (who, *waking))),
         );
+        // A thread's event misses who is not counted: other programs, exiting threads, and timers,
+        // whose interrupt mostly comes while the CPU is idle. Those need no copy of a stack.
+        let others_waking = waking.filter(|_| !matches!(first_counted, Counted::All));
+        let others_waking = others_waking.map(|waking| Attributes {
+            stack_bytes: 0,
+            enable_on_exec: false,
+            ..waking
+        });
+        let others_waking =
+            others_waking.filter(|waking| sys::open_event(waking, Counted::All, first_cpu as i32).is_ok());
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in &cpus {
             let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
-            rings.extend(open_on(cpu, &wanted, &mut ring_bytes, opened)?);
+            let Some(mut ring) = open_on(cpu, &wanted, &mut ring_bytes, opened)? else {
+                continue;
+            };
+            if let Some(waking) = &others_waking {
+                ring.add_enabled(waking).map_err(OpenError::Io)?;
+            }
+            rings.push(ring);
         }
         if rings.is_empty() {
             return Err(OpenError::NoProcess(0));
