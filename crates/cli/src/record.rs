@@ -37,6 +37,12 @@ pub(crate) struct Record {
     /// for a library, by its name [default: the command's own].
     #[arg(long, value_name = "[FILE:]FUNCTION", conflicts_with = "frequency")]
     entry: Vec<OsString>,
+    /// Record how long threads are blocked, where, and what wakes them, instead of samples.
+    #[arg(long, conflicts_with_all = ["frequency", "entry", "walk"])]
+    off_cpu: bool,
+    /// Record both: samples of time on the CPU, and all time off it.
+    #[arg(long, conflicts_with_all = ["off_cpu", "entry", "walk"])]
+    wall: bool,
     /// Sample this process, with all its threads and everything it starts. Repeatable.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
@@ -121,11 +127,13 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         Target::Command(arguments.command)
     };
     let trigger = match arguments.entry.is_empty() {
+        true if arguments.off_cpu => Trigger::Waits(None),
+        true if arguments.wall => Trigger::Waits(Some(arguments.frequency)),
         true => Trigger::Clock(arguments.frequency),
         false => Trigger::Entries(entry::entries(&arguments.entry, &target)?),
     };
     let stack_copy = arguments.stack_copy.unwrap_or(match trigger {
-        Trigger::Clock(_) => DEFAULT_STACK_BYTES,
+        Trigger::Clock(_) | Trigger::Waits(_) => DEFAULT_STACK_BYTES,
         Trigger::Entries(_) => DEFAULT_ENTRY_STACK_BYTES,
     });
     let options = Options {
@@ -274,6 +282,8 @@ fn summary_json(outcome: &Outcome) -> Value {
         "stops": stops,
         "frames": outcome.frames,
         "trace_bytes": outcome.trace_bytes,
+        "waits": outcome.waits,
+        "wakers": outcome.wakers,
         "recordings": outcome.recordings,
         "deleted": outcome.forgotten,
         "walked_in_kernel": outcome.walked_in_kernel,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use backtrail_export::Samples;
 use backtrail_profile::Options;
-use backtrail_recording::{ReadError, Reader};
+use backtrail_recording::{Measured, ReadError, Reader};
 use backtrail_trace::TraceErrorKind;
 
 use crate::error::{Failure, shown};
@@ -28,10 +28,18 @@ pub(crate) fn samples(trace: &Path, filter: &FilterArguments) -> Result<Samples,
     let mut reader = open(trace)?;
     let options = Options {
         filter: filter.filter(),
+        // Other formats have no place for times off the CPU yet.
+        measured: Some(Measured::Cpu),
         ..Options::default()
     };
     let mut samples = Samples::read(&mut reader, options).map_err(|error| failed(trace, error))?;
     say_problems(trace, &reader);
+    if reader.origin().measured != Measured::Cpu {
+        crate::error::say!(
+            "backtrail: {}: times off the CPU are left out; `backtrail report` shows them",
+            shown(trace)
+        );
+    }
     samples.notes.extend(filter.description());
     Ok(samples)
 }

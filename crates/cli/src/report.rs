@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_export::page::{self, Recording};
 use backtrail_profile::{CodeFiles, GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
+use backtrail_recording::Measured;
 use backtrail_stacks::calls;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -32,6 +33,15 @@ pub(crate) struct Report {
     /// Write a page for a browser: one file with all views, which needs no network.
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
+    /// Count microseconds off the CPU, of a recording that has them [default: what was recorded].
+    #[arg(long, conflicts_with_all = ["wall", "html"])]
+    off_cpu: bool,
+    /// Count microseconds on and off the CPU together.
+    #[arg(long, conflicts_with = "html")]
+    wall: bool,
+    /// Continue the stack of each wait with that of the thread that ended it.
+    #[arg(long)]
+    wakers: bool,
     #[command(flatten)]
     filter: FilterArguments,
     #[command(flatten)]
@@ -107,6 +117,12 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
     let options = Options {
         filter: arguments.filter.filter(),
         max_frames: arguments.max_frames,
+        measured: match (arguments.off_cpu, arguments.wall) {
+            (true, _) => Some(Measured::OffCpu),
+            (_, true) => Some(Measured::Wall),
+            _ => None,
+        },
+        wakers: arguments.wakers,
         sysroot: arguments.sysroot.clone(),
         ..Options::default()
     };

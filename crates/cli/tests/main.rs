@@ -28,6 +28,7 @@ mod record_runtimes;
 mod record_series;
 mod record_shares;
 mod record_surroundings;
+mod record_waits;
 mod report_away;
 mod report_debuginfod;
 mod report_views;

@@ -18,6 +18,7 @@
 //!     frames: &frames,
 //!     stop: Some(Stop::EndOfStack),
 //!     live: false,
+//!     wait: None,
 //!     passed: &[],
 //! }));
 //! let report = profile.finish(0);

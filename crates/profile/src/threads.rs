@@ -84,9 +84,10 @@ impl Threads {
         self.list.iter().map(|(thread, _)| thread)
     }
 
-    /// Counts a sample.
-    pub(crate) fn count(&mut self, number: ThreadId) {
-        self.list[number.index()].1 += 1;
+    /// Counts samples.
+    pub(crate) fn count(&mut self, number: ThreadId, samples: u64) {
+        let count = &mut self.list[number.index()].1;
+        *count = count.saturating_add(samples);
     }
 
     /// The names of processes with their samples, most sampled first.

@@ -45,6 +45,7 @@ mod spaces;
 mod stack;
 mod store;
 mod view;
+mod waits;
 mod walks;
 mod watch;
 

@@ -36,6 +36,12 @@ pub struct Outcome {
     pub kernel_table_bytes: u64,
     /// Whether stacks were to be walked in the kernel, and could not be.
     pub no_kernel_walks: bool,
+    /// Waits among the samples, and those whose waker is known.
+    pub waits: u64,
+    /// See [`Outcome::waits`].
+    pub wakers: u64,
+    /// Whether waits were recorded without what ended them, which the rights do not allow.
+    pub no_wakers: bool,
     /// Frames of all samples.
     pub frames: u64,
     /// Bytes of the trace, or of all traces together.
@@ -73,6 +79,8 @@ pub enum Warning {
     /// There are no samples, and time in the kernel, where short programs spend most of theirs, may
     /// not be sampled.
     NoSamplesOfKernel,
+    /// Who wakes threads is not known.
+    NoWakers,
     /// Stacks were copied, because the kernel does not let us walk them.
     NoKernelWalks,
     /// This many percent of the samples were lost.
@@ -100,6 +108,7 @@ impl Warning {
                 Some("short programs and stacks deeper than 60 KiB that change fast can't be recorded whole")
             }
             Warning::ReadApart(_) => None,
+            Warning::NoWakers => Some("run it as root, with tracefs mounted at /sys/kernel/tracing"),
             Warning::NoKernelWalks => {
                 Some("it needs Linux 5.15 on x86-64, root or CAP_BPF and CAP_PERFMON, and the initial PID namespace")
             }
@@ -122,6 +131,7 @@ impl fmt::Display for Warning {
                 "no samples: the programs took less CPU time of their own than passes between two, and time in the \
                  kernel is not sampled"
             ),
+            Warning::NoWakers => write!(f, "what woke the threads is not permitted to know"),
             Warning::NoKernelWalks => write!(f, "stacks were copied: this kernel does not let us walk them"),
             Warning::Lost(percent) => write!(
                 f,
@@ -155,6 +165,7 @@ impl Outcome {
                 (false, true) => Warning::NoSamples,
                 (false, false) => Warning::NoSamplesOfKernel,
             }),
+            self.no_wakers.then_some(Warning::NoWakers),
             self.no_kernel_walks.then_some(Warning::NoKernelWalks),
             (lost >= MANY_LOST).then_some(Warning::Lost(lost)),
             (cut >= MANY_CUT).then_some(Warning::Cut(cut)),

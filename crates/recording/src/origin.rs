@@ -2,6 +2,8 @@
 
 use backtrail_trace::description::EnvironmentValue;
 
+use crate::options::Measured;
+
 /// The command and the machine of a recording; empty if it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -17,6 +19,8 @@ pub struct Origin {
     pub producer: String,
     /// Samples per second of CPU time, if a clock triggered them.
     pub frequency: Option<u64>,
+    /// What samples measure.
+    pub measured: Measured,
 }
 
 impl Origin {
@@ -29,6 +33,11 @@ impl Origin {
                 ("kernel_release", EnvironmentValue::String(text)) => origin.kernel.clone_from(text),
                 ("machine", EnvironmentValue::String(text)) => origin.machine.clone_from(text),
                 ("producer", EnvironmentValue::String(text)) => origin.producer.clone_from(text),
+                ("measured", EnvironmentValue::String(text)) => {
+                    let all = [Measured::Cpu, Measured::OffCpu, Measured::Wall];
+                    let named = all.into_iter().find(|measured| measured.name() == text);
+                    origin.measured = named.unwrap_or_default();
+                }
                 ("sample_frequency", EnvironmentValue::Integer(value)) => {
                     origin.frequency = u64::try_from(*value).ok().filter(|&frequency| frequency > 0);
                 }

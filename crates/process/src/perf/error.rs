@@ -28,6 +28,12 @@ pub enum OpenError {
         /// `kernel.perf_event_paranoid`.
         paranoid: Option<i32>,
     },
+    /// The kernel does not permit sampling when threads leave the CPU, which it does itself; with
+    /// the value of `kernel.perf_event_paranoid`, if known.
+    WaitsNotPermitted {
+        /// `kernel.perf_event_paranoid`.
+        paranoid: Option<i32>,
+    },
     /// The kernel does not take the directory for a control group whose processes it can sample.
     NoGroup,
     /// The kernel does not permit stopping at functions.
@@ -71,6 +77,13 @@ impl fmt::Display for OpenError {
                 )?;
                 match paranoid {
                     Some(level) if *level > 0 => write!(f, ", and kernel.perf_event_paranoid is {level}"),
+                    _ => Ok(()),
+                }
+            }
+            OpenError::WaitsNotPermitted { paranoid } => {
+                write!(f, "time off the CPU is not shown to this user: CAP_PERFMON is missing")?;
+                match paranoid {
+                    Some(level) if *level > 1 => write!(f, ", and kernel.perf_event_paranoid is {level}"),
                     _ => Ok(()),
                 }
             }
@@ -119,6 +132,10 @@ impl OpenError {
             OpenError::MachineNotPermitted { .. } => Some(
                 "run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0; processes of \
                  your own can be recorded with -p",
+            ),
+            OpenError::WaitsNotPermitted { .. } => Some(
+                "run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1 for processes of \
+                 your own",
             ),
             OpenError::NoGroup => {
                 Some("name a directory below /sys/fs/cgroup: of version 2, or of version 1's controller perf_event")

@@ -17,7 +17,7 @@ pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
 pub use file::{About, Event, FileError, PerfFile, Timed};
 pub use other_stacks::{OtherStack, OtherStacks};
-pub use records::{Build, Mapping, Record, Sample, Task, UserState};
+pub use records::{Build, Cause, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
 pub use walker::{KernelTables, WalkCode, WalkMap, WalkProgram};
 

@@ -79,6 +79,20 @@ impl Probes {
     }
 }
 
+/// The number of the tracepoint of wakings, and where its records have the woken thread. `None` if
+/// we may not know it.
+pub(super) fn waking() -> Option<(u64, usize)> {
+    TRACEFS.into_iter().find_map(|folder| {
+        let folder = Path::new(folder).join("events/sched/sched_waking");
+        let number = fs::read_to_string(folder.join("id")).ok()?.trim().parse().ok()?;
+        let format = fs::read_to_string(folder.join("format")).ok()?;
+        let field = format.lines().find(|line| line.contains("field:pid_t pid;"))?;
+        let (_, offset) = field.split_once("offset:")?;
+        let (offset, _) = offset.split_once(';')?;
+        Some((number, offset.trim().parse().ok()?))
+    })
+}
+
 impl Drop for Probes {
     fn drop(&mut self) {
         for name in &self.names {

@@ -143,6 +143,34 @@ impl Profile {
         walked
     }
 
+    /// Continues the stack of a wait with that of the thread that ended it, if that is wanted.
+    pub(super) fn add_waker(&mut self, walked: &mut Walked, (pid, tid, interrupt): (u32, u32, bool), frames: &[Frame]) {
+        if !self.options.wakers || walked.is_cut {
+            return;
+        }
+        let text = match interrupt {
+            true => "[woken by an interrupt]".to_owned(),
+            false => format!("[woken by {}]", self.processes.thread_name(pid, tid)),
+        };
+        let marker = self.stacks.marker_of(&text);
+        walked.stack = self.stacks.call_marker(walked.stack, marker);
+        // What an interrupted thread did has nothing to do with it.
+        let frames = if interrupt { &[] } else { frames };
+        let user = first_user(frames);
+        let located = &mut self.spaces.entry(pid).or_default().located;
+        for (index, frame) in frames.iter().enumerate().rev() {
+            if frame.kind == FrameKind::Omitted {
+                continue;
+            }
+            let location = locate(&mut self.symbolizer, located, pid, frame, index < user);
+            // Without room, it ends there.
+            let Some(stack) = self.stacks.call(walked.stack, StackFrame::Location(location)) else {
+                return;
+            };
+            walked.stack = stack;
+        }
+    }
+
     /// Notes the locations of a stack that has no room in the tree.
     fn gather(&mut self, pid: u32, frames: &[Frame]) {
         let user = first_user(frames);

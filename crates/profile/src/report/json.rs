@@ -12,6 +12,9 @@ use crate::calls::CallCount;
 #[derive(Serialize)]
 struct Document<'a> {
     samples: u64,
+    /// If set, all counts of samples are microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<u64>,
     lost: u64,
     /// Fraction from 0 to 1.
     complete: f64,
@@ -77,11 +80,13 @@ impl Report {
     /// (all of them, in the order of the table, with `self` and `total` in samples; `file` and
     /// `line` are where most of its own samples are, if known) and `notes`; for a recording of
     /// calls also `calls` (`function`, `module`, `count`, and `args` with `name`, `type` and
-    /// `value`).
+    /// `value`). For times off the CPU, `waits` is how many there are, and all counts of samples
+    /// are microseconds.
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let summary = &self.summary;
         let document = Document {
             samples: summary.samples,
+            waits: summary.waits,
             lost: summary.lost,
             complete: summary.complete_fraction(),
             stops: summary.stops.iter().copied().collect(),

@@ -60,8 +60,10 @@ pub struct SourceLine {
 /// A summary of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Samples.
+    /// Samples; if `waits` is set, all counts of samples are microseconds.
     pub samples: u64,
+    /// How often threads waited, if times are counted instead of samples.
+    pub waits: Option<u64>,
     /// Samples that the kernel could not deliver.
     pub lost: u64,
     /// Samples with a complete stack.
