@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use backtrail_export::page::{self, Recording};
 use backtrail_profile::{CodeFiles, GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
-use backtrail_recording::Measured;
 use backtrail_stacks::calls;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -33,15 +32,8 @@ pub(crate) struct Report {
     /// Write a page for a browser: one file with all views, which needs no network.
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
-    /// Count microseconds off the CPU, of a recording that has them [default: what was recorded].
-    #[arg(long, conflicts_with_all = ["wall", "html"])]
-    off_cpu: bool,
-    /// Count microseconds on and off the CPU together.
-    #[arg(long, conflicts_with = "html")]
-    wall: bool,
-    /// Continue the stack of each wait with that of the thread that ended it.
-    #[arg(long)]
-    wakers: bool,
+    #[command(flatten)]
+    counted: recorded::Counted,
     #[command(flatten)]
     filter: FilterArguments,
     #[command(flatten)]
@@ -117,12 +109,8 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
     let options = Options {
         filter: arguments.filter.filter(),
         max_frames: arguments.max_frames,
-        measured: match (arguments.off_cpu, arguments.wall) {
-            (true, _) => Some(Measured::OffCpu),
-            (_, true) => Some(Measured::Wall),
-            _ => None,
-        },
-        wakers: arguments.wakers,
+        measured: arguments.counted.measured(),
+        wakers: arguments.counted.wakers,
         sysroot: arguments.sysroot.clone(),
         ..Options::default()
     };
@@ -209,11 +197,11 @@ pub(crate) fn read(trace: &Path, options: Options) -> Result<Profiled, Failure> 
 }
 
 fn write_page(arguments: &Report, path: &Path) -> Result<(), Failure> {
-    let samples = recorded::samples(&arguments.trace, &arguments.filter)?;
+    let samples = recorded::samples(&arguments.trace, &arguments.filter, &arguments.counted)?;
     let title = arguments.trace.display().to_string();
     let other = match &arguments.view.diff {
         Some(trace) => Some((
-            recorded::samples(trace, &arguments.filter)?,
+            recorded::samples(trace, &arguments.filter, &arguments.counted)?,
             trace.display().to_string(),
         )),
         None => None,

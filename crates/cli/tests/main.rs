@@ -20,6 +20,7 @@ mod record_bad_input;
 mod record_complete;
 mod record_endings;
 mod record_entry;
+mod record_events;
 mod record_judged;
 mod record_kernel;
 mod record_machine;

@@ -81,6 +81,7 @@ fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(),
         command: "made up",
         frequency: Some(1_000),
         measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             trace_uuid: [1; 16],
             boot_uuid: None,

@@ -15,7 +15,7 @@ use crate::filter::Filter;
 use crate::fold::LEFT_OUT;
 use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
-use crate::report::{Report, Summary};
+use crate::report::{Measure, Report, Summary};
 use crate::stacks::{StackFrame, Stacks};
 use crate::symbolize::{FetchDebugFile, LocationId, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
@@ -111,7 +111,7 @@ pub struct Profile {
     beyond: Vec<LocationId>,
     /// What is counted; `None` if everything is looked at for its names.
     measured: Option<Measured>,
-    /// Microseconds of a sample of a clock.
+    /// What a sample that is no wait counts for.
     period: u64,
     /// Memory for the steps of a path.
     steps: Vec<path::Pending>,
@@ -170,7 +170,7 @@ impl Profile {
         let measured = options.measured.unwrap_or_default();
         Profile {
             measured: Some(measured),
-            period: 0,
+            period: 1,
             options,
             processes: Processes::default(),
             symbolizer,
@@ -292,8 +292,26 @@ impl Profile {
     pub(crate) fn of_origin(mut self, origin: &Origin) -> Profile {
         let measured = self.options.measured.unwrap_or(origin.measured);
         self.measured = Some(measured);
-        self.period = origin.frequency.map_or(0, |frequency| 1_000_000 / frequency);
-        self.summary.waits = (measured != Measured::Cpu).then_some(0);
+        let time = |name: &str| Measure {
+            name: name.to_owned(),
+            is_time: true,
+        };
+        self.summary.measure = match (measured, &origin.event) {
+            (Measured::OffCpu, _) => Some(time("off-cpu")),
+            (Measured::Wall, _) => Some(time("wall")),
+            (Measured::Cpu, Some((name, count))) => {
+                self.period = *count;
+                Some(Measure {
+                    name: name.clone(),
+                    is_time: false,
+                })
+            }
+            (Measured::Cpu, None) => None,
+        };
+        if measured != Measured::Cpu {
+            self.period = origin.frequency.map_or(0, |frequency| 1_000_000 / frequency);
+            self.summary.waits = Some(0);
+        }
         self
     }
 
@@ -334,7 +352,9 @@ impl Profile {
             return;
         };
         let mut walked = self.walk_numbered(sample, thread);
-        if let Some(waker) = sample.wait.and_then(|wait| wait.waker) {
+        if let Some(waker) = sample.wait.and_then(|wait| wait.waker)
+            && self.options.wakers
+        {
             let frames = waker.frames();
             self.add_waker(&mut walked, (waker.pid, waker.tid, waker.interrupt), &frames);
         }
@@ -345,7 +365,9 @@ impl Profile {
         let Some(thread) = self.accept(sample) else {
             return;
         };
-        let mut walked = self.walk_frames(sample.pid, sample.frames, (sample.stop, sample.live), thread);
+        let is_unseen = sample.wait.is_some() && matches!(sample.frames, [frame] if frame.address == 0);
+        let frames = if is_unseen { &[] } else { sample.frames };
+        let mut walked = self.walk_frames(sample.pid, frames, (sample.stop, sample.live), thread);
         if let Some(waker) = sample.wait.and_then(|wait| wait.waker) {
             self.add_waker(&mut walked, (waker.pid, waker.tid, waker.interrupt), waker.frames);
         }
@@ -387,15 +409,15 @@ impl Profile {
         if self.options.filter.function.is_some() && !self.is_through(walked) {
             return;
         }
-        let weight = match (self.summary.waits, sample.wait) {
-            (None, _) => 1,
-            (Some(_), None) => self.period,
-            (Some(_), Some(wait)) => wait.duration.saturating_add(500) / 1000,
+        let weight = match sample.wait {
+            None => self.period,
+            Some(wait) => wait.duration.saturating_add(500) / 1000,
         };
+        self.summary.taken += 1;
         if let Some(waits) = self.summary.waits.as_mut().filter(|_| sample.wait.is_some()) {
             *waits += 1;
         }
-        let add = |count: &mut u64, is_so: bool| *count = count.saturating_add(weight * u64::from(is_so));
+        let add = |count: &mut u64, is_so: bool| *count = count.saturating_add(if is_so { weight } else { 0 });
         add(&mut self.summary.samples, true);
         let stop = walked.stop;
         add(&mut self.summary.complete, stop == Some(Stop::EndOfStack));
@@ -410,8 +432,8 @@ impl Profile {
         self.threads.count(thread, weight);
         self.stacks.count(walked.stack, weight);
         if walked.is_cut {
-            self.unplaced.samples += 1;
-            self.count_unplaced(walked);
+            add(&mut self.unplaced.samples, true);
+            self.count_unplaced(walked, weight);
         }
         if !sample.passed.is_empty()
             && let Some(leaf) = walked.leaf
@@ -424,6 +446,7 @@ impl Profile {
                 stack: walked.stack,
                 thread,
                 cpu: sample.cpu,
+                weight,
                 stop,
                 live: walked.live,
             });

@@ -43,6 +43,8 @@ pub struct StackSample {
     pub thread: ThreadId,
     /// Its CPU.
     pub cpu: u32,
+    /// What it counts for: 1, microseconds, or events; see [`Measure`](crate::Measure).
+    pub weight: u64,
     /// The reason why its stack ends; `None` if only the innermost frame is known.
     pub stop: Option<Stop>,
     /// Whether outer frames were read from the running process after the sample was taken.

@@ -30,6 +30,7 @@ fn record(directory: &Path, seed: u64, samples: u64) {
         command: "test",
         frequency: None,
         measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: None,

@@ -107,7 +107,12 @@ pub(crate) fn run(
         session.kernel_walks = KernelWalks::begin(&mut sampler);
         session.outcome.no_kernel_walks = session.kernel_walks.is_none();
     }
-    session.outcome.no_wakers = matches!(options.trigger, Trigger::Waits(_)) && !sampler.knows_wakers();
+    if let Trigger::Waits(_) = options.trigger {
+        session.outcome.no_wakers = !sampler.knows_wakers();
+        // The kernel counts switches as its own.
+        session.outcome.no_places = !sampler.samples_kernel();
+        session.waits.have_no_stacks = session.outcome.no_places;
+    }
     if let Target::Machine(_) = options.target {
         // A command's first moments count too.
         session.enable(&sampler);
@@ -450,10 +455,13 @@ impl<'a> Session<'a> {
                 }
             },
             Record::Switch {
-                tid, out, preempted, ..
+                pid,
+                tid,
+                out,
+                preempted,
             } => {
                 if out {
-                    self.waits.left(tid, preempted);
+                    self.waits.left(time, (pid, tid), preempted);
                     return Ok(());
                 }
                 match self.waits.end(tid) {
@@ -507,6 +515,7 @@ impl<'a> Session<'a> {
             }
             Record::Lost(count) => {
                 self.outcome.lost += count;
+                self.waits.records_lost();
                 self.spaces.records_lost();
                 self.walker.forget();
                 self.writer.lost(stream, time, count)
@@ -731,6 +740,10 @@ impl<'a> Session<'a> {
             .names
             .entry(tid)
             .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
+        // A waker that is gone keeps the name that it had.
+        if name.is_empty() {
+            return Ok(());
+        }
         self.writer.thread_name(time, recorded(pid), recorded(tid), name)
     }
 }

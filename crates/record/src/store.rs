@@ -147,12 +147,16 @@ impl<'o> Store<'o> {
             frequency: match self.options.trigger {
                 Trigger::Clock(frequency) => Some(frequency),
                 Trigger::Waits(frequency) => frequency,
-                Trigger::Entries(_) => None,
+                Trigger::Entries(_) | Trigger::Counted(..) => None,
+            },
+            event: match &self.options.trigger {
+                Trigger::Counted(event, count) => Some((event.name(), *count)),
+                _ => None,
             },
             measured: match self.options.trigger {
                 Trigger::Waits(None) => Measured::OffCpu,
                 Trigger::Waits(Some(_)) => Measured::Wall,
-                Trigger::Clock(_) | Trigger::Entries(_) => Measured::Cpu,
+                Trigger::Clock(_) | Trigger::Entries(_) | Trigger::Counted(..) => Measured::Cpu,
             },
             environment: environment::read().map_err(Error::Environment)?,
         };

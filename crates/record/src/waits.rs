@@ -44,29 +44,38 @@ pub(crate) struct Waits {
     by_thread: FxHashMap<u32, Waiting>,
     /// Threads whose end was reported, and that leave the CPU once more.
     ended: FxHashSet<u32>,
+    /// Whether the kernel only reports that threads leave the CPU, without samples.
+    pub(crate) have_no_stacks: bool,
 }
 
 impl Waits {
     /// A thread leaves the CPU with this stack.
     pub(crate) fn leave(&mut self, time: u64, sample: &Sample<'_>, stack: Walked) {
+        self.begin_wait(time, (sample.pid, sample.tid), stack);
+    }
+
+    fn begin_wait(&mut self, time: u64, (pid, tid): (u32, u32), stack: Walked) {
         // Idle CPUs, and threads that nobody can ask for any more, have no stacks.
-        let is_thread = sample.tid != 0 && sample.tid != u32::MAX;
-        let has_ended = self.ended.remove(&sample.tid);
-        let has_room = self.by_thread.len() < MOST || self.by_thread.contains_key(&sample.tid);
+        let is_thread = tid != 0 && tid != u32::MAX;
+        let has_ended = self.ended.remove(&tid);
+        let has_room = self.by_thread.len() < MOST || self.by_thread.contains_key(&tid);
         if is_thread && !has_ended && has_room {
             let waiting = Waiting {
-                pid: sample.pid,
+                pid,
                 since: time,
                 preempted: false,
                 stack,
                 woken: None,
             };
-            self.by_thread.insert(sample.tid, waiting);
+            self.by_thread.insert(tid, waiting);
         }
     }
 
     /// It has left.
-    pub(crate) fn left(&mut self, tid: u32, preempted: bool) {
+    pub(crate) fn left(&mut self, time: u64, (pid, tid): (u32, u32), preempted: bool) {
+        if self.have_no_stacks {
+            self.begin_wait(time, (pid, tid), Walked::default());
+        }
         if let Some(waiting) = self.by_thread.get_mut(&tid) {
             waiting.preempted = preempted;
         }
@@ -104,6 +113,11 @@ impl Waits {
     pub(crate) fn begin(&mut self, tid: u32) {
         self.by_thread.remove(&tid);
         self.ended.remove(&tid);
+    }
+
+    /// What threads did since is not known: a time that is too long would be worse than none.
+    pub(crate) fn records_lost(&mut self) {
+        self.by_thread.clear();
     }
 
     /// A thread has the CPU again.

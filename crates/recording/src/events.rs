@@ -123,6 +123,7 @@ pub(crate) fn description(
     command: &str,
     frequency: Option<u64>,
     measured: Measured,
+    event: Option<(&str, u64)>,
 ) -> Description {
     let text = |value: &str| EnvironmentValue::String(value.to_owned());
     let mut clock = Clock::nanoseconds("monotonic", environment.clock_offset_ns);
@@ -177,6 +178,11 @@ pub(crate) fn description(
     if measured != Measured::Cpu {
         let name = text(measured.name());
         described.environment.push(("measured".to_owned(), name));
+    }
+    if let Some((name, count)) = event {
+        let count = EnvironmentValue::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+        described.environment.push(("sample_event".to_owned(), text(name)));
+        described.environment.push(("sample_period".to_owned(), count));
     }
     described
 }

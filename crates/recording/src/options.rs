@@ -55,6 +55,8 @@ pub struct WriterOptions<'a> {
     pub frequency: Option<u64>,
     /// What samples measure.
     pub measured: Measured,
+    /// The event that samples are taken at, if not a clock's, and how often it happens for one.
+    pub event: Option<(&'a str, u64)>,
     /// The machine.
     pub environment: Environment,
 }

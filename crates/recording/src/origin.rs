@@ -21,11 +21,14 @@ pub struct Origin {
     pub frequency: Option<u64>,
     /// What samples measure.
     pub measured: Measured,
+    /// The event that samples were taken at, if not a clock's, and how often it happened for one.
+    pub event: Option<(String, u64)>,
 }
 
 impl Origin {
     pub(crate) fn of(environment: &[(String, EnvironmentValue)]) -> Origin {
         let mut origin = Origin::default();
+        let (mut event, mut count) = (None, 1);
         for (name, value) in environment {
             match (name.as_str(), value) {
                 ("trace_name", EnvironmentValue::String(text)) => origin.command.clone_from(text),
@@ -38,12 +41,17 @@ impl Origin {
                     let named = all.into_iter().find(|measured| measured.name() == text);
                     origin.measured = named.unwrap_or_default();
                 }
+                ("sample_event", EnvironmentValue::String(text)) => event = Some(text.clone()),
+                ("sample_period", EnvironmentValue::Integer(value)) => {
+                    count = u64::try_from(*value).unwrap_or(1).max(1)
+                }
                 ("sample_frequency", EnvironmentValue::Integer(value)) => {
                     origin.frequency = u64::try_from(*value).ok().filter(|&frequency| frequency > 0);
                 }
                 _ => {}
             }
         }
+        origin.event = event.map(|event| (event, count));
         origin
     }
 }

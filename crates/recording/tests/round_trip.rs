@@ -19,6 +19,7 @@ fn options(dialect: Dialect) -> WriterOptions<'static> {
         command: "test \"quoted\"",
         frequency: Some(997),
         measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: Some([8; 16]),

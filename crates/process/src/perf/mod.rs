@@ -1,6 +1,7 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
 mod constants;
+mod counted;
 mod deep;
 mod error;
 mod file;
@@ -13,6 +14,7 @@ mod sampler;
 mod walked;
 mod walker;
 
+pub use counted::CountedEvent;
 pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
 pub use file::{About, Event, FileError, PerfFile, Timed};

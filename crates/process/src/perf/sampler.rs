@@ -8,6 +8,7 @@ use backtrail_arch::Arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::counted::CountedEvent;
 use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
 use super::other_stacks::OtherStacks;
@@ -43,6 +44,8 @@ pub enum Trigger {
     /// Each time that a thread leaves the CPU, and what wakes it as far as we may know that; and a
     /// clock, at this rate.
     Waits(Option<u64>),
+    /// An event of the kernel or the CPU, once in so many times.
+    Counted(CountedEvent, u64),
 }
 
 /// What to sample.
@@ -247,13 +250,15 @@ impl Sampler {
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let event = negotiate(&mut attributes, first_counted, first_cpu)?;
-        if waits.is_some() && !attributes.kernel {
-            // The kernel counts no switches then.
-            return Err(OpenError::WaitsNotPermitted {
-                paranoid: proc::setting("/proc/sys/kernel/perf_event_paranoid"),
-            });
-        }
+        let event = match &options.trigger {
+            Trigger::Counted(event, _) => {
+                let opened = negotiate(&mut attributes, first_counted, first_cpu);
+                let opened = opened.map_err(|error| event.explain(error))?;
+                event.check(attributes.kernel)?;
+                opened
+            }
+            _ => negotiate(&mut attributes, first_counted, first_cpu)?,
+        };
         let wanted = ring_bytes;
         let is_grouped = matches!(first_counted, Counted::Group(_));
         // Clearing the pages of a ring takes milliseconds: this one is used if it has the size that
@@ -300,7 +305,7 @@ impl Sampler {
         }
         let dispatcher = match options.trigger {
             Trigger::Clock(_) => Dispatcher::new(),
-            Trigger::Entries(_) | Trigger::Waits(_) => None,
+            Trigger::Entries(_) | Trigger::Waits(_) | Trigger::Counted(..) => None,
         };
         // The first event for groups takes no samples.
         let leader = |ring| {
@@ -494,6 +499,7 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
             let events = [Event::Switches].into_iter().chain(clock);
             Ok((Probes::default(), events.collect()))
         }
+        Trigger::Counted(event, count) => Ok((Probes::default(), vec![event.attribute(*count)?])),
         Trigger::Entries(entries) => {
             let (probes, numbers) = Probes::at(entries)?;
             Ok((probes, numbers.into_iter().map(Event::Tracepoint).collect()))

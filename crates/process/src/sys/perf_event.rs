@@ -88,6 +88,15 @@ pub enum Event {
     Switches,
     /// Every pass of a thread over the tracepoint with this number.
     Tracepoint(u64),
+    /// An event of another kind.
+    Counter {
+        /// `PERF_TYPE_*`.
+        kind: u32,
+        /// Which one, as that kind numbers them.
+        config: u64,
+        /// How often it happens for one sample.
+        count: u64,
+    },
     /// Nothing: the event only reports what threads do.
     Nothing,
 }
@@ -132,10 +141,13 @@ impl Attributes {
         let mut flags = flag::INHERIT
             | flag::DISABLED
             | flag::EXCLUDE_HV
-            | flag::EXCLUDE_IDLE
             | flag::WATERMARK
             | flag::SAMPLE_ID_ALL
             | flag::USE_CLOCKID;
+        // Timers mostly wake threads from idle CPUs.
+        if !matches!(self.event, Event::Tracepoint(_)) {
+            flags |= flag::EXCLUDE_IDLE;
+        }
         if !self.kernel {
             flags |= flag::EXCLUDE_KERNEL;
         }
@@ -171,6 +183,11 @@ impl Attributes {
                 put(&mut attr, offset::TYPE, PERF_TYPE_TRACEPOINT.to_ne_bytes());
                 put(&mut attr, offset::CONFIG, number.to_ne_bytes());
                 put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
+            }
+            Event::Counter { kind, config, count } => {
+                put(&mut attr, offset::TYPE, kind.to_ne_bytes());
+                put(&mut attr, offset::CONFIG, config.to_ne_bytes());
+                put(&mut attr, offset::SAMPLE_FREQ, count.to_ne_bytes());
             }
             Event::Nothing => {
                 put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());

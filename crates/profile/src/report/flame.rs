@@ -30,7 +30,11 @@ impl Report {
         let mut options = flamegraph::Options::default();
         options.title = clean(title, ' ');
         options.subtitle = Some(clean(&self.subtitle(narrowest), ' '));
-        let unit = if self.summary.waits.is_some() { "µs" } else { "samples" };
+        let unit = self
+            .summary
+            .measure
+            .as_ref()
+            .map_or("samples", |measure| measure.unit());
         options.count_name = unit.to_string();
         options.colors = flamegraph::Palette::Multi(flamegraph::color::MultiPalette::Perl);
         options.deterministic = true;

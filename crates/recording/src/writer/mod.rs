@@ -420,6 +420,7 @@ fn description(options: &WriterOptions<'_>) -> Description {
         options.command,
         options.frequency,
         options.measured,
+        options.event,
     )
 }
 
