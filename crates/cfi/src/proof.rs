@@ -350,8 +350,8 @@ fn entered(process: &impl ProcessCode, target: u64) -> Option<Range<u64>> {
     function_at(process, target).filter(|function| target - function.start < FIRST)
 }
 
-/// Whether the function, which may end earlier, makes an indirect tail call, as of a virtual method:
-/// it may lead to any function.
+/// Whether the function, which may end earlier, makes an indirect tail call, as of a virtual
+/// method: it may lead to any function.
 fn jumps_anywhere(process: &impl ProcessCode, function: Range<u64>) -> bool {
     let start = function.start;
     let bytes = read(process, start..function.end.min(start.saturating_add(LONGEST_FUNCTION)));

@@ -13,6 +13,8 @@ const EXAMPLES: &[Examples] = &[
             "backtrail record -o calls.trace --entry parse -- ./server 1",
             "backtrail record -o machine.trace -a -F 97 --duration 1",
             "backtrail record -o machine -a -F 97 --rotate 1min --keep 1h --duration 1",
+            "backtrail record -o waits.trace --off-cpu -- ./server 200",
+            "backtrail record -o faults.trace --event page-faults --count 1 -- ./server 200",
             "backtrail record -o last --snapshot-on exit --keep 10s -- ./server 200",
         ],
     ),

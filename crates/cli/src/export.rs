@@ -26,6 +26,8 @@ pub(crate) struct Export {
     output: PathBuf,
     #[command(flatten)]
     filter: FilterArguments,
+    #[command(flatten)]
+    counted: recorded::Counted,
 }
 
 /// A format, by its name.
@@ -60,7 +62,7 @@ impl ValueEnum for Target {
 }
 
 pub(crate) fn run(arguments: &Export) -> Result<Status, Failure> {
-    let samples = recorded::samples(&arguments.trace, &arguments.filter)?;
+    let samples = recorded::samples(&arguments.trace, &arguments.filter, &arguments.counted)?;
     let title = arguments.trace.display().to_string();
     let format = arguments.to.0;
     output::to(&arguments.output, |out| {

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backtrail_record::{
-    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, MAX_STACK_BYTES, Machine, Options,
-    Outcome, Stop, Storage, Target, Trigger, Walk,
+    CountedEvent, DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES,
+    Dialect, MAX_STACK_BYTES, Machine, Options, Outcome, Stop, Storage, Target, Trigger, Walk,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -39,6 +39,21 @@ pub(crate) struct Record {
     /// for a library, by its name [default: the command's own].
     #[arg(long, value_name = "[FILE:]FUNCTION", conflicts_with = "frequency")]
     entry: Vec<OsString>,
+    /// Record how long threads are blocked, where, and what wakes them, instead of samples.
+    #[arg(long, conflicts_with_all = ["frequency", "entry", "walk"])]
+    off_cpu: bool,
+    /// Record both: samples of time on the CPU, and all time off it.
+    #[arg(long, conflicts_with_all = ["off_cpu", "entry", "walk"])]
+    wall: bool,
+    /// Sample at EVENT instead of on a timer: page-faults, minor-faults, major-faults,
+    /// context-switches, cpu-migrations, cycles, instructions, cache-misses, branch-misses or
+    /// others, or a tracepoint of the kernel as SUBSYSTEM:NAME.
+    #[arg(long, value_name = "EVENT", conflicts_with_all = ["entry", "off_cpu", "wall", "walk"])]
+    event: Option<String>,
+    /// With --event: take one sample in N events [default: 1; 10 for page faults; more for counters
+    /// of the CPU].
+    #[arg(long, value_name = "N", requires = "event", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
+    count: Option<u64>,
     /// Sample this process, with all its threads and everything it starts. Repeatable.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
@@ -56,7 +71,8 @@ pub(crate) struct Record {
     /// Write this version of the Common Trace Format.
     #[arg(long, value_name = "VERSION", default_value = "1.8", value_parser = dialect())]
     format: Dialect,
-    /// Copy up to BYTES of stack with each sample [default: 61440, or 8192 with --entry].
+    /// Copy up to BYTES of stack with each sample [default: 61440; 8192 with
+    /// --entry; 16384 with --off-cpu, --wall and --event].
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
     stack_copy: Option<u32>,
     /// Walk stacks in the kernel at the moment of the sample, where its tables suffice, or from
@@ -122,12 +138,18 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     } else {
         Target::Command(arguments.command)
     };
+    let event = arguments.event.as_deref();
+    let event = event.filter(|name| !["cpu-clock", "task-clock"].contains(name));
     let trigger = match arguments.entry.is_empty() {
+        true if event.is_some() => counted(event.unwrap_or_default(), arguments.count)?,
+        true if arguments.off_cpu => Trigger::Waits(None),
+        true if arguments.wall => Trigger::Waits(Some(arguments.frequency)),
         true => Trigger::Clock(arguments.frequency),
         false => Trigger::Entries(entry::entries(&arguments.entry, &target)?),
     };
     let stack_copy = arguments.stack_copy.unwrap_or(match trigger {
         Trigger::Clock(_) => DEFAULT_STACK_BYTES,
+        Trigger::Waits(_) | Trigger::Counted(..) => DEFAULT_EVENT_STACK_BYTES,
         Trigger::Entries(_) => DEFAULT_ENTRY_STACK_BYTES,
     });
     let options = Options {
@@ -200,6 +222,17 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         Some(incomplete) => Err(Failure::new(incomplete)),
         None => Ok(Status::Passed(outcome.exit_status)),
     }
+}
+
+/// Samples at an event.
+fn counted(name: &str, count: Option<u64>) -> Result<Trigger, Failure> {
+    let event = CountedEvent::named(name).map_err(|error| {
+        let help = error.help();
+        let failure = Failure::new(error);
+        help.into_iter().fold(failure, Failure::help)
+    })?;
+    let count = count.unwrap_or_else(|| event.usual_count());
+    Ok(Trigger::Counted(event, count))
 }
 
 /// What a recording is called after, unless its name is given.
@@ -276,6 +309,8 @@ fn summary_json(outcome: &Outcome) -> Value {
         "stops": stops,
         "frames": outcome.frames,
         "trace_bytes": outcome.trace_bytes,
+        "waits": outcome.waits,
+        "wakers": outcome.wakers,
         "recordings": outcome.recordings,
         "deleted": outcome.forgotten,
         "walked_in_kernel": outcome.walked_in_kernel,

@@ -5,11 +5,37 @@ use std::path::Path;
 
 use backtrail_export::Samples;
 use backtrail_profile::Options;
-use backtrail_recording::{ReadError, Reader};
+use backtrail_recording::{Measured, ReadError, Reader};
 use backtrail_trace::TraceErrorKind;
+use clap::Args;
 
 use crate::error::{Failure, shown};
 use crate::filter::FilterArguments;
+
+/// What is counted of a recording with times off the CPU.
+#[derive(Args)]
+pub(crate) struct Counted {
+    /// Count microseconds off the CPU, of a recording that has them [default: what was recorded].
+    #[arg(long, conflicts_with = "wall")]
+    off_cpu: bool,
+    /// Count microseconds on and off the CPU together.
+    #[arg(long)]
+    wall: bool,
+    /// Continue the stack of each wait with that of the thread that ended it.
+    #[arg(long)]
+    pub(crate) wakers: bool,
+}
+
+impl Counted {
+    /// `None`: what was recorded.
+    pub(crate) fn measured(&self) -> Option<Measured> {
+        match (self.off_cpu, self.wall) {
+            (true, _) => Some(Measured::OffCpu),
+            (_, true) => Some(Measured::Wall),
+            _ => None,
+        }
+    }
+}
 
 /// Opens the recording.
 pub(crate) fn open(trace: &Path) -> Result<Reader, Failure> {
@@ -24,10 +50,12 @@ pub(crate) fn say_problems(trace: &Path, reader: &Reader) {
 }
 
 /// The samples that count, with their names.
-pub(crate) fn samples(trace: &Path, filter: &FilterArguments) -> Result<Samples, Failure> {
+pub(crate) fn samples(trace: &Path, filter: &FilterArguments, counted: &Counted) -> Result<Samples, Failure> {
     let mut reader = open(trace)?;
     let options = Options {
         filter: filter.filter(),
+        measured: counted.measured(),
+        wakers: counted.wakers,
         ..Options::default()
     };
     let mut samples = Samples::read(&mut reader, options).map_err(|error| failed(trace, error))?;

@@ -33,6 +33,8 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE.html", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
     #[command(flatten)]
+    counted: recorded::Counted,
+    #[command(flatten)]
     filter: FilterArguments,
     #[command(flatten)]
     view: ViewArguments,
@@ -107,6 +109,8 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
     let options = Options {
         filter: arguments.filter.filter(),
         max_frames: arguments.max_frames,
+        measured: arguments.counted.measured(),
+        wakers: arguments.counted.wakers,
         sysroot: arguments.sysroot.clone(),
         ..Options::default()
     };
@@ -193,11 +197,11 @@ pub(crate) fn read(trace: &Path, options: Options) -> Result<Profiled, Failure> 
 }
 
 fn write_page(arguments: &Report, path: &Path) -> Result<(), Failure> {
-    let samples = recorded::samples(&arguments.trace, &arguments.filter)?;
+    let samples = recorded::samples(&arguments.trace, &arguments.filter, &arguments.counted)?;
     let title = arguments.trace.display().to_string();
     let other = match &arguments.view.diff {
         Some(trace) => Some((
-            recorded::samples(trace, &arguments.filter)?,
+            recorded::samples(trace, &arguments.filter, &arguments.counted)?,
             trace.display().to_string(),
         )),
         None => None,

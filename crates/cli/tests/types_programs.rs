@@ -1,8 +1,8 @@
 //! Whole programs: types linked from objects and made from debug information are the same, compile
 //! as C, and are read by GNU tools.
 //!
-//! The large ones take minutes to compile for the first time: `cargo test -p backtrail --test command
-//! types_programs:: -- --include-ignored`.
+//! The large ones take minutes to compile for the first time:
+//! `cargo test -p backtrail --test command types_programs:: -- --include-ignored`.
 
 use crate::types;
 

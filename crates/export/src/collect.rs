@@ -31,6 +31,7 @@ impl Samples {
     fn of(report: &Report, origin: Origin) -> Samples {
         let mut samples = Samples {
             origin,
+            measure: report.summary().measure.clone(),
             lost: report.summary().lost,
             trace_bytes: report.summary().trace_bytes,
             notes: report.notes().to_vec(),
@@ -57,6 +58,7 @@ impl Samples {
                 cpu: sample.cpu,
                 node: nodes[sample.stack.index()],
                 ending,
+                weight: sample.weight,
             });
         }
         samples

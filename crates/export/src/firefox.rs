@@ -123,9 +123,15 @@ fn thread(samples: &Samples, index: usize, rows: &[&Row], first: u64, end: f64) 
     }
     let at = |row: Option<&&Row>| row.map_or(0.0, |row| row.time.saturating_sub(first) as f64 / 1e6);
     let mut value = tables.into_json();
+    let is_time = samples.measure.as_ref().map(|measure| measure.is_time);
+    let weight_type = if is_time == Some(true) { "tracing-ms" } else { "samples" };
+    let weights: Option<Vec<f64>> = is_time.map(|is_time| {
+        let scale = if is_time { 1e3 } else { 1.0 };
+        rows.iter().map(|row| row.weight as f64 / scale).collect()
+    });
     let rest = json!({
         "samples": {
-            "length": rows.len(), "weightType": "samples", "weight": null,
+            "length": rows.len(), "weightType": weight_type, "weight": weights,
             "stack": stacks, "timeDeltas": deltas,
         },
         "markers": {

@@ -20,8 +20,9 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
     });
     let name = |node: u32| tree.functions[tree.nodes[node as usize].1 as usize].name.as_str();
     let mut counts = vec![0_u64; tree.nodes.len()];
-    for &node in &tree.rows {
-        counts[node as usize] += 1;
+    for (row, &node) in samples.rows.iter().zip(&tree.rows) {
+        let count = &mut counts[node as usize];
+        *count = count.saturating_add(row.weight);
     }
     // By the texts of the stack from its root: first children in order, then the walk.
     let mut children: Vec<u32> = (1..tree.nodes.len() as u32).collect();

@@ -95,7 +95,12 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
 fn profile(samples: &Samples, tables: &mut Tables, stacks: &mut Table<u32>) -> Message {
     let mut message = Message::default();
     let strings = &mut tables.strings;
-    let (kind, unit) = (strings.text("samples"), strings.text("count"));
+    let (kind, unit) = match &samples.measure {
+        Some(measure) if measure.is_time => (measure.name.as_str(), "microseconds"),
+        Some(measure) => (measure.name.as_str(), "count"),
+        None => ("samples", "count"),
+    };
+    let (kind, unit) = (strings.text(kind), strings.text(unit));
     message.message(1, |value_type| {
         value_type.number(1, kind.into());
         value_type.number(2, unit.into());
@@ -109,7 +114,7 @@ fn profile(samples: &Samples, tables: &mut Tables, stacks: &mut Table<u32>) -> M
         if place == groups.len() {
             groups.push((key, Vec::new()));
         }
-        groups[place].1.push(row.time);
+        groups[place].1.push((row.time, row.weight));
     }
     for ((node, thread, cpu, ending), times) in groups {
         let stack = u64::from(stacks.of(node)) + 1;
@@ -129,8 +134,8 @@ fn profile(samples: &Samples, tables: &mut Tables, stacks: &mut Table<u32>) -> M
         message.message(2, |sample| {
             sample.number(1, stack);
             sample.packed(2, attributes.into_iter());
-            sample.packed(4, times.iter().map(|_| 1));
-            sample.packed_fixed64(5, times.iter().copied());
+            sample.packed(4, times.iter().map(|&(_, weight)| weight));
+            sample.packed_fixed64(5, times.iter().map(|&(time, _)| time));
         });
     }
     if let Some((first, last)) = samples.times() {

@@ -6,14 +6,20 @@ use crate::samples::{Frame, Samples};
 use crate::strings::visible;
 
 pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
-    let event = match samples.origin.frequency {
-        Some(_) => "cpu-clock",
-        None => "samples",
+    let event = match (&samples.measure, samples.origin.frequency) {
+        (Some(measure), _) => visible(&measure.name).into_owned(),
+        (None, Some(_)) => "cpu-clock".to_owned(),
+        (None, None) => "samples".to_owned(),
     };
-    let period = samples.period().unwrap_or(1);
+    // perf's periods of times are in nanoseconds.
+    let scale = match &samples.measure {
+        Some(measure) if measure.is_time => 1000,
+        _ => samples.period().unwrap_or(1),
+    };
     let lines: Vec<String> = samples.frames.iter().map(|frame| lines(samples, frame)).collect();
     for row in &samples.rows {
         let (process, thread) = (samples.process_of(row.thread), &samples.threads[row.thread as usize]);
+        let period = row.weight.saturating_mul(scale);
         writeln!(
             out,
             "{} {}/{} [{:03}] {}.{:09}: {period} {event}: ",

@@ -44,6 +44,10 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
     if period.is_some() {
         types.push(value_type(&mut strings, "cpu", "nanoseconds"));
     }
+    if let Some(measure) = &samples.measure {
+        let unit = if measure.is_time { "microseconds" } else { "count" };
+        types.push(value_type(&mut strings, &measure.name, unit));
+    }
     let mut message = Message::default();
     for (kind, unit) in &types {
         message.message(profile::SAMPLE_TYPE, |inner| {
@@ -51,10 +55,12 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
             inner.number(2, (*unit).into());
         });
     }
-    for ((node, thread, ending), count) in counted(samples) {
+    for ((node, thread, ending), count, weight) in counted(samples) {
         message.message(profile::SAMPLE, |sample| {
             sample.packed(1, samples.stack(node).map(|frame| u64::from(frame) + 1));
-            sample.packed(2, std::iter::once(count).chain(period.map(|period| count * period)));
+            let weight = samples.measure.as_ref().map(|_| weight);
+            let value = period.map(|period| count * period).or(weight);
+            sample.packed(2, std::iter::once(count).chain(value));
             labels(sample, samples, &mut strings, thread, ending);
         });
         flush(&mut message, &mut gzip)?;
@@ -99,23 +105,31 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
         message.number(profile::PERIOD, period);
     }
     message.number(profile::COMMENT, comment.into());
-    message.number(profile::DEFAULT_SAMPLE_TYPE, types[0].0.into());
+    // A wait is no less for being one.
+    let default = if samples.measure.is_some() {
+        types.last()
+    } else {
+        types.first()
+    };
+    let default = default.map_or(0, |&(kind, _)| kind);
+    message.number(profile::DEFAULT_SAMPLE_TYPE, default.into());
     gzip.write_all(&message.bytes)?;
     gzip.finish()?;
     Ok(())
 }
 
-/// Samples of one thread with the same stack, in the order of their first.
-pub(crate) fn counted(samples: &Samples) -> Vec<((u32, u32, u8), u64)> {
+/// Samples of one thread with the same stack, in the order of their first: their number and weight.
+pub(crate) fn counted(samples: &Samples) -> Vec<((u32, u32, u8), u64, u64)> {
     let mut places: FxHashMap<(u32, u32, u8), usize> = FxHashMap::default();
-    let mut counts: Vec<((u32, u32, u8), u64)> = Vec::new();
+    let mut counts: Vec<((u32, u32, u8), u64, u64)> = Vec::new();
     for row in &samples.rows {
         let key = (row.node, row.thread, row.ending);
         let place = *places.entry(key).or_insert(counts.len());
         if place == counts.len() {
-            counts.push((key, 0));
+            counts.push((key, 0, 0));
         }
         counts[place].1 += 1;
+        counts[place].2 = counts[place].2.saturating_add(row.weight);
     }
     counts
 }

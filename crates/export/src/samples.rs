@@ -1,6 +1,6 @@
 //! The samples of a recording with their names: the one model that every format is written from.
 
-use backtrail_profile::Location;
+use backtrail_profile::{Location, Measure};
 use backtrail_recording::{Origin, Stop};
 
 /// A process under one name. A process that starts another program is listed again.
@@ -91,6 +91,8 @@ pub struct Row {
     pub node: u32,
     /// Index in [`Samples::endings`].
     pub ending: u8,
+    /// What it counts for, in [`Samples::measure`].
+    pub weight: u64,
 }
 
 /// The samples of a recording.
@@ -114,6 +116,8 @@ pub struct Samples {
     pub endings: Vec<Ending>,
     /// All samples in time order.
     pub rows: Vec<Row>,
+    /// What the weights of samples are, if they are not all 1.
+    pub measure: Option<Measure>,
     /// Samples that the kernel could not deliver.
     pub lost: u64,
     /// Bytes of the recording on disk.
@@ -149,6 +153,9 @@ impl Samples {
 
     /// Nanoseconds of CPU time between two samples, if a clock triggered them.
     pub fn period(&self) -> Option<u64> {
+        if self.measure.is_some() {
+            return None;
+        }
         Some(1_000_000_000 / self.origin.frequency?)
     }
 }

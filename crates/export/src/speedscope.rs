@@ -45,13 +45,13 @@ fn by_thread(samples: &Samples, tree: &CallTree) -> Vec<(usize, Vec<(u32, u64)>)
     for (row, &node) in samples.rows.iter().zip(&tree.rows) {
         let runs = &mut threads[row.thread as usize];
         match runs.last_mut() {
-            Some((last, count)) if *last == node => *count += 1,
-            _ => runs.push((node, 1)),
+            Some((last, count)) if *last == node => *count = count.saturating_add(row.weight),
+            _ => runs.push((node, row.weight)),
         }
     }
     let mut threads: Vec<_> = threads.into_iter().enumerate().collect();
     // The busiest is shown first.
-    threads.sort_by_key(|(_, runs)| std::cmp::Reverse(runs.iter().map(|(_, count)| count).sum::<u64>()));
+    threads.sort_by_key(|(_, runs)| std::cmp::Reverse(runs.iter().fold(0u64, |sum, run| sum.saturating_add(run.1))));
     threads
 }
 
@@ -70,8 +70,12 @@ fn write_thread(
     );
     write!(out, r#"{{"type":"sampled","name":"#)?;
     serde_json::to_writer(&mut *out, &name)?;
-    let total: u64 = runs.iter().map(|(_, count)| count).sum();
-    write!(out, r#","unit":"none","startValue":0,"endValue":{total},"samples":["#)?;
+    let total = runs.iter().fold(0u64, |sum, run| sum.saturating_add(run.1));
+    let unit = match &samples.measure {
+        Some(measure) if measure.is_time => "microseconds",
+        _ => "none",
+    };
+    write!(out, r#","unit":"{unit}","startValue":0,"endValue":{total},"samples":["#)?;
     let mut stack = Vec::new();
     for (index, &(node, _)) in runs.iter().enumerate() {
         stack.clear();

@@ -52,6 +52,7 @@ pub(crate) fn samples(stacks: &[Stack<'_>]) -> Samples {
             cpu: stack.thread,
             node,
             ending: 0,
+            weight: 1,
         }));
     }
     made.rows.sort_by_key(|row| row.time);

@@ -80,6 +80,8 @@ fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(),
         cpus: &[0, 1],
         command: "made up",
         frequency: Some(1_000),
+        measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             trace_uuid: [1; 16],
             boot_uuid: None,
@@ -157,6 +159,7 @@ fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(),
             frames,
             stop: Some(Stop::EndOfStack),
             live: false,
+            wait: None,
             passed: &[],
         };
         writer.sample(number % 2, &sample)?;

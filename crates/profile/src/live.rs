@@ -248,6 +248,7 @@ mod tests {
                 frames,
                 stop: Some(Stop::EndOfStack),
                 live: false,
+                wait: None,
                 passed: &[],
             }));
         }

@@ -86,7 +86,7 @@ impl Profile {
             ..options
         };
         let symbolizer = Symbolizer::of_recording(reader, options.system.clone()).below(options.sysroot.clone());
-        let mut profile = Profile::with_symbolizer(options, symbolizer);
+        let mut profile = Profile::with_symbolizer(options, symbolizer).of_origin(reader.origin());
         while let Some(entry) = reader.next_entry()? {
             profile.add_entry(&entry);
         }

@@ -5,7 +5,9 @@ mod path;
 
 use std::path::PathBuf;
 
-use backtrail_recording::{Entry, FrameKind, Item, NumberedSample, Sample, Stop, Symbols, is_kernel_address};
+use backtrail_recording::{
+    Entry, FrameKind, Item, Measured, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind, is_kernel_address,
+};
 use rustc_hash::FxHashMap;
 
 use crate::calls::Calls;
@@ -13,7 +15,7 @@ use crate::filter::Filter;
 use crate::fold::LEFT_OUT;
 use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
-use crate::report::{Report, Summary};
+use crate::report::{Measure, Report, Summary};
 use crate::stacks::{StackFrame, Stacks};
 use crate::symbolize::{FetchDebugFile, LocationId, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
@@ -35,6 +37,11 @@ pub struct Options {
     pub clock_offset: u64,
     /// Where to look for names that are not in any module's file.
     pub system: SystemFiles,
+    /// What is counted: samples of time on the CPU, or microseconds off the CPU, or of both.
+    /// `None`: what the recording measures.
+    pub measured: Option<Measured>,
+    /// Whether stacks of waits continue with those of the threads that ended them.
+    pub wakers: bool,
     /// The samples to count; the others are ignored.
     pub filter: Filter,
     /// The folder with the files of the recorded machine; `None` if it is this one.
@@ -59,6 +66,8 @@ impl Default for Options {
             mark_incomplete: true,
             clock_offset: 0,
             system: SystemFiles::default(),
+            measured: None,
+            wakers: false,
             filter: Filter::default(),
             sysroot: None,
             fetch: None,
@@ -100,6 +109,10 @@ pub struct Profile {
     begin: Option<u64>,
     /// The locations of the current sample, if it has no room in the tree.
     beyond: Vec<LocationId>,
+    /// What is counted; `None` if everything is looked at for its names.
+    measured: Option<Measured>,
+    /// What a sample that is no wait counts for.
+    period: u64,
     /// Memory for the steps of a path.
     steps: Vec<path::Pending>,
 }
@@ -154,7 +167,10 @@ impl Profile {
             left_out: marker(LEFT_OUT),
             incomplete: Stop::ALL.map(|stop| marker(&format!("[incomplete: {}]", stop.name()))),
         };
+        let measured = options.measured.unwrap_or_default();
         Profile {
+            measured: Some(measured),
+            period: 1,
             options,
             processes: Processes::default(),
             symbolizer,
@@ -262,7 +278,41 @@ impl Profile {
         if let Some(symbols) = earlier {
             symbolizer = symbolizer.falling_back_to(symbols);
         }
-        Self::with_symbolizer(options, symbolizer)
+        let options = Options {
+            wakers: true,
+            ..options
+        };
+        Profile {
+            measured: None,
+            ..Self::with_symbolizer(options, symbolizer)
+        }
+    }
+
+    /// Counts what a recording with this origin measures, unless the options say otherwise.
+    pub(crate) fn of_origin(mut self, origin: &Origin) -> Profile {
+        let measured = self.options.measured.unwrap_or(origin.measured);
+        self.measured = Some(measured);
+        let time = |name: &str| Measure {
+            name: name.to_owned(),
+            is_time: true,
+        };
+        self.summary.measure = match (measured, &origin.event) {
+            (Measured::OffCpu, _) => Some(time("off-cpu")),
+            (Measured::Wall, _) => Some(time("wall")),
+            (Measured::Cpu, Some((name, count))) => {
+                self.period = *count;
+                Some(Measure {
+                    name: name.clone(),
+                    is_time: false,
+                })
+            }
+            (Measured::Cpu, None) => None,
+        };
+        if measured != Measured::Cpu {
+            self.period = origin.frequency.map_or(0, |frequency| 1_000_000 / frequency);
+            self.summary.waits = Some(0);
+        }
+        self
     }
 
     /// The names of all addresses of the recording.
@@ -290,12 +340,24 @@ impl Profile {
             frames: &[],
             stop: None,
             live: false,
+            wait: sample.wait.map(|wait| Wait {
+                kind: wait.kind,
+                duration: wait.duration,
+                ready: wait.ready,
+                waker: None,
+            }),
             passed: sample.passed,
         };
         let Some(thread) = self.accept(&item) else {
             return;
         };
-        let walked = self.walk_numbered(sample, thread);
+        let mut walked = self.walk_numbered(sample, thread);
+        if let Some(waker) = sample.wait.and_then(|wait| wait.waker)
+            && self.options.wakers
+        {
+            let frames = waker.frames();
+            self.add_waker(&mut walked, (waker.pid, waker.tid, waker.interrupt), &frames);
+        }
         self.count(&item, thread, &walked, sample.ip);
     }
 
@@ -303,7 +365,12 @@ impl Profile {
         let Some(thread) = self.accept(sample) else {
             return;
         };
-        let walked = self.walk_frames(sample.pid, sample.frames, (sample.stop, sample.live), thread);
+        let is_unseen = sample.wait.is_some() && matches!(sample.frames, [frame] if frame.address == 0);
+        let frames = if is_unseen { &[] } else { sample.frames };
+        let mut walked = self.walk_frames(sample.pid, frames, (sample.stop, sample.live), thread);
+        if let Some(waker) = sample.wait.and_then(|wait| wait.waker) {
+            self.add_waker(&mut walked, (waker.pid, waker.tid, waker.interrupt), waker.frames);
+        }
         let ip = sample.frames.first().map_or(0, |frame| frame.address);
         self.count(sample, thread, &walked, ip);
     }
@@ -311,6 +378,14 @@ impl Profile {
     /// The thread of the sample, if the sample counts as far as its stack need not be known.
     fn accept(&mut self, sample: &Sample<'_>) -> Option<ThreadId> {
         let begin = *self.begin.get_or_insert(sample.time);
+        let is_measured = match (self.measured, sample.wait.map(|wait| wait.kind)) {
+            (None | Some(Measured::Wall), _) => true,
+            (Some(Measured::Cpu), wait) => wait.is_none(),
+            (Some(Measured::OffCpu), wait) => matches!(wait, Some(WaitKind::Blocked | WaitKind::Unfinished)),
+        };
+        if !is_measured {
+            return None;
+        }
         let monotonic = sample.time.saturating_sub(self.options.clock_offset);
         if self.symbolizer.advance(sample.pid, monotonic)
             && let Some(space) = self.spaces.get_mut(&sample.pid)
@@ -334,19 +409,31 @@ impl Profile {
         if self.options.filter.function.is_some() && !self.is_through(walked) {
             return;
         }
-        self.summary.samples += 1;
+        let weight = match sample.wait {
+            None => self.period,
+            Some(wait) => wait.duration.saturating_add(500) / 1000,
+        };
+        self.summary.taken += 1;
+        if let Some(waits) = self.summary.waits.as_mut().filter(|_| sample.wait.is_some()) {
+            *waits += 1;
+        }
+        let add = |count: &mut u64, is_so: bool| *count = count.saturating_add(if is_so { weight } else { 0 });
+        add(&mut self.summary.samples, true);
         let stop = walked.stop;
-        self.summary.complete += u64::from(stop == Some(Stop::EndOfStack));
-        self.summary.live += u64::from(walked.live);
+        add(&mut self.summary.complete, stop == Some(Stop::EndOfStack));
+        add(&mut self.summary.live, walked.live);
         self.summary.frames += u64::from(walked.frames);
         let (first, last) = self.summary.times.unwrap_or((sample.time, sample.time));
         self.summary.times = Some((first.min(sample.time), last.max(sample.time)));
-        self.stops[stop.map_or(Stop::ALL.len(), |stop| stop as usize)] += 1;
-        self.threads.count(thread);
-        self.stacks.count(walked.stack);
+        add(
+            &mut self.stops[stop.map_or(Stop::ALL.len(), |stop| stop as usize)],
+            true,
+        );
+        self.threads.count(thread, weight);
+        self.stacks.count(walked.stack, weight);
         if walked.is_cut {
-            self.unplaced.samples += 1;
-            self.count_unplaced(walked);
+            add(&mut self.unplaced.samples, true);
+            self.count_unplaced(walked, weight);
         }
         if !sample.passed.is_empty()
             && let Some(leaf) = walked.leaf
@@ -359,6 +446,7 @@ impl Profile {
                 stack: walked.stack,
                 thread,
                 cpu: sample.cpu,
+                weight,
                 stop,
                 live: walked.live,
             });

@@ -220,9 +220,10 @@ impl Stacks {
         StackId(number)
     }
 
-    /// Counts a sample of a stack.
-    pub(crate) fn count(&mut self, stack: StackId) {
-        self.samples[stack.index()] += 1;
+    /// Counts samples of a stack.
+    pub(crate) fn count(&mut self, stack: StackId, samples: u64) {
+        let count = &mut self.samples[stack.index()];
+        *count = count.saturating_add(samples);
     }
 
     /// Frees what only adding needs.
@@ -251,7 +252,7 @@ mod tests {
         let mut stacks = Stacks::with_limit(5);
         for (frames, times) in [(&[1, 2, 3][..], 4), (&[1, 2, 4], 2), (&[1, 2], 1), (&[2], 8)] {
             let id = stack(&mut stacks, frames).unwrap();
-            (0..times).for_each(|_| stacks.count(id));
+            (0..times).for_each(|_| stacks.count(id, 1));
         }
         assert_eq!(stacks.len(), 5);
         assert_eq!(stack(&mut stacks, &[1, 2, 5]), None, "no room");

@@ -43,6 +43,8 @@ pub struct StackSample {
     pub thread: ThreadId,
     /// Its CPU.
     pub cpu: u32,
+    /// What it counts for: 1, microseconds, or events; see [`Measure`](crate::Measure).
+    pub weight: u64,
     /// The reason why its stack ends; `None` if only the innermost frame is known.
     pub stop: Option<Stop>,
     /// Whether outer frames were read from the running process after the sample was taken.
@@ -84,9 +86,10 @@ impl Threads {
         self.list.iter().map(|(thread, _)| thread)
     }
 
-    /// Counts a sample.
-    pub(crate) fn count(&mut self, number: ThreadId) {
-        self.list[number.index()].1 += 1;
+    /// Counts samples.
+    pub(crate) fn count(&mut self, number: ThreadId, samples: u64) {
+        let count = &mut self.list[number.index()].1;
+        *count = count.saturating_add(samples);
     }
 
     /// The names of processes with their samples, most sampled first.

@@ -29,6 +29,8 @@ fn record(directory: &Path, seed: u64, samples: u64) {
         cpus: &[0, 1],
         command: "test",
         frequency: None,
+        measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: None,
@@ -105,6 +107,7 @@ fn record(directory: &Path, seed: u64, samples: u64) {
                     frames: &frames,
                     stop: Stop::from_number(random.below(11) as u8),
                     live: random.below(20) == 0,
+                    wait: None,
                     passed: &[],
                 },
             )

@@ -112,6 +112,8 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
         cpus: &cpus,
         command: &about.command,
         frequency: None,
+        measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             hostname: or_here(&about.hostname, here.hostname.clone()),
             kernel: or_here(&about.kernel, here.kernel.clone()),

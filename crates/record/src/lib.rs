@@ -45,19 +45,20 @@ mod spaces;
 mod stack;
 mod store;
 mod view;
+mod waits;
 mod walks;
 mod watch;
 
 use std::path::Path;
 
-pub use backtrail_process::perf::{Entry, Trigger};
+pub use backtrail_process::perf::{CountedEvent, Entry, Trigger};
 use backtrail_recording::Observer;
 pub use backtrail_recording::{Dialect, Item, Stop};
 pub use error::{Error, Incomplete};
 pub use import::{ImportError, ImportOptions, Imported, import};
 pub use options::{
-    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Keep, MAX_STACK_BYTES, Machine, Options,
-    Requests, Storage, Target, Walk,
+    DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Keep,
+    MAX_STACK_BYTES, Machine, Options, Requests, Storage, Target, Walk,
 };
 pub use outcome::{ModuleProblem, Outcome, Warning};
 

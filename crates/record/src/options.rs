@@ -116,5 +116,7 @@ pub const DEFAULT_STACK_BYTES: u32 = MAX_STACK_BYTES;
 /// The same for samples of calls, of which thousands may come within a millisecond: a smaller copy
 /// lets more of them fit into the rings.
 pub const DEFAULT_ENTRY_STACK_BYTES: u32 = 8 << 10;
+/// The same for samples of waits and of events, which may come in bursts.
+pub const DEFAULT_EVENT_STACK_BYTES: u32 = 16 << 10;
 /// The largest [`Options::stack_bytes`].
 pub const MAX_STACK_BYTES: u32 = 60 << 10;

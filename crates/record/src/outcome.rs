@@ -36,6 +36,14 @@ pub struct Outcome {
     pub kernel_table_bytes: u64,
     /// Whether stacks were to be walked in the kernel, and could not be.
     pub no_kernel_walks: bool,
+    /// Waits among the samples, and those whose waker is known.
+    pub waits: u64,
+    /// See [`Outcome::waits`].
+    pub wakers: u64,
+    /// Whether waits were recorded without what ended them, which the rights do not allow.
+    pub no_wakers: bool,
+    /// Whether waits were recorded without the stacks of the threads that waited.
+    pub no_places: bool,
     /// Frames of all samples.
     pub frames: u64,
     /// Bytes of the trace, or of all traces together.
@@ -73,6 +81,10 @@ pub enum Warning {
     /// There are no samples, and time in the kernel, where short programs spend most of theirs, may
     /// not be sampled.
     NoSamplesOfKernel,
+    /// Who wakes threads is not known.
+    NoWakers,
+    /// Where threads wait is not known either.
+    NoPlaces,
     /// Stacks were copied, because the kernel does not let us walk them.
     NoKernelWalks,
     /// This many percent of the samples were lost.
@@ -93,13 +105,17 @@ impl Warning {
                 Some("sysctl kernel.perf_event_paranoid=1 lets you sample time in the kernel")
             }
             Warning::Lost(_) => Some(
-                "sample less often with -F, copy less stack with --stack-copy, or let the recorder raise its priority \
+                "sample less often with -F or --count, copy less stack with --stack-copy, or let the recorder raise its priority \
                  (as root, or with ulimit -e)",
             ),
             Warning::Cut(_) => {
                 Some("short programs and stacks deeper than 60 KiB that change fast can't be recorded whole")
             }
             Warning::ReadApart(_) => None,
+            Warning::NoPlaces => {
+                Some("run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1")
+            }
+            Warning::NoWakers => Some("run it as root, with tracefs mounted at /sys/kernel/tracing"),
             Warning::NoKernelWalks => {
                 Some("it needs Linux 5.15 on x86-64, root or CAP_BPF and CAP_PERFMON, and the initial PID namespace")
             }
@@ -122,6 +138,11 @@ impl fmt::Display for Warning {
                 "no samples: the programs took less CPU time of their own than passes between two, and time in the \
                  kernel is not sampled"
             ),
+            Warning::NoPlaces => write!(
+                f,
+                "how long threads waited is recorded, but this user may not see where, nor what woke them"
+            ),
+            Warning::NoWakers => write!(f, "what woke the threads is not permitted to know"),
             Warning::NoKernelWalks => write!(f, "stacks were copied: this kernel does not let us walk them"),
             Warning::Lost(percent) => write!(
                 f,
@@ -155,6 +176,8 @@ impl Outcome {
                 (false, true) => Warning::NoSamples,
                 (false, false) => Warning::NoSamplesOfKernel,
             }),
+            self.no_places.then_some(Warning::NoPlaces),
+            (self.no_wakers && !self.no_places).then_some(Warning::NoWakers),
             self.no_kernel_walks.then_some(Warning::NoKernelWalks),
             (lost >= MANY_LOST).then_some(Warning::Lost(lost)),
             (cut >= MANY_CUT).then_some(Warning::Cut(cut)),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::Abi;
 use backtrail_cfi::tables::Tables;
-use backtrail_process::perf::{self, Build, KernelTables, Record, Sampler, Trigger, UserState};
+use backtrail_process::perf::{self, Build, Cause, KernelTables, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
 use backtrail_process::sys::SignalSource;
 use backtrail_recording::{Module, Observer, Sample, Stop, WriteError, Writer, is_kernel_address};
@@ -27,6 +27,7 @@ use crate::spaces::Spaces;
 use crate::stack::StackWalker;
 use crate::store::Store;
 use crate::view::SpaceView;
+use crate::waits::{Waiting, Waits, Walked};
 use crate::{Error, Incomplete, Machine, Options, Outcome, Storage, Target, Walk};
 
 /// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
@@ -105,6 +106,12 @@ pub(crate) fn run(
     if options.walk == Walk::Kernel {
         session.kernel_walks = KernelWalks::begin(&mut sampler);
         session.outcome.no_kernel_walks = session.kernel_walks.is_none();
+    }
+    if let Trigger::Waits(_) = options.trigger {
+        session.outcome.no_wakers = !sampler.knows_wakers();
+        // The kernel counts switches as its own.
+        session.outcome.no_places = !sampler.samples_kernel();
+        session.waits.have_no_stacks = session.outcome.no_places;
     }
     if let Target::Machine(_) = options.target {
         // A command's first moments count too.
@@ -199,6 +206,7 @@ pub(crate) struct Session<'a> {
     pub(crate) kernel: OnceCell<Option<Module>>,
     /// Names by thread.
     names: FxHashMap<u32, Box<str>>,
+    waits: Waits,
     /// Mappings that the current stack reaches into.
     touched: Vec<u32>,
     /// DWARF numbers of the registers that pass arguments, if samples are calls.
@@ -223,6 +231,7 @@ struct State {
     writer: Writer,
     kernel: OnceCell<Option<Module>>,
     names: FxHashMap<u32, Box<str>>,
+    waits: Waits,
     passing: &'static [u8],
     is_interrupted: bool,
     outcome: Outcome,
@@ -241,6 +250,7 @@ impl<'a> Session<'a> {
             writer,
             kernel: OnceCell::new(),
             names: FxHashMap::default(),
+            waits: Waits::default(),
             touched: Vec::new(),
             passing: &[],
             passed: Vec::new(),
@@ -262,6 +272,7 @@ impl<'a> Session<'a> {
             writer: self.writer,
             kernel: self.kernel,
             names: self.names,
+            waits: self.waits,
             passing: self.passing,
             is_interrupted: self.is_interrupted,
             outcome: self.outcome,
@@ -277,6 +288,7 @@ impl<'a> Session<'a> {
             kernel_walks: state.kernel_tables.map(KernelWalks::again),
             kernel: state.kernel,
             names: state.names,
+            waits: state.waits,
             passing: state.passing,
             is_interrupted: state.is_interrupted,
             outcome: state.outcome,
@@ -393,6 +405,13 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn finish(&mut self, store: Option<&mut Store<'_>>) {
+        let now = perf::monotonic_ns();
+        for (tid, waiting) in self.waits.drain() {
+            if self.failure.is_none() {
+                let written = self.wait(0, now, tid, waiting, false);
+                self.check(written);
+            }
+        }
         if self.failure.is_none() {
             let finished = self.writer.flush();
             self.check(finished);
@@ -420,7 +439,36 @@ impl<'a> Session<'a> {
 
     pub(crate) fn take(&mut self, stream: usize, time: u64, record: Record<'_>) -> Result<(), WriteError> {
         match record {
-            Record::Sample(sample) => self.sample(stream, time, &sample),
+            Record::Sample(sample) => match sample.cause {
+                Cause::Time => self.sample(stream, time, &sample),
+                Cause::Switch => {
+                    let stack = self.stack_of(time, &sample);
+                    self.waits.leave(time, &sample, stack);
+                    Ok(())
+                }
+                Cause::Waking { woken, interrupt } => {
+                    if self.waits.is_blocked(woken) {
+                        let stack = self.stack_of(time, &sample);
+                        self.waits.wake(time, woken, interrupt, &sample, stack);
+                    }
+                    Ok(())
+                }
+            },
+            Record::Switch {
+                pid,
+                tid,
+                out,
+                preempted,
+            } => {
+                if out {
+                    self.waits.left(time, (pid, tid), preempted);
+                    return Ok(());
+                }
+                match self.waits.end(tid) {
+                    Some(waiting) => self.wait(stream, time, tid, waiting, true),
+                    None => Ok(()),
+                }
+            }
             Record::Mapping(mapping) => {
                 self.map(&mapping);
                 Ok(())
@@ -438,6 +486,7 @@ impl<'a> Session<'a> {
                 Ok(())
             }
             Record::Fork(task) => {
+                self.waits.begin(task.tid);
                 // A new process has its parent's stack; a new thread has one that nobody has
                 // touched.
                 self.has_news |= task.parent_pid == task.pid;
@@ -454,6 +503,7 @@ impl<'a> Session<'a> {
             }
             Record::Exit(task) => {
                 self.names.remove(&task.tid);
+                self.waits.exit(task.tid);
                 self.walker.forget_thread(task.tid);
                 self.writer.exit(time, recorded(task.pid), recorded(task.tid))?;
                 self.writer.forget_name(recorded(task.tid));
@@ -465,6 +515,7 @@ impl<'a> Session<'a> {
             }
             Record::Lost(count) => {
                 self.outcome.lost += count;
+                self.waits.records_lost();
                 self.spaces.records_lost();
                 self.walker.forget();
                 self.writer.lost(stream, time, count)
@@ -498,14 +549,74 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
-        let (pid, tid) = (sample.pid, sample.tid);
+    /// The stack of a thread that leaves the CPU or wakes another one.
+    fn stack_of(&mut self, time: u64, sample: &perf::Sample<'_>) -> Walked {
+        let stop = self.walk_again(time, sample);
+        Walked {
+            frames: std::mem::take(&mut self.walker.frames),
+            stop: Some(stop),
+            live: self.walker.read_apart,
+        }
+    }
+
+    /// Records that a thread goes on, or that it still waits at the end.
+    fn wait(
+        &mut self,
+        stream: usize,
+        time: u64,
+        tid: u32,
+        mut waiting: Waiting,
+        is_over: bool,
+    ) -> Result<(), WriteError> {
+        let pid = waiting.pid;
+        std::mem::swap(&mut self.walker.frames, &mut waiting.stack.frames);
+        self.announce(time, pid, tid)?;
+        std::mem::swap(&mut self.walker.frames, &mut waiting.stack.frames);
+        if let Some(waker) = waiting.waker() {
+            let (pid, tid) = (waker.pid, waker.tid);
+            self.walker.frames.clone_from(&waker.stack.frames);
+            self.announce(time, pid, tid)?;
+            self.outcome.wakers += 1;
+        }
+        let stop = waiting.stack.stop.unwrap_or(Stop::NoUserStack);
+        self.outcome.waits += 1;
+        self.outcome.samples += 1;
+        self.outcome.stops[stop as usize] += 1;
+        self.outcome.read_apart += u64::from(waiting.stack.live);
+        self.outcome.frames += waiting.stack.frames.len() as u64;
+        let mut wait = waiting.wait(time, is_over);
+        if let Some(waker) = &mut wait.waker {
+            (waker.pid, waker.tid) = (recorded(waker.pid), recorded(waker.tid));
+        }
+        self.writer.sample(
+            stream,
+            &Sample {
+                time,
+                cpu: 0,
+                pid: recorded(pid),
+                tid: recorded(tid),
+                frames: &waiting.stack.frames,
+                stop: Some(stop),
+                live: waiting.stack.live,
+                wait: Some(wait),
+                passed: &[],
+            },
+        )
+    }
+
+    /// Walks a stack, and again if its process has mappings that no record has described.
+    fn walk_again(&mut self, time: u64, sample: &perf::Sample<'_>) -> Stop {
         let mut stop = self.walk(time, sample);
         // The mapping may be in a lost record, or older than the recording.
-        if stop == Stop::NoModule && self.spaces.refresh(pid, &mut self.modules) {
+        if stop == Stop::NoModule && self.spaces.refresh(sample.pid, &mut self.modules) {
             stop = self.walk(time, sample);
         }
-        let stop = self.walker.without_gone_program(sample, stop);
+        self.walker.without_gone_program(sample, stop)
+    }
+
+    fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
+        let (pid, tid) = (sample.pid, sample.tid);
+        let stop = self.walk_again(time, sample);
         self.has_news |= stop == Stop::BeyondCopy;
         self.prepare_walks(sample, stop);
         self.announce(time, pid, tid)?;
@@ -528,6 +639,7 @@ impl<'a> Session<'a> {
                 frames: &self.walker.frames,
                 stop: Some(stop),
                 live: self.walker.read_apart,
+                wait: None,
                 passed: &self.passed,
             },
         )
@@ -628,6 +740,10 @@ impl<'a> Session<'a> {
             .names
             .entry(tid)
             .or_insert_with(|| proc::thread_name(pid, tid).unwrap_or_default().into());
+        // A waker that is gone keeps the name that it had.
+        if name.is_empty() {
+            return Ok(());
+        }
         self.writer.thread_name(time, recorded(pid), recorded(tid), name)
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use backtrail_process::proc;
 use backtrail_process::sys::SignalSource;
-use backtrail_recording::{CreateError, WriteError, Writer, WriterOptions};
+use backtrail_recording::{CreateError, Measured, WriteError, Writer, WriterOptions};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::folder::Folder;
@@ -146,7 +146,17 @@ impl<'o> Store<'o> {
             command: &subject_name(&self.options.target),
             frequency: match self.options.trigger {
                 Trigger::Clock(frequency) => Some(frequency),
-                Trigger::Entries(_) => None,
+                Trigger::Waits(frequency) => frequency,
+                Trigger::Entries(_) | Trigger::Counted(..) => None,
+            },
+            event: match &self.options.trigger {
+                Trigger::Counted(event, count) => Some((event.name(), *count)),
+                _ => None,
+            },
+            measured: match self.options.trigger {
+                Trigger::Waits(None) => Measured::OffCpu,
+                Trigger::Waits(Some(_)) => Measured::Wall,
+                Trigger::Clock(_) | Trigger::Entries(_) | Trigger::Counted(..) => Measured::Cpu,
             },
             environment: environment::read().map_err(Error::Environment)?,
         };

@@ -9,7 +9,7 @@ use backtrail_trace::description::{
 };
 use backtrail_wire::Endian;
 
-use crate::options::Environment;
+use crate::options::{Environment, Measured};
 
 /// Number and name of each class of events. Numbers below 31 fit LTTng's compact header.
 pub(crate) mod class {
@@ -38,9 +38,11 @@ pub(crate) mod class {
 
     /// A piece of the names of addresses.
     pub(crate) const SYMBOLS: u64 = 11;
+    /// A time in which a thread did not have the CPU.
+    pub(crate) const WAIT: u64 = 12;
 
     /// Names by number.
-    pub(crate) const NAMES: [&str; 12] = [
+    pub(crate) const NAMES: [&str; 13] = [
         "backtrail:stacks",
         "backtrail:sample",
         "lttng_ust_statedump:start",
@@ -53,6 +55,7 @@ pub(crate) mod class {
         "backtrail:place",
         "backtrail:call",
         "backtrail:symbols",
+        "backtrail:wait",
     ];
 }
 
@@ -90,6 +93,13 @@ pub(crate) mod field {
     pub(crate) const COUNT: &str = "count";
     pub(crate) const PLACE: &str = "place";
     pub(crate) const PASSED: &str = "passed";
+    pub(crate) const KIND: &str = "kind";
+    pub(crate) const DURATION: &str = "duration";
+    pub(crate) const READY: &str = "ready";
+    pub(crate) const WAKER_PID: &str = "waker_pid";
+    pub(crate) const WAKER_TID: &str = "waker_tid";
+    pub(crate) const WAKER_IP: &str = "waker_ip";
+    pub(crate) const WAKER_STACK: &str = "waker_stack";
     pub(crate) const CPU_ID: &str = "cpu_id";
     pub(crate) const PIECE: &str = "piece";
     pub(crate) const PIECES: &str = "pieces";
@@ -106,6 +116,9 @@ pub(crate) fn ip_bits(environment: &Environment) -> u32 {
     }
 }
 
+/// The bit of a wait's kind that an interrupt ended it.
+pub(crate) const INTERRUPT_BIT: u32 = 7;
+
 /// Bits of a stack's number.
 pub(crate) const STACK_BITS: u32 = 24;
 
@@ -113,7 +126,13 @@ const ORDER: Endian = Endian::NATIVE;
 const CLOCK: usize = 0;
 
 /// The metadata of a recording.
-pub(crate) fn description(environment: &Environment, command: &str, frequency: Option<u64>) -> Description {
+pub(crate) fn description(
+    environment: &Environment,
+    command: &str,
+    frequency: Option<u64>,
+    measured: Measured,
+    event: Option<(&str, u64)>,
+) -> Description {
     let text = |value: &str| EnvironmentValue::String(value.to_owned());
     let mut clock = Clock::nanoseconds("monotonic", environment.clock_offset_ns);
     clock.uuid = environment.boot_uuid;
@@ -151,6 +170,7 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: O
                 vec![
                     (class::SAMPLE, stack()),
                     (class::CALL, sequence(stack(), field::PASSED, 8, word())),
+                    (class::WAIT, wait(stack(), ip_bits(environment))),
                     (
                         class::LOST,
                         Struct::new().with(field::COUNT, Integer::unsigned(64, ORDER)),
@@ -163,7 +183,30 @@ pub(crate) fn description(environment: &Environment, command: &str, frequency: O
         ..Description::default()
     };
     described.environment.extend(frequency);
+    if measured != Measured::Cpu {
+        let name = text(measured.name());
+        described.environment.push(("measured".to_owned(), name));
+    }
+    if let Some((name, count)) = event {
+        let count = EnvironmentValue::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+        described.environment.push(("sample_event".to_owned(), text(name)));
+        described.environment.push(("sample_period".to_owned(), count));
+    }
     described
+}
+
+/// What a wait has besides its stack: its kind, nanoseconds in all and after it was woken; of the
+/// waker, its numbers, -1 if it is not known, and its stack.
+fn wait(stack: Struct, ip_bits: u32) -> Struct {
+    let number = |size| Integer::unsigned(size, ORDER);
+    stack
+        .with(field::KIND, number(8))
+        .with(field::DURATION, number(64))
+        .with(field::READY, number(64))
+        .with(field::WAKER_PID, Integer::signed(32, ORDER))
+        .with(field::WAKER_TID, Integer::signed(32, ORDER))
+        .with(field::WAKER_IP, number(ip_bits).hexadecimal())
+        .with(field::WAKER_STACK, number(STACK_BITS))
 }
 
 /// The stream of names: pieces of one document, compressed with LZMA.

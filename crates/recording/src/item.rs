@@ -168,9 +168,62 @@ pub struct Sample<'a> {
     pub stop: Option<Stop>,
     /// Whether outer frames were read from the running process after the sample was taken.
     pub live: bool,
+    /// If the thread left the CPU with this stack: how long, and what woke it. `time` is when it
+    /// went on.
+    pub wait: Option<Wait<'a>>,
     /// If the sample is a call of the leaf's function: the values of the general registers that
     /// pass arguments, in the order of the calling convention. Empty for other samples.
     pub passed: &'a [u64],
+}
+
+/// Why a thread left the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum WaitKind {
+    /// It had to wait for something.
+    Blocked = 0,
+    /// Another thread got the CPU.
+    Preempted = 1,
+    /// It had to wait, and did so until the recording ended.
+    Unfinished = 2,
+}
+
+impl WaitKind {
+    /// The kind with this number.
+    pub fn from_number(number: u8) -> Option<WaitKind> {
+        [WaitKind::Blocked, WaitKind::Preempted, WaitKind::Unfinished]
+            .get(usize::from(number))
+            .copied()
+    }
+}
+
+/// A time without the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait<'a> {
+    /// Why.
+    pub kind: WaitKind,
+    /// Nanoseconds until it went on.
+    pub duration: u64,
+    /// The nanoseconds of them after it was woken, in which it only waited for a CPU; 0 if that is
+    /// not known.
+    pub ready: u64,
+    /// Who woke it, if that is known.
+    pub waker: Option<Waker<'a>>,
+}
+
+/// The thread that woke another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waker<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Whether it was only interrupted: a timer or a device woke the other thread.
+    pub interrupt: bool,
+    /// Its stack, from the leaf outwards; empty if only its number is known.
+    pub frames: &'a [Frame],
+    /// Why that stack ends.
+    pub stop: Option<Stop>,
 }
 
 /// One entry of a recording.

@@ -28,10 +28,12 @@ mod tree;
 mod writer;
 
 pub use backtrail_trace::{CreateError, Dialect};
-pub use item::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, is_jit_dump, is_kernel_address};
-pub use options::{Environment, WriterOptions};
+pub use item::{
+    Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, Wait, WaitKind, Waker, is_jit_dump, is_kernel_address,
+};
+pub use options::{Environment, Measured, WriterOptions};
 pub use origin::Origin;
-pub use reader::{Entry, NumberedSample, NumberedStacks, ReadError, Reader};
+pub use reader::{Entry, NumberedSample, NumberedStacks, NumberedWait, NumberedWaker, ReadError, Reader};
 pub use symbols::{
     AddError, Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols, SymbolsError, add_symbols, decode as decode_symbols,
     encode as encode_symbols,

@@ -19,6 +19,29 @@ pub struct Environment {
     pub clock_offset_ns: u64,
 }
 
+/// What the samples of a recording measure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measured {
+    /// Time on the CPU, or calls.
+    #[default]
+    Cpu,
+    /// Time off the CPU.
+    OffCpu,
+    /// Both.
+    Wall,
+}
+
+impl Measured {
+    /// The name in traces.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Measured::Cpu => "cpu",
+            Measured::OffCpu => "off-cpu",
+            Measured::Wall => "wall",
+        }
+    }
+}
+
 /// How a recording is written.
 #[derive(Clone, Debug)]
 pub struct WriterOptions<'a> {
@@ -30,6 +53,10 @@ pub struct WriterOptions<'a> {
     pub command: &'a str,
     /// Samples per second of CPU time, if a clock triggers them.
     pub frequency: Option<u64>,
+    /// What samples measure.
+    pub measured: Measured,
+    /// The event that samples are taken at, if not a clock's, and how often it happens for one.
+    pub event: Option<(&'a str, u64)>,
     /// The machine.
     pub environment: Environment,
 }

@@ -2,6 +2,8 @@
 
 use backtrail_trace::description::EnvironmentValue;
 
+use crate::options::Measured;
+
 /// The command and the machine of a recording; empty if it does not say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -17,11 +19,16 @@ pub struct Origin {
     pub producer: String,
     /// Samples per second of CPU time, if a clock triggered them.
     pub frequency: Option<u64>,
+    /// What samples measure.
+    pub measured: Measured,
+    /// The event that samples were taken at, if not a clock's, and how often it happened for one.
+    pub event: Option<(String, u64)>,
 }
 
 impl Origin {
     pub(crate) fn of(environment: &[(String, EnvironmentValue)]) -> Origin {
         let mut origin = Origin::default();
+        let (mut event, mut count) = (None, 1);
         for (name, value) in environment {
             match (name.as_str(), value) {
                 ("trace_name", EnvironmentValue::String(text)) => origin.command.clone_from(text),
@@ -29,12 +36,22 @@ impl Origin {
                 ("kernel_release", EnvironmentValue::String(text)) => origin.kernel.clone_from(text),
                 ("machine", EnvironmentValue::String(text)) => origin.machine.clone_from(text),
                 ("producer", EnvironmentValue::String(text)) => origin.producer.clone_from(text),
+                ("measured", EnvironmentValue::String(text)) => {
+                    let all = [Measured::Cpu, Measured::OffCpu, Measured::Wall];
+                    let named = all.into_iter().find(|measured| measured.name() == text);
+                    origin.measured = named.unwrap_or_default();
+                }
+                ("sample_event", EnvironmentValue::String(text)) => event = Some(text.clone()),
+                ("sample_period", EnvironmentValue::Integer(value)) => {
+                    count = u64::try_from(*value).unwrap_or(1).max(1)
+                }
                 ("sample_frequency", EnvironmentValue::Integer(value)) => {
                     origin.frequency = u64::try_from(*value).ok().filter(|&frequency| frequency > 0);
                 }
                 _ => {}
             }
         }
+        origin.event = event.map(|event| (event, count));
         origin
     }
 }

@@ -8,12 +8,12 @@ use backtrail_trace::{Event, Events, Options, Recover, Trace, TraceError, Value}
 use backtrail_wire::sign_extend;
 use flate2::{Decompress, FlushDecompress, Status};
 
-use crate::events::{MAX_CBF_BYTES, class, field};
+use crate::events::{INTERRUPT_BIT, MAX_CBF_BYTES, class, field};
 use crate::origin::Origin;
 use crate::places::Bases;
 use crate::symbols::{self, Symbols, SymbolsError};
 use crate::tree::{self, FIRST_NODE, StackNodes};
-use crate::{Frame, FrameKind, Item, Module, Sample, ThreadName};
+use crate::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, Wait, WaitKind, Waker};
 
 /// The most frames of one stack: more than our recorder ever writes, and a bound for hostile
 /// traces, in which a few bytes can encode billions of equal frames.
@@ -91,7 +91,7 @@ impl Reader {
     pub fn next(&mut self) -> Result<Option<Item<'_>>, ReadError> {
         while let Some(event) = self.events.next()? {
             if let Some(item) = self.decoder.take(&event, false) {
-                return Ok(Some(item.lend(&self.decoder.frames, &self.decoder.passed)));
+                return Ok(Some(item.lend(&self.decoder)));
             }
         }
         Ok(None)
@@ -203,8 +203,61 @@ pub struct NumberedSample<'a> {
     pub stack: u32,
     /// The values passed, if the sample is a call; see [`Sample::passed`].
     pub passed: &'a [u64],
+    /// If the thread left the CPU with this stack.
+    pub wait: Option<NumberedWait<'a>>,
     /// The stacks that are known now, as its process has them.
     pub stacks: NumberedStacks<'a>,
+}
+
+/// A [`Wait`] whose waker's callers are a numbered stack.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedWait<'a> {
+    /// Why it did.
+    pub kind: WaitKind,
+    /// Nanoseconds until it went on.
+    pub duration: u64,
+    /// The nanoseconds of them after it was woken.
+    pub ready: u64,
+    /// Who woke it, if that is known.
+    pub waker: Option<NumberedWaker<'a>>,
+}
+
+/// A [`Waker`](crate::Waker) whose callers are a numbered stack.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedWaker<'a> {
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// Whether it was only interrupted.
+    pub interrupt: bool,
+    /// The address of its innermost frame; 0 if it has no stack.
+    pub ip: u64,
+    /// The stack of its callers.
+    pub stack: u32,
+    /// The stacks that are known now, as its process has them.
+    pub stacks: NumberedStacks<'a>,
+}
+
+impl NumberedWaker<'_> {
+    /// Its stack, from the leaf outwards; only the leaf if the rest is not known.
+    pub fn frames(&self) -> Vec<Frame> {
+        if self.ip == 0 {
+            return Vec::new();
+        }
+        let mut frames = vec![Frame {
+            kind: FrameKind::Pc,
+            address: self.ip,
+        }];
+        let mut at = self.stack;
+        while frames.len() < FRAME_LIMIT
+            && let Some((frame, below)) = self.stacks.innermost(at)
+        {
+            frames.push(frame);
+            at = below;
+        }
+        frames
+    }
 }
 
 /// The numbered stacks of a process.
@@ -244,12 +297,19 @@ enum Found {
 }
 
 impl Found {
-    fn lend<'d>(self, frames: &'d [Frame], passed: &'d [u64]) -> Item<'d> {
+    fn lend(self, decoder: &ItemDecoder) -> Item<'_> {
         match self {
             Found::Item(item) => item,
             Found::Sample(sample) => Item::Sample(Sample {
-                frames,
-                passed,
+                frames: &decoder.frames,
+                passed: &decoder.passed,
+                wait: decoder.wait.map(|wait| Wait {
+                    waker: wait.waker.map(|waker| Waker {
+                        frames: &decoder.waker_frames,
+                        ..waker
+                    }),
+                    ..wait
+                }),
                 ..sample
             }),
         }
@@ -268,6 +328,11 @@ struct ItemDecoder {
     frames: Vec<Frame>,
     /// The arguments of a call; empty after other samples.
     passed: Vec<u64>,
+    /// If the last sample is one of a wait; without the waker's frames.
+    wait: Option<Wait<'static>>,
+    waker_frames: Vec<Frame>,
+    /// The number of its waker's stack.
+    waker_stack: u32,
     /// The number of the last sample's stack.
     stack: u32,
     /// Counts the times that stacks were numbered from the start again.
@@ -313,7 +378,27 @@ impl Inflate {
 
 impl ItemDecoder {
     fn lend(&self, sample: Sample<'static>) -> NumberedSample<'_> {
+        let stacks = |pid| NumberedStacks {
+            nodes: self.stacks.as_ref(),
+            bases: &self.bases,
+            pid,
+            generation: self.generation,
+        };
+        let waker = |waker: Waker<'_>| NumberedWaker {
+            pid: waker.pid,
+            tid: waker.tid,
+            interrupt: waker.interrupt,
+            ip: self.waker_frames.first().map_or(0, |frame| frame.address),
+            stack: self.waker_stack,
+            stacks: stacks(waker.pid),
+        };
         NumberedSample {
+            wait: self.wait.map(|wait| NumberedWait {
+                kind: wait.kind,
+                duration: wait.duration,
+                ready: wait.ready,
+                waker: wait.waker.map(waker),
+            }),
             time: sample.time,
             cpu: sample.cpu,
             pid: sample.pid,
@@ -321,12 +406,7 @@ impl ItemDecoder {
             ip: self.frames.first().map_or(0, |frame| frame.address),
             stack: self.stack,
             passed: &self.passed,
-            stacks: NumberedStacks {
-                nodes: self.stacks.as_ref(),
-                bases: &self.bases,
-                pid: sample.pid,
-                generation: self.generation,
-            },
+            stacks: stacks(sample.pid),
         }
     }
 
@@ -354,7 +434,11 @@ impl ItemDecoder {
                 self.define(event);
                 return None;
             }
-            class::SAMPLE | class::CALL => {
+            class::SAMPLE | class::CALL | class::WAIT => {
+                self.wait = None;
+                if known == class::WAIT {
+                    self.wait = Some(self.wait(event, numbered)?);
+                }
                 self.passed.clear();
                 if known == class::CALL {
                     self.passed.extend(event.field(field::PASSED)?.as_array()?.u64s());
@@ -472,17 +556,10 @@ impl ItemDecoder {
         });
         let stack = u32::try_from(number(field::STACK)?).ok()?;
         self.stack = stack;
-        let root = match &self.stacks {
-            _ if numbered => None,
-            _ if stack < FIRST_NODE => Some(stack),
-            Some(nodes) => nodes.expand(stack, FRAME_LIMIT, &mut self.frames),
-            None => None,
+        let ending = match numbered {
+            true => None,
+            false => expand(self.stacks.as_ref(), &self.bases, (pid, stack), &mut self.frames),
         };
-        let root = root.filter(|_| self.bases.restore(pid, &mut self.frames[1..]));
-        let ending = root.and_then(tree::ending);
-        if ending.is_none() {
-            self.frames.truncate(1);
-        }
         let cpu = event
             .packet_context()
             .and_then(|context| context.get(field::CPU_ID)?.as_u64());
@@ -494,9 +571,69 @@ impl ItemDecoder {
             frames: &[],
             stop: ending.map(|(stop, _)| stop),
             live: ending.is_some_and(|(_, live)| live),
+            wait: None,
             passed: &[],
         }))
     }
+
+    fn wait(&mut self, event: &Event<'_>, numbered: bool) -> Option<Wait<'static>> {
+        let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
+        let process = |name: &str| Some(event.field(name)?.as_i64()? as u32);
+        let kind = u8::try_from(number(field::KIND)?).ok()?;
+        let (pid, tid) = (process(field::WAKER_PID)?, process(field::WAKER_TID)?);
+        let ip = code_address(event.field(field::WAKER_IP)?)?;
+        self.waker_stack = u32::try_from(number(field::WAKER_STACK)?).ok()?;
+        self.waker_frames.clear();
+        let stop;
+        if ip == 0 {
+            // A waker without a stack: the number only says why.
+            stop = tree::ending(self.waker_stack).filter(|_| !numbered);
+        } else {
+            self.waker_frames.push(Frame {
+                kind: FrameKind::Pc,
+                address: ip,
+            });
+            let of = (pid, self.waker_stack);
+            stop = match numbered {
+                true => None,
+                false => expand(self.stacks.as_ref(), &self.bases, of, &mut self.waker_frames),
+            };
+        }
+        let waker = Waker {
+            pid,
+            tid,
+            interrupt: kind >> INTERRUPT_BIT != 0,
+            frames: &[],
+            stop: stop.map(|(stop, _)| stop),
+        };
+        Some(Wait {
+            kind: WaitKind::from_number(kind & ((1 << INTERRUPT_BIT) - 1))?,
+            duration: number(field::DURATION)?,
+            ready: number(field::READY)?,
+            waker: Some(waker).filter(|waker| waker.tid != u32::MAX),
+        })
+    }
+}
+
+/// Adds the frames of a process's stack to those of its leaf, and returns how it ends; `None`, and
+/// no frames but the leaf, if it is not known.
+fn expand(
+    stacks: Option<&StackNodes>,
+    bases: &Bases,
+    (pid, stack): (u32, u32),
+    frames: &mut Vec<Frame>,
+) -> Option<(Stop, bool)> {
+    let root = match stacks {
+        _ if stack < FIRST_NODE => Some(stack),
+        Some(nodes) => nodes.expand(stack, FRAME_LIMIT, frames),
+        None => None,
+    };
+    let root = root.filter(|_| bases.restore(pid, &mut frames[1..]));
+    let ending = root.and_then(tree::ending);
+    if ending.is_none() {
+        frames.truncate(1);
+    }
+    ending
 }
 
 /// An address whose highest recorded bit stands for those above it.

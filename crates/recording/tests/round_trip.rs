@@ -5,7 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use backtrail_recording::{
-    Dialect, Environment, Frame, FrameKind, Item, Module, Reader, Sample, Stop, Writer, WriterOptions,
+    Dialect, Environment, Frame, FrameKind, Item, Module, Reader, Sample, Stop, Wait, WaitKind, Waker, Writer,
+    WriterOptions,
 };
 use proptest::prelude::*;
 
@@ -17,6 +18,8 @@ fn options(dialect: Dialect) -> WriterOptions<'static> {
         cpus: &[0, 3],
         command: "test \"quoted\"",
         frequency: Some(997),
+        measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: Some([8; 16]),
@@ -59,6 +62,8 @@ struct Seen {
     frames: Vec<Frame>,
     stop: Option<Stop>,
     live: bool,
+    /// The wait without its waker's frames, and these.
+    wait: Option<(Wait<'static>, Vec<Frame>)>,
     passed: Vec<u64>,
 }
 
@@ -71,6 +76,11 @@ fn seen(sample: &Sample<'_>) -> Seen {
         frames: sample.frames.to_vec(),
         stop: sample.stop,
         live: sample.live,
+        wait: sample.wait.map(|wait| {
+            let frames = wait.waker.map_or(Vec::new(), |waker| waker.frames.to_vec());
+            let waker = wait.waker.map(|waker| Waker { frames: &[], ..waker });
+            (Wait { waker, ..wait }, frames)
+        }),
         passed: sample.passed.to_vec(),
     }
 }
@@ -126,6 +136,25 @@ fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) 
             writer.module(17, &module_of(pid, time)).unwrap();
         }
         let frames = stack(base_of(pid), shape);
+        // Woken by a process of another number, or by nobody that is known.
+        let waker = Waker {
+            pid,
+            tid: 23,
+            interrupt: index % 2 == 0,
+            frames: if index % 4 == 1 { &[] } else { &frames },
+            stop: Some(if index % 4 == 1 {
+                Stop::NoUserStack
+            } else {
+                Stop::Unreadable
+            }),
+        };
+        let wait = Wait {
+            kind: WaitKind::from_number((index % 3) as u8).unwrap(),
+            duration: u64::MAX - index as u64,
+            ready: index as u64,
+            waker: Some(waker).filter(|_| index % 5 != 0),
+        };
+        let is_wait = index % 3 == 1;
         let sample = Sample {
             time,
             cpu: [0, 3][stream],
@@ -135,7 +164,12 @@ fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) 
             stop: Some(Stop::ALL[index % Stop::ALL.len()]),
             live: index % 3 == 0,
             // Calls among samples of a clock, of more and of fewer registers.
-            passed: &[u64::MAX, 0, index as u64, 1 << 63][index % 5..],
+            passed: if is_wait {
+                &[]
+            } else {
+                &[u64::MAX, 0, index as u64, 1 << 63][index % 5..]
+            },
+            wait: Some(wait).filter(|_| is_wait),
         };
         writer.sample(stream, &sample).unwrap();
         expected.push(seen(&sample));

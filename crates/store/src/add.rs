@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use backtrail_profile::{Options, Profile};
-use backtrail_recording::Reader;
+use backtrail_recording::{Measured, Reader};
 
 use crate::description::Description;
 use crate::error::StoreError;
@@ -46,6 +46,8 @@ impl Store {
             mark_incomplete: true,
             keep_samples: true,
             max_frames: usize::MAX,
+            // A store has samples of time on the CPU.
+            measured: Some(Measured::Cpu),
             ..options
         };
         let profile = Profile::of_recording(reader, options).map_err(StoreError::Recording)?;

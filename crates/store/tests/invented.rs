@@ -4,7 +4,7 @@ use std::path::Path;
 
 use backtrail_profile::Options;
 use backtrail_recording::{
-    Dialect, Environment, Frame, FrameKind, Module, Reader, Sample, Stop, Writer, WriterOptions,
+    Dialect, Environment, Frame, FrameKind, Measured, Module, Reader, Sample, Stop, Writer, WriterOptions,
 };
 use backtrail_store::tables::SAMPLES;
 use backtrail_store::{Added, Description, Partition, Resolution, Store, StoreError, TableReader};
@@ -27,6 +27,8 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
     let options = WriterOptions {
         dialect: Dialect::V1_8,
         cpus: &[0, 1],
+        measured: Measured::Cpu,
+        event: None,
         command: "/opt/shop/cart --port 80",
         frequency: Some(997),
         environment: Environment {
@@ -69,6 +71,7 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
                 Stop::EndOfStack
             }),
             live: false,
+            wait: None,
             passed: &[],
         };
         writer.sample((number % 2) as usize, &sample).unwrap();

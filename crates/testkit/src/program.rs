@@ -40,6 +40,8 @@ const fn c(name: &'static str, source: &'static str) -> Program {
 pub const DEEP: Program = c("deep", "deep.c");
 /// Functions that are called a given number of times with the same arguments.
 pub const CALLS: Program = c("calls", "calls.c");
+/// Threads that wait for known times, and are woken by known threads.
+pub const WAITS: Program = c("waits", "waits.c");
 /// A function that is called a given number of times, with pauses.
 pub const TICKS: Program = c("ticks", "ticks.c");
 /// Functions that print their arguments.
@@ -280,6 +282,7 @@ mod tests {
         let all = [
             CALLS,
             TICKS,
+            WAITS,
             DEEP,
             SIGNALS,
             SHARES,

@@ -126,6 +126,7 @@ impl<'s> Making<'s> {
             cpu,
             node,
             ending,
+            weight: 1,
         };
         self.samples.rows.extend((0..count).map(|_| made));
         Ok(())

@@ -164,6 +164,7 @@ fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
         Item::Sample(sample) => {
             let alone = Sample {
                 frames: &[],
+                wait: None,
                 passed: &[],
                 ..*sample
             };

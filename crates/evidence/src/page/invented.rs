@@ -72,6 +72,7 @@ pub(super) fn samples(stacks: usize, count: usize) -> Samples {
             cpu: index as u32 % THREADS,
             node: leaves[random.below(among as u64) as usize],
             ending: 0,
+            weight: 1,
         });
     }
     made

@@ -18,9 +18,10 @@ function count(model, filter) {
 }
 
 function countOne(model, recording, filter) {
-  const { info, starts, time, leaf, cpus } = recording;
-  const leaves = new Uint32Array(model.leafNode.length);
-  const threads = new Uint32Array(info.threads.length);
+  const { info, starts, time, leaf, cpus, weight } = recording;
+  // Weights may be times, whose sums need more than 32 bits.
+  const leaves = new Float64Array(model.leafNode.length);
+  const threads = new Float64Array(info.threads.length);
   let from = 0, to = Infinity;
   if (filter.time) {
     from = Math.floor(filter.time[0] / recording.step);
@@ -35,8 +36,9 @@ function countOne(model, recording, filter) {
       if (time[i] < from || time[i] > to) continue;
       if (filter.cpu !== null && cpus[i] !== filter.cpu) continue;
       if (filter.ending !== null && model.leafEnding[leaf[i]] !== filter.ending) continue;
-      leaves[leaf[i]]++;
-      passed++;
+      const counted = weight ? weight[i] : 1;
+      leaves[leaf[i]] += counted;
+      passed += counted;
     }
     threads[thread] = passed;
   }
@@ -47,8 +49,8 @@ function countOne(model, recording, filter) {
 
 function countNodes(model, leaves) {
   const { tree, leafNode, leafEnding } = model;
-  const self = new Uint32Array(tree.count);
-  const endings = new Uint32Array(model.endings.length);
+  const self = new Float64Array(tree.count);
+  const endings = new Float64Array(model.endings.length);
   let samples = 0;
   for (let i = 0; i < leaves.length; i++) {
     self[leafNode[i]] += leaves[i];
@@ -68,7 +70,7 @@ function countNodes(model, leaves) {
 }
 
 function countFunctions({ tree, names, kinds }, self, total) {
-  const fnSelf = new Uint32Array(names.length), fnTotal = new Uint32Array(names.length);
+  const fnSelf = new Float64Array(names.length), fnTotal = new Float64Array(names.length);
   // A function that calls itself counts once: at its outermost call.
   const open = new Int32Array(names.length).fill(-1);
   for (let node = 1; node < tree.count; node++) {

@@ -41,6 +41,9 @@ struct Described {
     host: String,
     producer: String,
     frequency: Option<u64>,
+    /// What is counted instead of samples, and whether it is a time: then there is a column of
+    /// weights.
+    unit: Option<(String, bool)>,
     samples: usize,
     lost: u64,
     trace_bytes: u64,
@@ -159,7 +162,7 @@ fn leaf_order(leaves: &[(u32, u32)], rows: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) 
     (order, ranks)
 }
 
-/// The columns of one recording: times, stacks in two columns, CPUs.
+/// The columns of one recording: times, stacks in two columns, CPUs, weights if there are any.
 fn columns(bytes: &mut Vec<u8>, samples: &Samples, rows: &[u32], ranks: &[u32]) {
     let (first, last) = samples.times().unwrap_or_default();
     let step = step(first, last);
@@ -191,6 +194,11 @@ fn columns(bytes: &mut Vec<u8>, samples: &Samples, rows: &[u32], ranks: &[u32]) 
         signed(bytes, cpu - before);
         before = cpu;
     }
+    if samples.measure.is_some() {
+        order
+            .iter()
+            .for_each(|&row| number(bytes, samples.rows[row as usize].weight));
+    }
 }
 
 fn step(first: u64, last: u64) -> u64 {
@@ -217,6 +225,10 @@ fn describe(recording: &Recording<'_>) -> Described {
         .into_owned(),
         producer: visible(&origin.producer).into_owned(),
         frequency: origin.frequency,
+        unit: samples
+            .measure
+            .as_ref()
+            .map(|measure| (visible(measure.unit()).into_owned(), measure.is_time)),
         samples: samples.rows.len(),
         lost: samples.lost,
         trace_bytes: samples.trace_bytes,
@@ -237,7 +249,8 @@ fn lines(samples: &Samples, functions: &[Function]) -> BTreeMap<u32, String> {
     let mut leaves: FxHashMap<u32, u64> = FxHashMap::default();
     for row in &samples.rows {
         if row.node != 0 {
-            *leaves.entry(samples.nodes[row.node as usize].frame).or_default() += 1;
+            let own = leaves.entry(samples.nodes[row.node as usize].frame).or_default();
+            *own = own.saturating_add(row.weight);
         }
     }
     let mut counts: BTreeMap<(&str, &str, &str, u32), u64> = BTreeMap::new();

@@ -67,7 +67,8 @@ function decode(bytes) {
     for (let i = 0; i < leaf.length; i++) leaf[i] += 256 * numbers.next();
     let cpu = 0;
     const cpus = numbers.fill(new Int32Array(info.samples), () => cpu += numbers.signed());
-    return { info, starts, time, leaf, cpus, seconds: info.duration / 1e9, step: info.step / 1e9 };
+    const weight = info.unit && numbers.fill(new Float64Array(info.samples), next);
+    return { info, starts, time, leaf, cpus, weight, seconds: info.duration / 1e9, step: info.step / 1e9 };
   });
   return {
     names: header.names,

@@ -25,7 +25,7 @@ class State {
     const { model, counts } = this, { graph } = view, fn = graph.fn[frame];
     const shares = counts.map((count, index) => {
       const samples = (index ? graph.other : graph.mine)[frame];
-      return `${samples} samples, ${percent(samples, count.samples)} %`;
+      return `${samples} ${unitOf(model)}, ${percent(samples, count.samples)} %`;
     });
     const text = [view.name(frame)];
     if (frame > 0 && model.modules[model.moduleOf[fn]]) text.push(`in ${model.modules[model.moduleOf[fn]]}`);
@@ -35,6 +35,9 @@ class State {
     return text.join(" · ");
   }
 }
+
+// What is counted: samples, microseconds, or events.
+const unitOf = model => model.recordings[0].info.unit?.[0] ?? "samples";
 
 const byId = id => document.getElementById(id);
 
@@ -60,9 +63,10 @@ function summarize(state) {
   const complete = model.endings.reduce((sum, [name], i) => sum + (name === "end_of_stack" ? whole.endings[i] : 0), 0);
   const late = model.endings.reduce((sum, [, live], i) => sum + (live ? whole.endings[i] : 0), 0);
   const facts = [
-    `${info.samples} samples over ${(info.duration / 1e9).toFixed(2)} s`, `${info.lost} lost`,
-    `${info.samples ? (complete * 100 / info.samples).toFixed(1) : "0.0"} % complete`,
+    `${whole.samples} ${unitOf(model)} over ${(info.duration / 1e9).toFixed(2)} s`, `${info.lost} lost`,
+    `${whole.samples ? (complete * 100 / whole.samples).toFixed(1) : "0.0"} % complete`,
   ];
+  if (info.unit) facts.push(`in ${info.samples} samples`);
   if (late) facts.push(`${late} read late`);
   if (model.recordings.length > 1) facts.push(`compared with ${model.recordings[1].info.title}`);
   byId("title").textContent = info.title;
@@ -185,9 +189,9 @@ class Page {
     if (filter.threads) add("threads", `thread ${[...filter.threads][0].replace("\n", " › ")}`);
     if (filter.cpu !== null) add("cpu", `CPU ${filter.cpu}`);
     if (filter.ending !== null) add("ending", `stacks that end at ${model.endings[filter.ending].join(", read late: ")}`);
-    const whole = model.recordings.reduce((sum, recording) => sum + recording.info.samples, 0);
+    const whole = count(model, noFilter()).reduce((sum, count) => sum + count.samples, 0);
     const passed = counts.reduce((sum, count) => sum + count.samples, 0);
-    if (parts.length) parts.unshift(element("span", {}, `${passed} of ${whole} samples, ${percent(passed, whole)} %:`));
+    if (parts.length) parts.unshift(element("span", {}, `${passed} of ${whole} ${unitOf(model)}, ${percent(passed, whole)} %:`));
     byId("filters").replaceChildren(...parts);
     byId("from").value = filter.time ? filter.time[0].toFixed(3) : "";
     byId("to").value = filter.time ? filter.time[1].toFixed(3) : "";
@@ -199,7 +203,7 @@ class Page {
     let said = "";
     if (state.found) {
       const samples = through(model, state.counts[0], state.found);
-      said = `${percent(samples, state.counts[0].samples)} % of samples`;
+      said = `${percent(samples, state.counts[0].samples)} % of ${unitOf(model)}`;
     }
     byId("matches").textContent = said;
     if (this.shown === "flame") {

@@ -66,20 +66,32 @@ class Timeline {
   fillBins(columns) {
     const cpuRows = new Map();
     for (const row of this.rows) {
-      row.bins = new Uint32Array(columns);
+      row.bins = new Float64Array(columns);
       if (row.cpu !== undefined) cpuRows.set(`${this.model.recordings.indexOf(row.recording)} ${row.cpu}`, row);
     }
     this.model.recordings.forEach((recording, index) => {
-      const { time, cpus } = recording, scale = recording.step / this.seconds * columns;
+      const { time, cpus, weight, info } = recording, scale = recording.step / this.seconds * columns;
       const column = i => Math.min(columns - 1, Math.floor(time[i] * scale));
+      // Columns of a microsecond, if weights are times: a wait ends at its time.
+      const ofMicrosecond = info.unit?.[1] ? columns / (this.seconds * 1e6) : 0;
+      const fill = (bins, i) => {
+        const last = column(i);
+        let width = weight ? weight[i] * ofMicrosecond : 0;
+        if (width <= 1) {
+          bins[last] += weight ? weight[i] : 1;
+          return;
+        }
+        const share = weight[i] / width;
+        for (let at = last; at >= 0 && width > 0; at--, width--) bins[at] += share * Math.min(1, width);
+      };
       let row, cpu = -1;
       for (let i = 0; this.byCpu && i < time.length; i++) {
         if (cpus[i] !== cpu) row = cpuRows.get(`${index} ${cpu = cpus[i]}`);
-        if (row) row.bins[column(i)]++;
+        if (row) fill(row.bins, i);
       }
       for (const row of this.rows) {
         if (row.recording !== recording || row.cpu !== undefined) continue;
-        for (let i = row.all ? 0 : row.from; i < (row.all ? time.length : row.to); i++) row.bins[column(i)]++;
+        for (let i = row.all ? 0 : row.from; i < (row.all ? time.length : row.to); i++) fill(row.bins, i);
       }
     });
   }

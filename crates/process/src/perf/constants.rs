@@ -11,6 +11,8 @@ pub(super) mod record_type {
     pub(crate) const SAMPLE: u32 = 9;
     pub(crate) const MMAP2: u32 = 10;
     pub(crate) const LOST_SAMPLES: u32 = 13;
+    pub(crate) const SWITCH: u32 = 14;
+    pub(crate) const SWITCH_CPU_WIDE: u32 = 15;
     /// Types from here on are perf's own.
     pub(crate) const USER: u32 = 64;
     pub(crate) const HEADER_ATTR: u32 = 64;

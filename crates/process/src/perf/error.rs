@@ -28,6 +28,12 @@ pub enum OpenError {
         /// `kernel.perf_event_paranoid`.
         paranoid: Option<i32>,
     },
+    /// The machine has no such event.
+    NoEvent(String),
+    /// There is no event with this name.
+    UnknownEvent(String),
+    /// The kernel does not permit counting what only it does.
+    EventNotPermitted(String),
     /// The kernel does not take the directory for a control group whose processes it can sample.
     NoGroup,
     /// The kernel does not permit stopping at functions.
@@ -74,6 +80,9 @@ impl fmt::Display for OpenError {
                     _ => Ok(()),
                 }
             }
+            OpenError::NoEvent(name) => write!(f, "this machine can't count {name}"),
+            OpenError::UnknownEvent(name) => write!(f, "no event {name}"),
+            OpenError::EventNotPermitted(name) => write!(f, "counting {name} is not permitted to this user"),
             OpenError::NoGroup => write!(
                 f,
                 "the directory is not a cgroup that performance events can be restricted to"
@@ -120,6 +129,17 @@ impl OpenError {
                 "run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0; processes of \
                  your own can be recorded with -p",
             ),
+            OpenError::NoEvent(_) => Some(
+                "most virtual machines have no hardware counters; page-faults, context-switches and tracepoints work \
+                 everywhere",
+            ),
+            OpenError::UnknownEvent(_) => Some(
+                "name a counter (page-faults, cycles), or a tracepoint as SUBSYSTEM:NAME; root finds them in \
+                 /sys/kernel/tracing/events",
+            ),
+            OpenError::EventNotPermitted(_) => {
+                Some("run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1")
+            }
             OpenError::NoGroup => {
                 Some("name a directory below /sys/fs/cgroup: of version 2, or of version 1's controller perf_event")
             }

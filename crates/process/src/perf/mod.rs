@@ -1,6 +1,7 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
 mod constants;
+mod counted;
 mod deep;
 mod error;
 mod file;
@@ -13,11 +14,12 @@ mod sampler;
 mod walked;
 mod walker;
 
+pub use counted::CountedEvent;
 pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
 pub use file::{About, Event, FileError, PerfFile, Timed};
 pub use other_stacks::{OtherStack, OtherStacks};
-pub use records::{Build, Mapping, Record, Sample, Task, UserState};
+pub use records::{Build, Cause, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
 pub use walker::{KernelTables, WalkCode, WalkMap, WalkProgram};
 

@@ -79,6 +79,39 @@ impl Probes {
     }
 }
 
+/// The number of a tracepoint of the kernel.
+pub(super) fn number_of(subsystem: &str, event: &str) -> io::Result<u64> {
+    let path = tracefs_for_reading()
+        .join("events")
+        .join(subsystem)
+        .join(event)
+        .join("id");
+    let number = fs::read_to_string(path)?;
+    let number = number.trim().parse();
+    number.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a tracepoint without a number"))
+}
+
+/// The folder of tracefs that has events, or the usual one if we may not look into any.
+fn tracefs_for_reading() -> &'static Path {
+    let mut folders = TRACEFS.iter().map(Path::new);
+    let usual = Path::new(TRACEFS[0]);
+    folders.find(|folder| folder.join("events").is_dir()).unwrap_or(usual)
+}
+
+/// The number of the tracepoint of wakings, and where its records have the woken thread. `None` if
+/// we may not know it.
+pub(super) fn waking() -> Option<(u64, usize)> {
+    TRACEFS.into_iter().find_map(|folder| {
+        let folder = Path::new(folder).join("events/sched/sched_waking");
+        let number = fs::read_to_string(folder.join("id")).ok()?.trim().parse().ok()?;
+        let format = fs::read_to_string(folder.join("format")).ok()?;
+        let field = format.lines().find(|line| line.contains("field:pid_t pid;"))?;
+        let (_, offset) = field.split_once("offset:")?;
+        let (offset, _) = offset.split_once(';')?;
+        Some((number, offset.trim().parse().ok()?))
+    })
+}
+
 impl Drop for Probes {
     fn drop(&mut self) {
         for name in &self.names {

@@ -24,7 +24,15 @@ pub(super) const DEEP_SAMPLE_TYPE: u64 =
 /// and then this.
 pub(super) const DEEP_PART: u32 = 0x5354_4b44;
 
+/// Where switches and wakings are sampled too: clocks and switches have different periods, and the
+/// raw part is the tracepoint's.
+pub(super) const WAITS_SAMPLE_TYPE: u64 = SAMPLE_TYPE | sample_type::PERIOD | sample_type::RAW;
+
 const MISC_COMM_EXEC: u16 = 1 << 13;
+const MISC_SWITCH_OUT: u16 = 1 << 13;
+const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+/// `TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ`, `TRACE_FLAG_NMI`: the thread was interrupted.
+const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
 pub(super) const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 const HEADER: usize = 8;
 /// `struct sample_id` for this sample type: pid, tid, time, cpu, reserved.
@@ -109,9 +117,37 @@ pub enum UserState<'a> {
     None,
 }
 
+/// Why there is a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// A clock, or a call.
+    #[default]
+    Time,
+    /// The thread leaves the CPU.
+    Switch,
+    /// The thread wakes another one.
+    Waking {
+        /// The other thread.
+        woken: u32,
+        /// Whether it is not the thread that does so, but an interrupt that came while it ran.
+        interrupt: bool,
+    },
+}
+
+/// How samples are written, and what wakings look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaitsLayout {
+    /// The number of the tracepoint; 0 without one.
+    pub(super) waking: u64,
+    /// Where the number of the woken thread is in its record.
+    pub(super) woken_at: usize,
+}
+
 /// A sample.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample<'a> {
+    /// Why it was taken.
+    pub cause: Cause,
     /// Interrupted instruction, of the kernel or of the program.
     pub ip: u64,
     /// Process.
@@ -142,6 +178,7 @@ impl Sample<'_> {
     #[cfg(test)]
     pub(super) fn for_tests(user: UserState<'_>) -> Sample<'_> {
         Sample {
+            cause: Cause::Time,
             ip: 0x10,
             pid: 1,
             tid: 1,
@@ -174,6 +211,17 @@ pub enum Record<'a> {
         exec: bool,
         /// The name.
         name: &'a [u8],
+    },
+    /// A thread leaves the CPU, or gets it.
+    Switch {
+        /// Process.
+        pid: u32,
+        /// Thread.
+        tid: u32,
+        /// Whether it leaves.
+        out: bool,
+        /// Whether it leaves although it could go on.
+        preempted: bool,
     },
     /// A thread or process was created.
     Fork(Task),
@@ -226,11 +274,25 @@ pub(super) fn deep_part(record: &[u8]) -> Option<DeepPart<'_>> {
 
 /// Decodes a record with its header.
 pub fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
+    decode_as(record, arch, None)
+}
+
+/// The same where switches may be sampled.
+pub(super) fn decode_as<'a>(record: &'a [u8], arch: &Arch, waits: Option<WaitsLayout>) -> Result<Record<'a>> {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let record_type = bytes.u32(0)?;
     let misc = bytes.u16(4)?;
     if record_type == record_type::SAMPLE {
-        return sample(bytes.cursor(HEADER), arch).map(Record::Sample);
+        return sample(bytes.cursor(HEADER), arch, waits).map(Record::Sample);
+    }
+    if matches!(record_type, record_type::SWITCH | record_type::SWITCH_CPU_WIDE) {
+        let mut id = bytes.cursor(record.len().saturating_sub(SAMPLE_ID));
+        return Ok(Record::Switch {
+            pid: id.u32()?,
+            tid: id.u32()?,
+            out: misc & MISC_SWITCH_OUT != 0,
+            preempted: misc & MISC_SWITCH_OUT_PREEMPT != 0,
+        });
     }
     let body = bytes.slice(0, record.len().saturating_sub(SAMPLE_ID))?;
     decode_body(record_type, misc, Bytes::new(body, Endian::NATIVE).cursor(HEADER))
@@ -299,13 +361,20 @@ fn mapping<'a>(cursor: &mut Cursor<'a>, misc: u16) -> Result<Record<'a>> {
     }))
 }
 
-fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
+fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch, waits: Option<WaitsLayout>) -> Result<Sample<'a>> {
     let ip = cursor.u64()?;
     let (pid, tid) = (cursor.u32()?, cursor.u32()?);
     let _time = cursor.u64()?;
     let (_cpu, _reserved) = (cursor.u32()?, cursor.u32()?);
+    // Clocks count nanoseconds.
+    let is_single = waits.is_some() && cursor.u64()? == 1;
     let chain_len = cursor.u64()?;
     let chain = cursor.slice((chain_len as usize).saturating_mul(8))?;
+    let mut cause = if is_single { Cause::Switch } else { Cause::Time };
+    if let Some(layout) = waits {
+        let len = cursor.u32()? as usize;
+        cause = waking(cursor.slice(len)?, layout).unwrap_or(cause);
+    }
     let abi = cursor.u64()?;
     let mut registers = Registers::new(0);
     if abi != 0 {
@@ -338,6 +407,7 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
         _ => UserState::Foreign,
     };
     Ok(Sample {
+        cause,
         ip,
         pid,
         tid,
@@ -346,12 +416,22 @@ fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch) -> Result<Sample<'a>> {
     })
 }
 
+/// The waking that a tracepoint's record is of: a common type, flags, then the fields.
+fn waking(raw: &[u8], layout: WaitsLayout) -> Option<Cause> {
+    let bytes = Bytes::new(raw, Endian::NATIVE);
+    let is_waking = layout.waking != 0 && u64::from(bytes.u16(0).ok()?) == layout.waking;
+    is_waking.then_some(Cause::Waking {
+        woken: bytes.u32(layout.woken_at).ok()?,
+        interrupt: bytes.u8(2).ok()? & IN_INTERRUPT != 0,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn deeper_parts_are_told_from_samples() {
+    fn deeper_parts_are_no_samples() {
         let record = |size: u32, mark: u32| {
             let mut record = [record_type::SAMPLE, 80 << 16].map(u32::to_ne_bytes).concat();
             record.extend([1_u64, 2, 3, 4].map(u64::to_ne_bytes).as_flattened());

@@ -8,11 +8,12 @@ use backtrail_arch::Arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::counted::CountedEvent;
 use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
 use super::other_stacks::OtherStacks;
-use super::probes::Probes;
-use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState};
+use super::probes::{self, Probes};
+use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState, WAITS_SAMPLE_TYPE, WaitsLayout};
 use super::walked::{self, Walked};
 use super::walker::{KernelTables, WalkProgram};
 use crate::proc;
@@ -40,6 +41,11 @@ pub enum Trigger {
     Clock(u64),
     /// Each call of one of these functions; there must be at least one.
     Entries(Vec<Entry>),
+    /// Each time that a thread leaves the CPU, and what wakes it as far as we may know that; and a
+    /// clock, at this rate.
+    Waits(Option<u64>),
+    /// An event of the kernel or the CPU, once in so many times.
+    Counted(CountedEvent, u64),
 }
 
 /// What to sample.
@@ -144,6 +150,15 @@ impl CpuRing {
         }
     }
 
+    /// Opens an event for all threads, and enables it: no exec does that.
+    fn add_enabled(&mut self, attributes: &Attributes) -> io::Result<()> {
+        let event = sys::open_event(attributes, Counted::All, self.cpu as i32)?;
+        sys::redirect_output(&event, &self.ring)?;
+        sys::set_enabled(&event, true)?;
+        self.others.push(event);
+        Ok(())
+    }
+
     /// The descriptor to wait for. An event whose thread has ended is always ready, and reports
     /// nothing any more.
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -165,6 +180,8 @@ pub struct Sampler {
     arch: &'static Arch,
     kernel: bool,
     stack_bytes: u32,
+    /// How records are written if switches are sampled.
+    waits: Option<WaitsLayout>,
     /// `None` without the right to load programs.
     dispatcher: Option<Dispatcher>,
     /// Declared after the rings, whose events use them.
@@ -207,10 +224,18 @@ impl Sampler {
     fn open(options: &Options, counted: &[Counted<'_>], enable_on_exec: bool) -> Result<Sampler, OpenError> {
         let arch = Arch::native();
         let (probes, events) = events_of(&options.trigger)?;
+        let waits = matches!(options.trigger, Trigger::Waits(_)).then(|| {
+            let (waking, woken_at) = probes::waking().unwrap_or_default();
+            WaitsLayout { waking, woken_at }
+        });
         let (&first, others) = events.split_first().ok_or(OpenError::NoEntries)?;
         let mut attributes = Attributes {
             event: first,
-            sample_type: SAMPLE_TYPE,
+            sample_type: if waits.is_some() {
+                WAITS_SAMPLE_TYPE
+            } else {
+                SAMPLE_TYPE
+            },
             registers: arch.perf.mask(),
             stack_bytes: options.stack_bytes,
             watermark: 0,
@@ -225,25 +250,62 @@ impl Sampler {
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let event = negotiate(&mut attributes, first_counted, first_cpu)?;
+        let event = match &options.trigger {
+            Trigger::Counted(event, _) => {
+                let opened = negotiate(&mut attributes, first_counted, first_cpu);
+                let opened = opened.map_err(|error| event.explain(error))?;
+                event.check(attributes.kernel)?;
+                opened
+            }
+            _ => negotiate(&mut attributes, first_counted, first_cpu)?,
+        };
         let wanted = ring_bytes;
         let is_grouped = matches!(first_counted, Counted::Group(_));
         // Clearing the pages of a ring takes milliseconds: this one is used if it has the size that
         // its event was opened for. That of groups belongs to another event.
         let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted && !is_grouped);
         fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let wanted = wanted_events(counted, &attributes, others);
+        let mut wanted = wanted_events(counted, &attributes, others);
+        let waking = waits.map(|layout| layout.waking).filter(|&number| number != 0);
+        let waking = waking.map(|number| Attributes {
+            event: Event::Tracepoint(number),
+            reports: false,
+            ..attributes
+        });
+        // Who wakes a thread is left out where we may not know it.
+        let waking = waking.filter(|waking| sys::open_event(waking, first_counted, first_cpu as i32).is_ok());
+        wanted.extend(
+            waking
+                .iter()
+                .flat_map(|waking| counted.iter().map(|&who| (who, *waking))),
+        );
+        // A thread's event misses who is not counted: other programs, exiting threads, and timers,
+        // whose interrupt mostly comes while the CPU is idle. Those need no copy of a stack.
+        let others_waking = waking.filter(|_| !matches!(first_counted, Counted::All));
+        let others_waking = others_waking.map(|waking| Attributes {
+            stack_bytes: 0,
+            enable_on_exec: false,
+            ..waking
+        });
+        let others_waking =
+            others_waking.filter(|waking| sys::open_event(waking, Counted::All, first_cpu as i32).is_ok());
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in &cpus {
             let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
-            rings.extend(open_on(cpu, &wanted, &mut ring_bytes, opened)?);
+            let Some(mut ring) = open_on(cpu, &wanted, &mut ring_bytes, opened)? else {
+                continue;
+            };
+            if let Some(waking) = &others_waking {
+                ring.add_enabled(waking).map_err(OpenError::Io)?;
+            }
+            rings.push(ring);
         }
         if rings.is_empty() {
             return Err(OpenError::NoProcess(0));
         }
         let dispatcher = match options.trigger {
             Trigger::Clock(_) => Dispatcher::new(),
-            Trigger::Entries(_) => None,
+            Trigger::Entries(_) | Trigger::Waits(_) | Trigger::Counted(..) => None,
         };
         // The first event for groups takes no samples.
         let leader = |ring| {
@@ -261,9 +323,18 @@ impl Sampler {
             arch,
             kernel: attributes.kernel,
             stack_bytes: attributes.stack_bytes,
+            waits: waits.map(|layout| WaitsLayout {
+                waking: if waking.is_some() { layout.waking } else { 0 },
+                ..layout
+            }),
             dispatcher,
             _probes: probes,
         })
+    }
+
+    /// Whether the threads that wake others are known.
+    pub fn knows_wakers(&self) -> bool {
+        self.waits.is_some_and(|layout| layout.waking != 0)
     }
 
     /// Whether time in the kernel is sampled too.
@@ -382,7 +453,7 @@ impl Sampler {
                 }
             } else {
                 // A record that cannot be decoded is of a kind that newer kernels send.
-                let decoded = records::decode(record, self.arch).unwrap_or(Record::Other);
+                let decoded = records::decode_as(record, self.arch, self.waits).unwrap_or(Record::Other);
                 match deep.sp {
                     0 => visit(index, time, decoded),
                     _ => visit(index, time, deep.complete(decoded, self.arch)),
@@ -420,6 +491,15 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
             let clock = Clock::Cpu;
             Ok((Probes::default(), vec![Event::Clock { clock, frequency }]))
         }
+        &Trigger::Waits(frequency) => {
+            let clock = frequency.map(|frequency| Event::Clock {
+                clock: Clock::Cpu,
+                frequency,
+            });
+            let events = [Event::Switches].into_iter().chain(clock);
+            Ok((Probes::default(), events.collect()))
+        }
+        Trigger::Counted(event, count) => Ok((Probes::default(), vec![event.attribute(*count)?])),
         Trigger::Entries(entries) => {
             let (probes, numbers) = Probes::at(entries)?;
             Ok((probes, numbers.into_iter().map(Event::Tracepoint).collect()))

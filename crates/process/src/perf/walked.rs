@@ -3,7 +3,7 @@
 use backtrail_arch::{Register, Registers};
 use backtrail_wire::{Bytes, Endian};
 
-use super::records::{Record, Sample, UserState};
+use super::records::{Cause, Record, Sample, UserState};
 
 /// Marks these records, where samples have the upper half of their chain's length.
 pub(super) const MARK: u32 = 0x4b57_4c4b;
@@ -145,6 +145,7 @@ impl Walked {
             self.words.sort_by_key(|word| word.0);
         }
         Some(Record::Sample(Sample {
+            cause: Cause::Time,
             ip: part.ip,
             pid: part.pid,
             tid: part.tid,

@@ -42,6 +42,7 @@ mod flag {
     pub(super) const MMAP2: u64 = 1 << 23;
     pub(super) const COMM_EXEC: u64 = 1 << 24;
     pub(super) const USE_CLOCKID: u64 = 1 << 25;
+    pub(super) const CONTEXT_SWITCH: u64 = 1 << 26;
     pub(super) const BUILD_ID: u64 = 1 << 34;
 }
 
@@ -52,6 +53,7 @@ const PERF_TYPE_BREAKPOINT: u32 = 5;
 const BREAKPOINT_WRITE: u32 = 2;
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
+const PERF_COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
 const PERF_FLAG_PID_CGROUP: libc::c_ulong = 1 << 2;
@@ -82,8 +84,19 @@ pub enum Event {
         /// Samples per second.
         frequency: u64,
     },
+    /// Every time that a thread leaves the CPU; each switch, out and in, is also reported.
+    Switches,
     /// Every pass of a thread over the tracepoint with this number.
     Tracepoint(u64),
+    /// An event of another kind.
+    Counter {
+        /// `PERF_TYPE_*`.
+        kind: u32,
+        /// Which one, as that kind numbers them.
+        config: u64,
+        /// How often it happens for one sample.
+        count: u64,
+    },
     /// Nothing: the event only reports what threads do.
     Nothing,
 }
@@ -128,10 +141,13 @@ impl Attributes {
         let mut flags = flag::INHERIT
             | flag::DISABLED
             | flag::EXCLUDE_HV
-            | flag::EXCLUDE_IDLE
             | flag::WATERMARK
             | flag::SAMPLE_ID_ALL
             | flag::USE_CLOCKID;
+        // Timers mostly wake threads from idle CPUs.
+        if !matches!(self.event, Event::Tracepoint(_)) {
+            flags |= flag::EXCLUDE_IDLE;
+        }
         if !self.kernel {
             flags |= flag::EXCLUDE_KERNEL;
         }
@@ -157,10 +173,21 @@ impl Attributes {
                 put(&mut attr, offset::CONFIG, clock.to_ne_bytes());
                 put(&mut attr, offset::SAMPLE_FREQ, frequency.to_ne_bytes());
             }
+            Event::Switches => {
+                flags |= flag::CONTEXT_SWITCH;
+                put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());
+                put(&mut attr, offset::CONFIG, PERF_COUNT_SW_CONTEXT_SWITCHES.to_ne_bytes());
+                put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
+            }
             Event::Tracepoint(number) => {
                 put(&mut attr, offset::TYPE, PERF_TYPE_TRACEPOINT.to_ne_bytes());
                 put(&mut attr, offset::CONFIG, number.to_ne_bytes());
                 put(&mut attr, offset::SAMPLE_FREQ, 1u64.to_ne_bytes());
+            }
+            Event::Counter { kind, config, count } => {
+                put(&mut attr, offset::TYPE, kind.to_ne_bytes());
+                put(&mut attr, offset::CONFIG, config.to_ne_bytes());
+                put(&mut attr, offset::SAMPLE_FREQ, count.to_ne_bytes());
             }
             Event::Nothing => {
                 put(&mut attr, offset::TYPE, PERF_TYPE_SOFTWARE.to_ne_bytes());

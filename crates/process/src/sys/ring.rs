@@ -102,7 +102,7 @@ impl Ring {
         self.tail += size as u64;
     }
 
-    /// Tells the kernel that what was consumed may be overwritten.
+    /// Lets the kernel overwrite what was consumed.
     pub fn give_back(&mut self) {
         self.position(DATA_TAIL).store(self.tail, Ordering::Release);
     }

@@ -64,6 +64,11 @@ struct Steps<'p> {
 impl Profile {
     /// The path of a sample by the number of its stack.
     pub(super) fn walk_numbered(&mut self, sample: &NumberedSample<'_>, thread: ThreadId) -> Walked {
+        if sample.ip == 0 && sample.stack < FIRST_NODE && sample.wait.is_some() {
+            // It could not be seen where the thread waits.
+            let (stop, live) = ending(sample.stack).map_or((None, false), |(stop, live)| (Some(stop), live));
+            return self.walk_frames(sample.pid, &[], (stop, live), thread);
+        }
         let leaf = Frame {
             kind: FrameKind::Pc,
             address: sample.ip,
@@ -143,6 +148,37 @@ impl Profile {
         walked
     }
 
+    /// Continues the stack of a wait with that of the thread that ended it, if that is wanted.
+    pub(super) fn add_waker(&mut self, walked: &mut Walked, (pid, tid, interrupt): (u32, u32, bool), frames: &[Frame]) {
+        if !self.options.wakers || walked.is_cut {
+            return;
+        }
+        let user = first_user(frames);
+        let located = &mut self.spaces.entry(pid).or_default().located;
+        let frames = frames.iter().enumerate();
+        let mut callers: Vec<LocationId> = frames
+            .filter(|(_, frame)| frame.kind != FrameKind::Omitted)
+            .map(|(index, frame)| locate(&mut self.symbolizer, located, pid, frame, index < user))
+            .collect();
+        let (source, len) = waking(&self.symbolizer, &callers, interrupt);
+        callers.truncate(len);
+        let text = match source {
+            Source::Timer => "[woken by a timer]".to_owned(),
+            Source::Interrupt => "[woken by an interrupt]".to_owned(),
+            Source::Exit => format!("[woken by the exit of {}]", self.processes.thread_name(pid, tid)),
+            Source::Thread => format!("[woken by {}]", self.processes.thread_name(pid, tid)),
+        };
+        let marker = self.stacks.marker_of(&text);
+        walked.stack = self.stacks.call_marker(walked.stack, marker);
+        for &location in callers.iter().rev() {
+            // Without room, it ends there.
+            let Some(stack) = self.stacks.call(walked.stack, StackFrame::Location(location)) else {
+                return;
+            };
+            walked.stack = stack;
+        }
+    }
+
     /// Notes the locations of a stack that has no room in the tree.
     fn gather(&mut self, pid: u32, frames: &[Frame]) {
         let user = first_user(frames);
@@ -157,7 +193,7 @@ impl Profile {
     }
 
     /// Counts the functions of a stack that has no room in the tree, and are not in the part there.
-    pub(super) fn count_unplaced(&mut self, walked: &Walked) {
+    pub(super) fn count_unplaced(&mut self, walked: &Walked, weight: u64) {
         let mut seen = Vec::new();
         let mut at = walked.stack;
         while at != StackId::EMPTY {
@@ -174,10 +210,12 @@ impl Profile {
         new.sort_unstable();
         new.dedup();
         for function in new.into_iter().filter(|function| seen.binary_search(function).is_err()) {
-            *self.unplaced.totals.entry(function).or_default() += 1;
+            let total = self.unplaced.totals.entry(function).or_default();
+            *total = total.saturating_add(weight);
         }
         if let Some(leaf) = walked.leaf {
-            *self.unplaced.leaves.entry(leaf).or_default() += 1;
+            let own = self.unplaced.leaves.entry(leaf).or_default();
+            *own = own.saturating_add(weight);
         }
     }
 
@@ -316,6 +354,49 @@ fn locate(
     *located
         .entry((frame.kind, frame.address))
         .or_insert_with(|| symbolizer.resolve(pid, frame.kind, frame.address))
+}
+
+/// What wakes a thread.
+enum Source {
+    Timer,
+    Interrupt,
+    /// A thread that ends, and wakes who waits for that.
+    Exit,
+    Thread,
+}
+
+/// What has woken a thread, by the kernel's functions on the stack of the waker, innermost first,
+/// and how many of the frames belong to it: what an interrupted thread did has nothing to do with
+/// the waking.
+fn waking(symbolizer: &Symbolizer, callers: &[LocationId], interrupt: bool) -> (Source, usize) {
+    let is_one_of = |id: &LocationId, wanted: &[&str]| {
+        let calls = &symbolizer.location(*id).calls;
+        calls.iter().any(|call| wanted.contains(&call.function.as_str()))
+    };
+    if !interrupt {
+        // `do_exit` is also on the stack of whoever that wakes: another thread at a mutex of the
+        // process, or who waits for its end.
+        let ends = callers.iter().any(|id| is_one_of(id, &["do_exit", "do_group_exit"]));
+        return (if ends { Source::Exit } else { Source::Thread }, callers.len());
+    }
+    let timers = [
+        "hrtimer_wakeup",
+        "process_timeout",
+        "call_timer_fn",
+        "__hrtimer_run_queues",
+        "hrtimer_interrupt",
+    ];
+    if callers.iter().any(|id| is_one_of(id, &timers)) {
+        return (Source::Timer, 0);
+    }
+    let enters = |id: &LocationId| {
+        let calls = &symbolizer.location(*id).calls;
+        calls.iter().any(|call| {
+            let name = call.function.as_str();
+            name.starts_with("asm_") || name == "el1h_64_irq" || name == "el0t_64_irq"
+        })
+    };
+    (Source::Interrupt, callers.iter().position(enters).unwrap_or(0))
 }
 
 /// The index of the innermost frame outside the kernel.

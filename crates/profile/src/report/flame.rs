@@ -30,7 +30,12 @@ impl Report {
         let mut options = flamegraph::Options::default();
         options.title = clean(title, ' ');
         options.subtitle = Some(clean(&self.subtitle(narrowest), ' '));
-        options.count_name = "samples".to_string();
+        let unit = self
+            .summary
+            .measure
+            .as_ref()
+            .map_or("samples", |measure| measure.unit());
+        options.count_name = unit.to_string();
         options.colors = flamegraph::Palette::Multi(flamegraph::color::MultiPalette::Perl);
         options.deterministic = true;
         options.min_width = 100.0 / (IMAGE_WIDTH * FRAMES_PER_PIXEL) as f64;

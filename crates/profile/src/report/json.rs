@@ -12,6 +12,12 @@ use crate::calls::CallCount;
 #[derive(Serialize)]
 struct Document<'a> {
     samples: u64,
+    /// The number of waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits: Option<u64>,
+    /// What all counts of samples are, if not samples.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<&'a str>,
     lost: u64,
     /// Fraction from 0 to 1.
     complete: f64,
@@ -77,11 +83,17 @@ impl Report {
     /// (all of them, in the order of the table, with `self` and `total` in samples; `file` and
     /// `line` are where most of its own samples are, if known) and `notes`; for a recording of
     /// calls also `calls` (`function`, `module`, `count`, and `args` with `name`, `type` and
-    /// `value`).
+    /// `value`). If something else than samples is counted, `unit` is `microseconds` or the name of
+    /// an event; for times off the CPU, `waits` is how many there are.
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let summary = &self.summary;
         let document = Document {
             samples: summary.samples,
+            waits: summary.waits,
+            unit: summary
+                .measure
+                .as_ref()
+                .map(|measure| if measure.is_time { "microseconds" } else { &measure.name }),
             lost: summary.lost,
             complete: summary.complete_fraction(),
             stops: summary.stops.iter().copied().collect(),

@@ -57,11 +57,33 @@ pub struct SourceLine {
     pub samples: u64,
 }
 
+/// What is counted instead of samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// `off-cpu`, `wall`, or the name of an event.
+    pub name: String,
+    /// Whether it is a time, in microseconds.
+    pub is_time: bool,
+}
+
+impl Measure {
+    /// The unit, for people: `µs` or the event's name.
+    pub fn unit(&self) -> &str {
+        if self.is_time { "µs" } else { &self.name }
+    }
+}
+
 /// A summary of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Samples.
+    /// Samples; if `measure` is set, all counts of samples are of that.
     pub samples: u64,
+    /// How often threads waited, if times are counted instead of samples.
+    pub waits: Option<u64>,
+    /// What all counts of samples are in, if not in samples.
+    pub measure: Option<Measure>,
+    /// The samples themselves, if something else is counted.
+    pub taken: u64,
     /// Samples that the kernel could not deliver.
     pub lost: u64,
     /// Samples with a complete stack.

@@ -124,7 +124,17 @@ impl Report {
 }
 
 fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
-    let mut facts = vec![format!("{} samples", summary.samples)];
+    let mut facts = vec![match (&summary.measure, summary.waits) {
+        (Some(measure), Some(waits)) if measure.is_time => {
+            format!(
+                "{:.6} s {} in {waits} waits",
+                summary.samples as f64 / 1e6,
+                measure.name
+            )
+        }
+        (Some(measure), _) => format!("{} {} in {} samples", summary.samples, measure.name, summary.taken),
+        (None, _) => format!("{} samples", summary.samples),
+    }];
     if let Some((first, last)) = summary.times.filter(|(first, last)| last > first) {
         facts[0].push_str(&format!(" over {:.2} s", (last - first) as f64 / 1e9));
     }

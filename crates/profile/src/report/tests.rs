@@ -102,6 +102,7 @@ impl Recording {
             frames,
             stop,
             live: self.live,
+            wait: None,
             passed: &[],
         }));
     }
@@ -480,6 +481,7 @@ fn a_child_has_its_own_modules_and_its_parents_name() {
             frames: &frames(&[MAIN]),
             stop: Some(Stop::EndOfStack),
             live: false,
+            wait: None,
             passed: &[],
         }));
     };

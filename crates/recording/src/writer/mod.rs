@@ -17,7 +17,7 @@ use backtrail_trace::{
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::events::{self, class, stream};
+use crate::events::{self, INTERRUPT_BIT, class, stream};
 use crate::options::WriterOptions;
 use crate::tree;
 use crate::{Item, Module, Sample, Stop, ThreadName};
@@ -371,14 +371,34 @@ impl Files {
         };
         let root = tree::root(sample.stop.unwrap_or(Stop::NoUserStack), sample.live);
         let stack = self.common.define(time, sample.pid, root, callers)?;
-        let class = match sample.passed {
-            [] => class::SAMPLE,
-            _ => class::CALL,
+        let class = match (sample.wait, sample.passed) {
+            (Some(_), _) => class::WAIT,
+            (None, []) => class::SAMPLE,
+            (None, _) => class::CALL,
+        };
+        let waker = sample.wait.and_then(|wait| wait.waker);
+        let ending = waker.and_then(|waker| waker.stop).unwrap_or(Stop::NoUserStack);
+        let waking = match waker.and_then(|waker| Some((waker, waker.frames.split_first()?))) {
+            Some((waker, (leaf, callers))) => {
+                let root = tree::root(ending, false);
+                (leaf.address, self.common.define(time, waker.pid, root, callers)?)
+            }
+            None => (0, tree::root(ending, false)),
         };
         let mut event = self.cpus[stream].writer().event(class, time);
         put_context(&mut event, sample.pid, sample.tid);
         event.unsigned(leaf & self.ip_mask);
         event.unsigned(stack.into());
+        if let Some(wait) = sample.wait {
+            let interrupt = waker.is_some_and(|waker| waker.interrupt);
+            event.u8(wait.kind as u8 | u8::from(interrupt) << INTERRUPT_BIT);
+            event.u64(wait.duration);
+            event.u64(wait.ready);
+            event.i32(waker.map_or(-1, |waker| waker.pid as i32));
+            event.i32(waker.map_or(-1, |waker| waker.tid as i32));
+            event.unsigned(waking.0 & self.ip_mask);
+            event.unsigned(waking.1.into());
+        }
         if class == class::CALL {
             let passed = &sample.passed[..sample.passed.len().min(u8::MAX.into())];
             event.u8(passed.len() as u8);
@@ -403,7 +423,13 @@ fn ip_mask(options: &WriterOptions<'_>) -> u64 {
 }
 
 fn description(options: &WriterOptions<'_>) -> Description {
-    events::description(&options.environment, options.command, options.frequency)
+    events::description(
+        &options.environment,
+        options.command,
+        options.frequency,
+        options.measured,
+        options.event,
+    )
 }
 
 /// Among events of the same time, readers take those of the first file first.

@@ -5,7 +5,7 @@ use backtrail_wire::{Bytes, Cursor, Result};
 
 use super::ENDIAN;
 use crate::perf::constants::{REGS_ABI_64, sample_type};
-use crate::perf::records::{Sample, UserState};
+use crate::perf::records::{Cause, Sample, UserState};
 
 const BRANCH_COUNTERS: u64 = 1 << 19;
 const BRANCH_HW_INDEX: u64 = 1 << 17;
@@ -173,6 +173,7 @@ pub(super) fn sample<'a>(mut cursor: Cursor<'a>, layout: &Attribute) -> Result<S
         };
     }
     Ok(Sample {
+        cause: Cause::Time,
         ip,
         pid,
         tid,

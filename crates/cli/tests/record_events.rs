@@ -1,0 +1,101 @@
+//! Samples at events: their weights are what the kernel counts, and what is missing is said.
+
+use crate::common;
+
+use backtrail_testkit::{available, command, program, skip, workload};
+use common::{LIMIT, Recording, Setup, setup, text};
+use serde_json::Value;
+
+fn report(setup: &Setup, recording: &Recording<'_>) -> Value {
+    let arguments = ["report", text(&recording.trace), "--json", "-"];
+    let finished = command::run(&mut setup.backtrail.command(arguments), LIMIT).expect("the binary is there");
+    assert_eq!(finished.code(), 0, "{}", finished.describe());
+    serde_json::from_str(&finished.stdout).expect("JSON")
+}
+
+#[test]
+fn switches_are_those_that_the_kernel_counts() {
+    let Some(setup) = setup() else { return };
+    let Some(waits) = available(workload::built("waits", &program::WAITS, &["3"])) else {
+        return;
+    };
+    let recording = setup.record(&["--event", "context-switches"], &waits);
+    if recording.finished.stderr.contains("is not permitted to this user") {
+        return skip("only root may count switches");
+    }
+    recording.ended_with(0);
+    let report = report(&setup, &recording);
+    assert_eq!(report["unit"], "context-switches");
+    assert_eq!(report["lost"], 0);
+    // Each of the waits, and whatever else took the CPU.
+    let measured: Value = serde_json::from_str(&recording.finished.stdout).expect("the program prints JSON");
+    let blocked = |function: &str| measured[function][1].as_u64().expect("a number");
+    for function in ["sleeps", "reads", "polls"] {
+        let functions = report["functions"].as_array().expect("a list");
+        let row = functions
+            .iter()
+            .find(|row| row["name"] == function)
+            .expect("it is there");
+        let total = row["total"].as_u64().expect("a number");
+        assert!(
+            total >= blocked(function),
+            "{function}: {total} of {}",
+            blocked(function)
+        );
+    }
+}
+
+#[test]
+fn weights_of_samples_are_events() {
+    let Some(setup) = setup() else { return };
+    let Some(deep) = available(workload::built("waits", &program::WAITS, &["1"])) else {
+        return;
+    };
+    let recording = setup.record(
+        &["--event", "page-faults", "--count", "5", "--stack-copy", "4096"],
+        &deep,
+    );
+    recording.ended_with(0);
+    let report = report(&setup, &recording);
+    assert_eq!(report["unit"], "page-faults");
+    let samples = report["samples"].as_u64().expect("a number");
+    // No program begins with less than some faults of its loader.
+    assert!(samples >= 25 && samples.is_multiple_of(5), "{samples}");
+    let arguments = ["export", text(&recording.trace), "--to", "folded", "-o", "-"];
+    let folded = command::run(&mut setup.backtrail.command(arguments), LIMIT).expect("the binary is there");
+    let counts = folded
+        .stdout
+        .lines()
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    assert_eq!(counts.sum::<u64>(), samples);
+}
+
+#[test]
+fn what_cannot_be_counted_is_said_in_one_line() {
+    let Some(setup) = setup() else { return };
+    for (event, expected) in [
+        ("nothing", "no event nothing"),
+        ("sched:nothing", "sched:nothing"),
+        ("stalled-cycles-frontend", "stalled-cycles-frontend"),
+    ] {
+        let trace = setup.path(&event.replace(':', "-"));
+        let arguments = ["record", "--event", event, "-o", text(&trace), "--", "true"];
+        let finished = command::run(&mut setup.backtrail.command(arguments), LIMIT).expect("the binary is there");
+        if finished.code() == 0 {
+            skip(format!("this machine counts {event}"));
+            continue;
+        }
+        let errors: Vec<&str> = finished
+            .stderr
+            .lines()
+            .filter(|line| !line.starts_with("help: "))
+            .collect();
+        assert_eq!(finished.code(), 2, "{}", finished.describe());
+        assert!(
+            errors.len() == 1 && errors[0].contains(expected),
+            "{}",
+            finished.describe()
+        );
+        assert!(!trace.exists());
+    }
+}
