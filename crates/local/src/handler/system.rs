@@ -115,10 +115,10 @@ fn numbers(mut entries: &[u8], each: &mut impl FnMut(u32) -> bool) -> bool {
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     while let (Some(&[low, high]), Some(name)) = (entries.get(LENGTH..LENGTH + 2), entries.get(NAME..)) {
-        let digits = name.iter().take_while(|byte| **byte != 0);
-        let number = digits.fold(Some(0u32), |number, digit| {
+        let mut digits = name.iter().take_while(|byte| **byte != 0);
+        let number = digits.try_fold(0u32, |number, digit| {
             let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-            number?.checked_mul(10)?.checked_add(digit.into())
+            number.checked_mul(10)?.checked_add(digit.into())
         });
         if let Some(thread) = number.filter(|&thread| thread != 0)
             && !each(thread)

@@ -29,8 +29,8 @@ fn turn(thread: u32, state: u64) -> u64 {
     u64::from(thread) << 2 | state
 }
 
-/// Asks each other thread of this process, at most until `end`. `missing` gets the threads that have
-/// not answered; returns whether there may be more threads.
+/// Asks each other thread of this process, at most until `end`. `begin` gets each thread before,
+/// and `missing` those that have not answered. Returns whether all threads were asked.
 pub(crate) fn ask_all(own: u32, end: u64, mut begin: impl FnMut(u32), mut missing: impl FnMut(u32)) -> bool {
     let mut count = 0;
     let listed = system::each_thread(|thread| {
