@@ -92,8 +92,9 @@ int backtrail_register_code(const void *start, size_t size);
 int backtrail_withdraw_code(const void *start);
 
 /* Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the
- * process dies of them. The report is text: the signal, the stack, the stack as a compact
- * backtrace, and the modules with their build IDs. The process then dies as it would have
+ * process dies of them. The report is text: the signal, the registers, the code around the program
+ * counter, the stack, the stack as a compact backtrace, the modules with their build IDs, and the
+ * stacks of the other threads, which are asked by SIGSYS. The process then dies as it would have
  * otherwise, with a core dump if enabled; an earlier handler is called instead. The handler runs
  * on an alternate stack, which the calling thread gets unless it already has one. Also does what
  * backtrail_init does. Not in handlers. Returns 0; -EINVAL and -E2BIG as above; the error of the

@@ -117,6 +117,62 @@ fn every_way_to_crash_is_reported_and_kills_by_its_own_signal() {
     }
 }
 
+/// Each waits in a system call, in functions of its own.
+#[test]
+fn other_threads_are_reported_and_the_code_around_the_fault() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    for (how, signal, name) in [
+        ("parked", libc::SIGSEGV, "SIGSEGV"),
+        ("parked-abort", libc::SIGABRT, "SIGABRT"),
+    ] {
+        let report = Report::of(&program, how, signal, name);
+        let mut threads: Vec<Vec<&str>> = Vec::new();
+        for line in &report.lines {
+            match line.strip_prefix("  ") {
+                Some(inside) => threads.last_mut().expect("a thread").push(inside),
+                None if line.starts_with("thread: ") => threads.push(Vec::new()),
+                None => {}
+            }
+        }
+        assert_eq!(threads.len(), 2, "{how}: {:?}", report.lines);
+        for lines in threads {
+            let frames = lines.iter().filter(|line| line.starts_with('#'));
+            let frames: Vec<String> = frames.map(|line| (*line).to_owned()).collect();
+            let thread = Report {
+                frames,
+                lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            };
+            assert_eq!(thread.line("end: "), "the outermost frame", "{how}: {lines:?}");
+            assert!(thread.line("cbf: ").starts_with("02"), "{how}: {lines:?}");
+            assert!(
+                thread.frames.len() >= 5 && thread.frames[0].ends_with(" pc"),
+                "{how}: {lines:?}"
+            );
+            let path = std::fs::canonicalize(&program.path).unwrap();
+            let own = thread
+                .frames
+                .iter()
+                .filter(|frame| frame.contains(&*path.to_string_lossy()));
+            // wait_inside and wait_in_thread.
+            assert_eq!(own.count(), 2, "{how}: {lines:?}");
+        }
+        if how == "parked" {
+            let (start, code) = report.line("instructions: 0x").split_once(' ').expect("an address");
+            assert_eq!(code.len(), 128, "{code}");
+            let pc = report.line("registers: pc 0x").split(' ').next().expect("a number");
+            let number = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+            assert_eq!(number(start) + 32, number(pc));
+            // touch: mov (%rdi),%eax.
+            assert!(
+                !cfg!(target_arch = "x86_64") || code[64..].starts_with("8b07"),
+                "{code}"
+            );
+        }
+    }
+}
+
 /// A static program without `PT_GNU_EH_FRAME`.
 #[test]
 fn crashes_of_static_programs() {

@@ -23,7 +23,9 @@ pub(crate) fn with_names(report: &str, mut arguments: Option<Arguments>) -> Stri
         text.push('\n');
         let Some((kind, address)) = frame(line) else { continue };
         let id = symbolizer.resolve(PID, kind, address);
-        let called_with = arguments.as_mut().map(|arguments| arguments.at(address));
+        // Only the arguments of the thread that crashed are known.
+        let crashed = arguments.as_mut().filter(|_| line.starts_with('#'));
+        let called_with = crashed.map(|arguments| arguments.at(address));
         for call in &symbolizer.location(id).calls {
             let called_with = called_with.as_deref().filter(|_| !call.inlined);
             text.push_str(&described(call, called_with.unwrap_or_default()));
@@ -59,7 +61,7 @@ fn described(call: &Call, arguments: &str) -> String {
 
 /// `#N PATH(+0xOFFSET) [0xADDRESS]`, and ` pc` behind what is no return address.
 fn frame(line: &str) -> Option<(FrameKind, u64)> {
-    let line = line.strip_prefix('#')?;
+    let line = line.trim_start_matches(' ').strip_prefix('#')?;
     let (line, kind) = match line.strip_suffix(" pc") {
         Some(line) => (line, FrameKind::Pc),
         None => (line, FrameKind::Ra),

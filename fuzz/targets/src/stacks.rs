@@ -4,7 +4,7 @@ use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_args::internals::TYPES_AT;
 use backtrail_args::table::Table;
 use backtrail_debuginfo::arguments::checksum;
-use backtrail_elf::core::Core;
+use backtrail_elf::core::{Core, bounded};
 use backtrail_process::snapshot::Pieces;
 use backtrail_process::{Snapshot, core, proc};
 use backtrail_unwind::AddressKind;
@@ -19,6 +19,7 @@ pub fn core(data: &[u8]) {
         Ok(core) => core,
         Err(error) => return drop(error.to_string()),
     };
+    bounded_core(data);
     let mut snapshot = core::snapshot(&core);
     for mapping in snapshot
         .mappings
@@ -128,6 +129,27 @@ fn made_up(table: &Table<'_>) -> ThreadStack {
         registers,
         arguments: Vec::new(),
     }
+}
+
+/// A smaller core has the threads of the one that it was made from, and no more memory than asked.
+fn bounded_core(data: &[u8]) {
+    const MOST: u64 = 1 << 14;
+    let Ok(head) = bounded::head(&mut &*data) else { return };
+    let Ok(core) = Core::parse(&head) else { return };
+    let selection = bounded::Selection::of(&core, &head, MOST);
+    assert!(selection.bytes() <= MOST);
+    let read = |_: u64, offset: u64, buffer: &mut [u8]| {
+        let rest = usize::try_from(offset).ok().and_then(|offset| data.get(offset..));
+        let rest = rest.unwrap_or_default();
+        let len = rest.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        len
+    };
+    let mut smaller = std::io::Cursor::new(Vec::new());
+    bounded::write(&core, &head, &selection, &mut smaller, read).expect("memory can be written");
+    let smaller = smaller.into_inner();
+    let again = Core::parse(&smaller).expect("it is a core");
+    assert_eq!(again.threads, core.threads);
 }
 
 /// Reads `data` as a stream with a core, compressed or not.

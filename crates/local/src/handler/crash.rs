@@ -4,7 +4,7 @@
 
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use backtrail_arch::{REGISTERS, Register};
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
@@ -14,6 +14,7 @@ use backtrail_unwind::{AddressKind, Frame, Position, Stop};
 use super::line::Line;
 use super::names;
 use super::system::{self, Action};
+use super::threads;
 
 /// The signals that kill with a core dump by default and are sent for a program's own errors.
 pub(crate) const SIGNALS: [(c_int, &[u8]); 7] = [
@@ -37,6 +38,12 @@ const CBF_BYTES: usize = 8 << 10;
 const LONGEST: u64 = 2000;
 /// The part of it in which the report's reader must take the report.
 const READER: u64 = 1000;
+/// The part of it after which no further thread is asked for its stack.
+const THREADS: u64 = 800;
+/// Size of a compact backtrace of another thread, whose stack may be small.
+const OTHER_CBF_BYTES: usize = 1 << 10;
+/// Bytes of instructions before and after the program counter.
+const CODE: u64 = 32;
 /// How long the process that adds names may run at all, in seconds.
 const HELPER_SECONDS: u64 = 60;
 
@@ -45,6 +52,10 @@ static FD: AtomicI32 = AtomicI32::new(2);
 static HELPER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 /// The thread that is reporting; 0 if none.
 static REPORTER: AtomicU32 = AtomicU32::new(0);
+/// The helper's input, or -1; and when the report's reader and the helper are given up. For threads
+/// that write their own stacks.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+static UNTIL: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// The signals' previous actions.
 static BEFORE: [AtomicPtr<Action>; SIGNALS.len()] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIGNALS.len()];
 
@@ -79,6 +90,12 @@ pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) 
 /// Only for the kernel to call.
 pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void) {
     let thread = system::thread();
+    // SAFETY: the kernel gives it.
+    if unsafe { threads::is_request(signal, info) } {
+        // SAFETY: as above.
+        threads::answer(thread, 2 * LONGEST, || unsafe { write_other(ucontext) });
+        return;
+    }
     match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             let had_one = system::is_waiting(libc::SIGPIPE);
@@ -117,6 +134,10 @@ unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
         let before = unsafe { place.load(Ordering::Acquire).as_ref() };
         before.copied().filter(|&[handler, ..]| handler != libc::SIG_IGN)
     });
+    if before.is_some_and(|[handler, ..]| handler != libc::SIG_DFL) {
+        // A handler of the program's own may save it.
+        threads::release();
+    }
     // SAFETY: the kernel's own, as it was.
     unsafe { system::set_action(signal, &before.unwrap_or(DEFAULT)) };
     // SAFETY: the kernel's struct.
@@ -132,6 +153,17 @@ struct Outputs {
 }
 
 impl Outputs {
+    /// Those of the thread that reports.
+    fn of_reporter() -> Outputs {
+        let [reader, helper] = &UNTIL;
+        Outputs {
+            outputs: [
+                (Cell::new(FD.load(Ordering::Acquire)), reader.load(Ordering::Acquire)),
+                (Cell::new(PIPE.load(Ordering::Acquire)), helper.load(Ordering::Acquire)),
+            ],
+        }
+    }
+
     fn line(&self, write: impl Fn(&mut Line)) {
         for (fd, until) in self.outputs.iter().filter(|(fd, _)| fd.get() >= 0) {
             let mut line = Line::until(fd.get(), *until);
@@ -151,12 +183,11 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     let begin = system::now();
     let end = begin.saturating_add(LONGEST);
     let (helper, pipe) = start_helper();
-    let outputs = Outputs {
-        outputs: [
-            (Cell::new(FD.load(Ordering::Acquire)), begin.saturating_add(READER)),
-            (Cell::new(pipe), end),
-        ],
-    };
+    PIPE.store(pipe, Ordering::Release);
+    for (until, time) in UNTIL.iter().zip([begin.saturating_add(READER), end]) {
+        until.store(time, Ordering::Release);
+    }
+    let outputs = Outputs::of_reporter();
     let name = SIGNALS
         .iter()
         .find(|(number, _)| *number == signal)
@@ -187,7 +218,9 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };
     write_registers(&outputs, &position);
-    write_stack(&outputs, &position, address);
+    write_instructions(&outputs, position.registers.pc);
+    let mut cbf = [0; CBF_BYTES];
+    write_stack(&outputs, &position, address, b"", &mut cbf);
     for module in names::all_named() {
         outputs.line(|line| {
             line.push(b"module: 0x");
@@ -205,10 +238,66 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
             line.push(module.name);
         });
     }
+    write_threads(&outputs, thread, begin.saturating_add(THREADS));
     if pipe >= 0 {
+        PIPE.store(-1, Ordering::Release);
         system::close(pipe);
         wait_for(helper, end);
     }
+}
+
+/// Lets the other threads write their stacks. This comes last: what it needs may be forbidden to
+/// the process.
+fn write_threads(outputs: &Outputs, own: u32, end: u64) {
+    let begin = |thread: u32| {
+        outputs.line(|line| {
+            line.push(b"thread: ");
+            line.push_decimal(thread.into());
+        });
+    };
+    // A program that has taken the signal over would not know what it is asked.
+    let ours = report as *const () as usize;
+    let is_ours = system::action(threads::SIGNAL).is_ok_and(|[handler, ..]| handler == ours);
+    let missing = |_| outputs.line(|line| line.push(b"  end: the thread did not answer"));
+    if !is_ours || !threads::ask_all(own, end, begin, missing) {
+        outputs.line(|line| line.push(b"threads: not all could be asked"));
+    }
+}
+
+/// Writes the stack of another thread, in that thread.
+///
+/// # Safety
+/// As the kernel gives it to a handler.
+unsafe fn write_other(ucontext: *const c_void) {
+    let outputs = Outputs::of_reporter();
+    // SAFETY: as our caller promises.
+    let position = unsafe { position_of(ucontext) };
+    let mut cbf = [0; OTHER_CBF_BYTES];
+    write_stack(&outputs, &position, 0, b"  ", &mut cbf);
+}
+
+/// Writes the code around the program counter, if it is that of a module.
+fn write_instructions(outputs: &Outputs, pc: u64) {
+    if names::named(pc).is_none() {
+        return;
+    }
+    let mut words = [0; 2 * CODE as usize / 8];
+    let mut start = pc.saturating_sub(CODE);
+    let mut count = read_words(start, &mut words);
+    if count <= CODE as usize / 8 {
+        // What comes before is another page.
+        start = pc;
+        count = read_words(start, &mut words);
+    }
+    let code = words.get(..count).unwrap_or_default();
+    outputs.line(|line| {
+        line.push(b"instructions: 0x");
+        line.push_hex(start);
+        line.push(b" ");
+        for word in code {
+            line.push_bytes(&word.to_ne_bytes());
+        }
+    });
 }
 
 /// Writes the registers of the fault, by their names in the ABI's document.
@@ -228,17 +317,19 @@ fn write_registers(outputs: &Outputs, position: &Position) {
     });
 }
 
-fn write_stack(outputs: &Outputs, position: &Position, address: u64) {
-    let mut cbf = [0; CBF_BYTES];
-    let mut report = StackReport::new(outputs, &mut cbf);
+/// Writes a stack, each line after this indent.
+fn write_stack(outputs: &Outputs, position: &Position, address: u64, indent: &'static [u8], cbf: &mut [u8]) {
+    let mut report = StackReport::new(outputs, indent, cbf);
     let stop = walk_stack(position, address, |frame| report.take(frame));
     report.write_outer();
     outputs.line(|line| {
+        line.push(indent);
         line.push(b"end: ");
         line.push(reason(stop));
     });
     let used = report.finish(stop);
     outputs.line(|line| {
+        line.push(indent);
         line.push(b"cbf: ");
         line.push_bytes(cbf.get(..used).unwrap_or_default());
     });
@@ -267,6 +358,7 @@ fn walk_stack(position: &Position, address: u64, mut visit: impl FnMut(Frame)) -
 /// and a compact backtrace contains all of them.
 struct StackReport<'r> {
     outputs: &'r Outputs,
+    indent: &'static [u8],
     count: usize,
     /// The last frames after the inner ones.
     last: [Option<Frame>; OUTER],
@@ -275,9 +367,10 @@ struct StackReport<'r> {
 }
 
 impl<'r> StackReport<'r> {
-    fn new(outputs: &'r Outputs, cbf: &'r mut [u8]) -> StackReport<'r> {
+    fn new(outputs: &'r Outputs, indent: &'static [u8], cbf: &'r mut [u8]) -> StackReport<'r> {
         StackReport {
             outputs,
+            indent,
             count: 0,
             last: [None; OUTER],
             encoder: Encoder::new(cbf, WordSize::Bits64).ok(),
@@ -302,6 +395,7 @@ impl<'r> StackReport<'r> {
 
     fn write(&self, index: usize, frame: Frame) {
         self.outputs.line(|line| {
+            line.push(self.indent);
             line.push(b"#");
             line.push_decimal(index as u64);
             line.push(b" ");
@@ -317,6 +411,7 @@ impl<'r> StackReport<'r> {
         let left_out = self.count.saturating_sub(INNER + OUTER);
         if left_out > 0 {
             self.outputs.line(|line| {
+                line.push(self.indent);
                 line.push(b"... ");
                 line.push_decimal(left_out as u64);
                 line.push(b" frames");

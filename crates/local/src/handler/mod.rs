@@ -10,3 +10,4 @@ pub mod entry;
 pub mod line;
 pub(crate) mod names;
 mod system;
+mod threads;

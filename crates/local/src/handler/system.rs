@@ -74,6 +74,63 @@ pub(crate) fn send(thread: u32, signal: c_int) {
     let _ = harmless(libc::SYS_tgkill, to);
 }
 
+/// Sends a signal with a value to a thread of this process.
+pub(crate) fn send_value(thread: u32, signal: c_int, value: usize) -> bool {
+    // siginfo_t: the signal and an error number, the code, the sender, and the value.
+    let mut info = [0u64; 16];
+    info[0] = u64::from(signal as u32);
+    info[1] = u64::from(libc::SI_QUEUE as u32);
+    info[2] = u64::from(process() as u32);
+    info[3] = value as u64;
+    let info = info.as_ptr().expose_provenance();
+    let to = [process() as usize, thread as usize, signal as usize, info, 0, 0];
+    harmless(libc::SYS_rt_tgsigqueueinfo, to).is_ok()
+}
+
+/// Calls `each` for the threads of this process until it returns false. Returns whether all were
+/// found, which needs `/proc` and a free descriptor.
+pub(crate) fn each_thread(mut each: impl FnMut(u32) -> bool) -> bool {
+    let path = c"/proc/self/task".as_ptr().expose_provenance();
+    let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize;
+    let opened = harmless(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]);
+    let Ok(folder) = opened else { return false };
+    let mut entries = [0u8; 2048];
+    let is_whole = loop {
+        let place = entries.as_mut_ptr().expose_provenance();
+        // SAFETY: the kernel writes at most this many bytes.
+        let read = unsafe { call(libc::SYS_getdents64, [folder, place, entries.len(), 0, 0, 0]) };
+        match read {
+            Ok(0) => break true,
+            Ok(len) if numbers(entries.get(..len).unwrap_or_default(), &mut each) => {}
+            _ => break false,
+        }
+    };
+    close(folder as c_int);
+    is_whole
+}
+
+/// Calls `each` for the names that are numbers, in what `getdents64(2)` has written.
+fn numbers(mut entries: &[u8], each: &mut impl FnMut(u32) -> bool) -> bool {
+    /// struct linux_dirent64: inode, offset, length, type, name.
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    while let (Some(&[low, high]), Some(name)) = (entries.get(LENGTH..LENGTH + 2), entries.get(NAME..)) {
+        let mut digits = name.iter().take_while(|byte| **byte != 0);
+        let number = digits.try_fold(0u32, |number, digit| {
+            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+            number.checked_mul(10)?.checked_add(digit.into())
+        });
+        if let Some(thread) = number.filter(|&thread| thread != 0)
+            && !each(thread)
+        {
+            return false;
+        }
+        let length = usize::from(u16::from_ne_bytes([low, high])).max(NAME);
+        entries = entries.get(length..).unwrap_or_default();
+    }
+    true
+}
+
 /// Whether a signal is pending.
 pub(crate) fn is_waiting(signal: c_int) -> bool {
     let mut set = [0u64];
