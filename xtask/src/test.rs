@@ -11,7 +11,7 @@ use crate::suite;
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 53] = [
+const TOOLS: [(&str, &str); 55] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -62,6 +62,8 @@ const TOOLS: [(&str, &str); 53] = [
     ("powerpc-linux-gnu-gcc", "gcc-powerpc-linux-gnu"),
     ("/usr/powerpc-linux-gnu/include/stdio.h", "libc6-dev-powerpc-cross"),
     ("qemu-aarch64-static", "qemu-user-static"),
+    ("qemu-system-aarch64", "qemu-system-arm"),
+    ("mke2fs", "e2fsprogs"),
     ("/usr/lib/x86_64-linux-gnu/libswscale.so.6", "libswscale6"),
     ("/usr/lib/x86_64-linux-gnu/libopenblas.so.0", "libopenblas0-pthread"),
     (

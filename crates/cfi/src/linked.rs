@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use backtrail_arch::Cpu;
-use backtrail_elf::Image;
+use backtrail_elf::{Image, Symbols};
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
@@ -43,7 +43,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         }
     }
     let known = described(converted);
-    let mut found = signal_returns(image);
+    let mut found = signal_returns(image, known.is_empty());
     found.extend(
         by_hand::undescribed(image, &known)
             .into_iter()
@@ -65,7 +65,9 @@ pub(crate) fn is_resolver(image: &Image<'_>, start: u64) -> bool {
     }
     let mut words = words(image, start..start.saturating_add(2 * INSTRUCTION));
     let first = words.next();
-    let word = if first == Some(BTI_C) { words.next() } else { first };
+    // Without branch protection, glibc's macro is a `nop`.
+    let is_pad = matches!(first, Some(BTI_C | NOP));
+    let word = if is_pad { words.next() } else { first };
     let (mask, value) = SAVES_ARGUMENTS;
     word.is_some_and(|word| word & mask == value)
 }
@@ -118,8 +120,9 @@ fn shift(function: &mut FunctionRows) {
 
 /// The code that signal handlers return to, in the vDSO and in C libraries: the kernel's frame is
 /// at the stack pointer. A handler returns to its first byte, and callers are looked up by the byte
-/// before: so it begins there.
-fn signal_returns(image: &Image<'_>) -> Vec<FunctionRows> {
+/// before: so it begins there. Data follows it in the vDSO, which is bare: nothing else describes
+/// its code.
+fn signal_returns(image: &Image<'_>, is_bare: bool) -> Vec<FunctionRows> {
     let frame = &image.arch().signal_frame;
     let saved = |register: u8| {
         let of = |(number, _): &&(backtrail_arch::Register, i64)| number.0 == register;
@@ -135,6 +138,10 @@ fn signal_returns(image: &Image<'_>) -> Vec<FunctionRows> {
         rule: Some(rule),
     }];
     let is_padding = |word: u32| word == NOP || word == 0;
+    let begins = |address: u64| {
+        let symbols = Symbols::new(image);
+        symbols.lookup(address).is_some_and(|symbol| symbol.address == address)
+    };
     let mut found = Vec::new();
     for range in image.code_ranges() {
         let mut last = [0; 3];
@@ -146,7 +153,7 @@ fn signal_returns(image: &Image<'_>) -> Vec<FunctionRows> {
                 let begin = address - 2 * INSTRUCTION;
                 let before = if is_padding(last[0]) { INSTRUCTION } else { 1 };
                 // In the system call, the next instruction is about to run.
-                let is_after = is_padding(word) && address + INSTRUCTION <= end;
+                let is_after = (is_padding(word) || is_bare && !begins(address)) && address + INSTRUCTION <= end;
                 let after = if is_after { INSTRUCTION } else { 0 };
                 let size = (2 * INSTRUCTION + before + after) as u32;
                 found.push(FunctionRows {

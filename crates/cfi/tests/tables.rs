@@ -524,3 +524,27 @@ fn go_without_debug_information_says_what_it_says_with_it() {
         assert!(same > 50_000 && first < 1000);
     }
 }
+
+/// glibc's `_dl_runtime_resolve`, whose call frame information leaves out what stubs have pushed.
+#[test]
+fn the_resolver_of_aarch64_is_entered_after_a_push() {
+    const LOADER: &str = "/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1";
+    const LR: u8 = 30;
+    let Ok(file) = FileBytes::open(Path::new(LOADER)) else {
+        backtrail_testkit::skip(format_args!("there is no {LOADER} (Debian: libc6-arm64-cross)"));
+        return;
+    };
+    let image = Image::parse(file.bytes()).unwrap();
+    let converted = convert(&image).unwrap();
+    let functions = converted.functions.iter();
+    let resolvers: Vec<&FunctionRows> = functions
+        .filter(|function| tables::is_misdescribed(&image, function.start))
+        .collect();
+    assert_eq!(resolvers.len(), 1, "{resolvers:x?}");
+    let rules = || resolvers[0].rows.iter().filter_map(|row| row.rule);
+    assert_eq!(rules().next().map(|rule| rule.cfa.offset), Some(16));
+    let popped = rules().find(|rule| rule.cfa.offset == 0);
+    assert_eq!(popped.map(|rule| rule.ra), Some(Location::register(LR, 0)));
+    let saved = rules().filter(|rule| rule.ra.deref);
+    assert!(saved.clone().count() > 0 && saved.clone().all(|rule| rule.ra == Location::saved(-8)));
+}

@@ -214,3 +214,36 @@ impl Results {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::available;
+
+    #[test]
+    fn jobs_run_as_added_and_their_files_come_back() {
+        let Some(mut guest) = available(Guest::new("guest-small", &[])) else {
+            return;
+        };
+        guest.write("/etc/greeting", b"from outside\n");
+        guest.job(
+            "reads",
+            "uname -m\ncat /etc/greeting >copy\ncat /proc/sys/kernel/perf_event_paranoid",
+        );
+        guest.job("fails", "echo no >&2\nexit 3");
+        let Some(results) = available(guest.run(Duration::from_secs(300))) else {
+            return;
+        };
+        assert_eq!(results.status("reads"), Some(0), "{}", results.describe("reads"));
+        let printed = results.text("reads", "stdout");
+        assert!(printed.starts_with("aarch64\n"), "{printed}");
+        assert!(
+            printed.lines().nth(1).is_some_and(|level| level.parse::<i32>().is_ok()),
+            "{printed}"
+        );
+        assert_eq!(results.text("reads", "copy"), "from outside\n");
+        assert_eq!(results.status("fails"), Some(3), "{}", results.console);
+        assert_eq!(results.text("fails", "stderr"), "no\n");
+        assert_eq!(results.folder("absent"), None);
+    }
+}
