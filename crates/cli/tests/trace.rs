@@ -1,9 +1,11 @@
 //! `backtrail trace`, run as scripts and people run it.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use backtrail_testkit::peers::{Lttng, babeltrace2_2_0};
 use backtrail_testkit::{TempDir, scratch, skip};
 use backtrail_trace::description::{Clock, Description, Encoding, EventClass, FieldClass, Integer, Struct};
 use backtrail_trace::{Dialect, Endian, Ring, RingLayout, StreamOptions, TraceWriter};
@@ -559,5 +561,118 @@ fn show_a_part() {
     ] {
         let output = backtrail(&[&["show"], bad].concat(), &[trace.path()]);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    }
+}
+
+/// What the flags print is what babeltrace2 prints; a trace that does not grow is followed to its
+/// end.
+#[test]
+fn show_names_and_follow() {
+    let packets: Vec<(u64, u64, u64, u32)> = (0..20).map(|n| (n * 10, n * 10 + 9, n * 10 + 5, n as u32)).collect();
+    let trace = trace(&packets);
+    let peer = babeltrace2_2_0();
+    for arguments in [
+        &["--names", "all"][..],
+        &["--names", "none"],
+        &["-n", "header,scope"],
+        &["--fields", "trace:hostname,loglevel", "--names", "payload"],
+        &["--clock-cycles"],
+    ] {
+        let ours = stdout(&backtrail(&[&["show"], arguments].concat(), &[trace.path()]), 0);
+        assert_eq!(ours.lines().count(), 20);
+        let Some(peer) = &peer else { continue };
+        let mut peer = peer.command();
+        let theirs = peer
+            .args(arguments)
+            .arg(trace.path())
+            .env("TZ", "UTC")
+            .output()
+            .unwrap();
+        assert_eq!(ours, String::from_utf8_lossy(&theirs.stdout), "{arguments:?}");
+    }
+    let all = stdout(&backtrail(&["show"], &[trace.path()]), 0);
+    let follow = ["show", "--follow", "--duration", "0.1"];
+    assert_eq!(stdout(&backtrail(&follow, &[trace.path()]), 0), all);
+    let labels = stdout(&backtrail(&["show", "--json", "--labels"], &[trace.path()]), 0);
+    let first: Value = serde_json::from_str(labels.lines().next().unwrap()).unwrap();
+    assert!(first["fields"]["e"]["labels"].is_array(), "{first}");
+    assert_eq!(first["clock"]["name"], "c");
+}
+
+/// Functions and lines of LTTng's addresses are those that babeltrace2 finds.
+#[test]
+fn names_of_addresses() {
+    let (Some(lttng), Some(peer)) = (Lttng::start(), babeltrace2_2_0()) else {
+        return;
+    };
+    let recorded = lttng.record("names", &[], &["vpid", "ip"], |lttng| {
+        lttng.lttng(&["enable-event", "--userspace", "--channel=c", "lttng_ust_statedump:*"]);
+        lttng.events(&["100"]);
+    });
+    let where_kit = ["show", "--symbols", "--json", "--where", "name == \"kit:*\""];
+    let ours = stdout(&backtrail(&where_kit, &[&recorded]), 0);
+    let theirs = peer.command().arg("--debug-info").arg(&recorded).output().unwrap();
+    let theirs = String::from_utf8_lossy(&theirs.stdout);
+    let theirs: Vec<&str> = theirs.lines().filter(|line| line.contains(" kit:")).collect();
+    assert_eq!((ours.lines().count(), theirs.len()), (100, 100));
+    for (ours, theirs) in ours.lines().zip(theirs) {
+        let event: Value = serde_json::from_str(ours).unwrap();
+        let name = event["symbols"]["ip"].as_str().unwrap();
+        let (_, function) = theirs.split_once("func = \"").unwrap();
+        let function = function.split_once('"').unwrap().0;
+        assert!(
+            name.ends_with("(lttng_events)") && name.contains(function),
+            "{name}: {theirs}"
+        );
+    }
+    let text = stdout(&backtrail(&["show", "--symbols"], &[&recorded]), 0);
+    let of_kit = text.lines().filter(|line| line.contains(" kit:"));
+    assert!(of_kit.clone().count() == 100 && of_kit.clone().all(|line| line.contains(", symbols = { ip = ")));
+}
+
+/// A trace that is sent, and received by the command.
+#[test]
+fn send_and_receive() {
+    let trace = trace(&[(0, 9, 5, 1), (10, 19, 15, 2)]);
+    let folder = scratch();
+    let key = folder.path().join("key");
+    fs::write(&key, [7; 32]).unwrap();
+    for (transport, port) in [("tcp", 15_346), ("udp", 15_347)] {
+        let copy = folder.path().join(transport);
+        let address = format!("{transport}://127.0.0.1:{port}");
+        let mut receiver = Command::new(env!("CARGO_BIN_EXE_backtrail"))
+            .args([
+                "trace",
+                "receive",
+                "--once",
+                "--duration",
+                "60",
+                "--listen",
+                &address,
+                "-o",
+            ])
+            .arg(&copy)
+            .arg("--key-file")
+            .arg(&key)
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut errors = BufReader::new(receiver.stderr.take().unwrap());
+        let mut line = String::new();
+        errors.read_line(&mut line).unwrap();
+        assert!(line.contains("listening at"), "{line}");
+        let sent = backtrail(
+            &["send", "--to", &address, "--key-file", key.to_str().unwrap()],
+            &[trace.path()],
+        );
+        assert_eq!(sent.status.code(), Some(0), "{}", stderr(&sent));
+        assert!(
+            stderr(&sent).contains("sent 2 packets of 1 streams"),
+            "{}",
+            stderr(&sent)
+        );
+        assert!(receiver.wait().unwrap().success());
+        let (ours, theirs) = (backtrail(&["show"], &[&copy]), backtrail(&["show"], &[trace.path()]));
+        assert_eq!(stdout(&ours, 0), stdout(&theirs, 0));
     }
 }

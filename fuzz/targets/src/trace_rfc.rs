@@ -2,7 +2,7 @@
 //! no panic.
 
 use backtrail_trace::{
-    ClockFormat, Dialect, Events, JsonWriter, Options, Plan, Recover, StreamReader, TextWriter, TraceError,
+    ClockFormat, Dialect, Events, JsonWriter, Options, Plan, PushReader, Recover, StreamReader, TextWriter, TraceError,
     TraceErrorKind,
 };
 use backtrail_trace_rfc::internals::{decoder, packet_order, parse_any};
@@ -45,7 +45,8 @@ pub fn rfc(data: &[u8]) {
 }
 
 /// A whole trace of one stream: four bytes with the length of the metadata, little endian, the
-/// metadata, the stream. All that can be read is printed in both ways.
+/// metadata, the stream. All that can be read is printed in both ways, and is the same if the
+/// stream arrives in pieces.
 pub fn trace(data: &[u8]) {
     let Some((length, rest)) = data.split_first_chunk() else {
         return;
@@ -62,14 +63,32 @@ pub fn trace(data: &[u8]) {
         recover: Recover::NextPacket,
         ..Options::default()
     };
-    let stream = StreamReader::in_memory(Arc::new(plan), Path::new(""), stream.to_vec(), options);
-    let mut events = Events::new(vec![stream.with_content(Some(decoder(None)))]);
+    let plan = Arc::new(plan);
+    let mut pushed = PushReader::new(plan.clone(), Path::new(""), options).with_content(Some(decoder(None)));
+    let mut times = Vec::new();
+    for piece in stream.chunks(1 + stream.len() / 7) {
+        pushed.feed(piece);
+        while let Ok(Some(event)) = pushed.next() {
+            times.push(event.time());
+        }
+    }
+    pushed.finish();
+    while let Ok(Some(event)) = pushed.next() {
+        times.push(event.time());
+    }
+    let stream = StreamReader::in_memory(plan, Path::new(""), stream.to_vec(), options);
+    let mut stream = stream.with_content(Some(decoder(None)));
     let (mut text, mut line) = (TextWriter::new(ClockFormat::Seconds), Vec::new());
-    while let Ok(Some(event)) = events.next() {
+    let mut count = 0;
+    while let Ok(Some(event)) = stream.next() {
         line.clear();
         text.event(&mut line, &event);
         JsonWriter.event(&mut line, &event);
+        JsonWriter.event_with_labels(&mut line, &event);
+        assert_eq!(times.get(count), Some(&event.time()));
+        count += 1;
     }
+    assert_eq!(times.len(), count);
 }
 
 /// Reads a sound stream while its first, second, third … read fails: what comes before the failure

@@ -10,6 +10,7 @@ mod recover;
 mod send;
 mod serve;
 mod show;
+mod symbols;
 
 use clap::Subcommand;
 

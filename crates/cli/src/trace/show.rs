@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 
 use super::input::{Input, Span, failure, tell_losses};
 use super::record::seconds;
+use super::symbols::Symbols;
 use crate::error::{Failure, Status};
 use crate::output;
 
@@ -56,6 +57,10 @@ pub(crate) struct Show {
     /// With --json, add the labels of enumerations, the event's level, and its clock with cycles.
     #[arg(long, requires = "json")]
     labels: bool,
+    /// Print the functions of LTTng's `ip` and call stacks, and of perf's call chains, as far as
+    /// the trace describes the processes and their files are here.
+    #[arg(long)]
+    symbols: bool,
     /// Continue after unreadable packets, and report their number at the end. Also show what a
     /// killed writer left in its rings.
     #[arg(long)]
@@ -127,12 +132,13 @@ pub(crate) fn run(arguments: &Show) -> Result<Status, Failure> {
         return follow(arguments);
     }
     let streams = open(arguments).map_err(|error| hinted(error, arguments.recover))?;
+    let symbols = arguments.symbols.then(Symbols::new);
     let mut rendered = Rendered {
         streams: Vec::new(),
         error: None,
     };
     output::to_stdout(|out| {
-        let mut printer = Printer::new(arguments, out);
+        let mut printer = Printer::new(arguments, symbols.as_ref(), out);
         rendered = printer.print(streams);
         printer.finish()
     })?;
@@ -167,8 +173,9 @@ fn follow(arguments: &Show) -> Result<Status, Failure> {
     let signals = SignalSource::new().map_err(Failure::new)?;
     let begin = Instant::now();
     let mut error = None;
+    let symbols = arguments.symbols.then(Symbols::new);
     output::to_stdout(|out| {
-        let mut printer = Printer::new(arguments, out);
+        let mut printer = Printer::new(arguments, symbols.as_ref(), out);
         let mut bytes = Vec::new();
         loop {
             let is_over = signals.next().is_some() || arguments.duration.is_some_and(|limit| begin.elapsed() >= limit);
@@ -282,6 +289,7 @@ impl Form {
 
 struct Printer<'o> {
     form: Form,
+    symbols: Option<&'o Symbols>,
     condition: Option<&'o Condition>,
     writer: TextWriter,
     lines: Vec<u8>,
@@ -290,7 +298,7 @@ struct Printer<'o> {
 }
 
 impl<'o> Printer<'o> {
-    fn new(arguments: &'o Show, out: &'o mut dyn Write) -> Printer<'o> {
+    fn new(arguments: &'o Show, symbols: Option<&'o Symbols>, out: &'o mut dyn Write) -> Printer<'o> {
         let format = match (arguments.clock_seconds, arguments.clock_date) {
             (true, _) => ClockFormat::Seconds,
             (_, true) => ClockFormat::Date,
@@ -305,6 +313,7 @@ impl<'o> Printer<'o> {
         }
         Printer {
             form: Form::of(arguments),
+            symbols,
             condition: arguments.condition.as_ref(),
             writer,
             lines: Vec::with_capacity(2 * CHUNK),
@@ -316,7 +325,11 @@ impl<'o> Printer<'o> {
     /// Prints all events, up to the first error.
     fn print(&mut self, streams: Vec<StreamReader>) -> Rendered {
         let make = self.make();
-        let threads = available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS);
+        // What an event says of its process is needed for later ones.
+        let threads = match self.symbols {
+            Some(_) => 1,
+            None => available_parallelism().map_or(1, NonZero::get).min(MOST_THREADS),
+        };
         render(streams, threads, make, |time, bytes| self.take(time, bytes))
     }
 
@@ -326,10 +339,17 @@ impl<'o> Printer<'o> {
 
     /// Nothing is made of an event that is left out.
     fn make(&self) -> impl Fn(&Event<'_>, &mut Vec<u8>) + Sync + use<'o> {
-        let (form, condition) = (self.form, self.condition);
+        let (form, condition, symbols) = (self.form, self.condition, self.symbols);
         move |event: &Event<'_>, bytes: &mut Vec<u8>| {
-            if condition.is_none_or(|condition| condition.matches(event)) {
-                form.append(event, bytes);
+            if let Some(symbols) = symbols {
+                symbols.learn(event);
+            }
+            if condition.is_some_and(|condition| !condition.matches(event)) {
+                return;
+            }
+            form.append(event, bytes);
+            if let Some(symbols) = symbols {
+                symbols.annotate(event, bytes, matches!(form, Form::Json | Form::JsonWithLabels));
             }
         }
     }

@@ -132,7 +132,9 @@ impl PushReader {
                     // damage.
                     let damaged =
                         self.reader.options.recover == Recover::EndStream && !self.reader.problems().is_empty();
-                    self.over |= self.reader.end < end || damaged;
+                    // A packet whose size is unknown has no next one.
+                    let stuck = self.reader.next_packet < self.reader.end;
+                    self.over |= self.reader.end < end || damaged || stuck;
                 }
                 Err(error) => {
                     self.over = true;

@@ -113,18 +113,27 @@ fn what_is_cut_is_read_as_far_as_it_goes() {
     write_trace(&directory, Dialect::V1_8, Endian::Little);
     let trace = Trace::open(&directory).unwrap();
     let bytes = fs::read(&trace.streams()[0]).unwrap();
-    let cut = &bytes[..bytes.len() - 4096];
+    let mut cut = bytes[..bytes.len() - 4096].to_vec();
     let options = |recover| Options {
         recover,
         ..Options::default()
     };
-    for recover in [Recover::Never, Recover::EndStream, Recover::NextPacket] {
+    // A second time with a packet in the middle that has no size.
+    let times = [Recover::Never, Recover::EndStream, Recover::NextPacket];
+    for (time, recover) in times.into_iter().chain(times).enumerate() {
+        if time == times.len() {
+            let second = trace.stream(0, Options::default()).map(|mut reader| {
+                reader.next_packet().unwrap();
+                reader.packet().unwrap().packet_bits / 8
+            });
+            cut[second.unwrap() as usize] ^= 0xff;
+        }
         let file = scratch.path().join("cut");
-        fs::write(&file, cut).unwrap();
+        fs::write(&file, &cut).unwrap();
         let mut expected =
-            backtrail_trace::StreamReader::in_memory(trace.plan().clone(), &file, cut.to_vec(), options(recover));
+            backtrail_trace::StreamReader::in_memory(trace.plan().clone(), &file, cut.clone(), options(recover));
         let mut reader = PushReader::new(trace.plan().clone(), &file, options(recover));
-        reader.feed(cut);
+        reader.feed(&cut);
         reader.finish();
         loop {
             let (ours, theirs) = (reader.next(), expected.next());
