@@ -48,7 +48,8 @@ pub(crate) struct Record {
     /// others, or a tracepoint of the kernel as SUBSYSTEM:NAME.
     #[arg(long, value_name = "EVENT", conflicts_with_all = ["entry", "off_cpu", "wall", "walk"])]
     event: Option<String>,
-    /// With --event: take one sample in N events [default: 1; 10 for page faults; more for counters of the CPU].
+    /// With --event: take one sample in N events [default: 1; 10 for page faults; more for counters
+    /// of the CPU].
     #[arg(long, value_name = "N", requires = "event", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
     count: Option<u64>,
     /// Sample this process, with all its threads and everything it starts. Repeatable.
@@ -137,6 +138,10 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     };
     let event = arguments.event.as_deref();
     let event = event.filter(|name| !["cpu-clock", "task-clock"].contains(name));
+    if let Some(name) = event.filter(|_| arguments.frequency != DEFAULT_FREQUENCY) {
+        return Err(Failure::new(format_args!("-F is for clocks, not for the event {name}"))
+            .help("use --count N: one sample in N events"));
+    }
     let trigger = match arguments.entry.is_empty() {
         true if event.is_some() => counted(event.unwrap_or_default(), arguments.count)?,
         true if arguments.off_cpu => Trigger::Waits(None),

@@ -62,6 +62,7 @@ struct Seen {
     frames: Vec<Frame>,
     stop: Option<Stop>,
     live: bool,
+    in_kernel: bool,
     /// The wait without its waker's frames, and these.
     wait: Option<(Wait<'static>, Vec<Frame>)>,
     passed: Vec<u64>,
@@ -76,6 +77,8 @@ fn seen(sample: &Sample<'_>) -> Seen {
         frames: sample.frames.to_vec(),
         stop: sample.stop,
         live: sample.live,
+        in_kernel: sample.in_kernel,
+        in_kernel: index % 7 == 0,
         wait: sample.wait.map(|wait| {
             let frames = wait.waker.map_or(Vec::new(), |waker| waker.frames.to_vec());
             let waker = wait.waker.map(|waker| Waker { frames: &[], ..waker });
