@@ -593,22 +593,21 @@ impl ItemDecoder {
         let ip = sign_extend(number(field::WAKER_IP)?, IP_BITS) as u64;
         self.waker_stack = u32::try_from(number(field::WAKER_STACK)?).ok()?;
         self.waker_frames.clear();
-        let stop;
-        if ip == 0 {
+        let stop = if ip == 0 {
             // A waker without a stack: the number only says why.
-            stop = tree::ending(self.waker_stack).filter(|_| !numbered);
+            tree::ending(self.waker_stack).filter(|_| !numbered)
         } else {
             self.waker_frames.push(Frame {
                 kind: FrameKind::Pc,
                 address: ip,
             });
             let of = (pid, self.waker_stack);
-            stop = match numbered {
+            match numbered {
                 true => None,
                 false => expand(self.stacks.as_ref(), &self.bases, of, &mut self.waker_frames),
             }
-            .and_then(tree::ending);
-        }
+            .and_then(tree::ending)
+        };
         let waker = Waker {
             pid,
             tid,

@@ -29,6 +29,8 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
         cpus: &[0, 1],
         command: "/opt/shop/cart --port 80",
         frequency: Some(997),
+        measured: backtrail_recording::Measured::Cpu,
+        event: None,
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: None,
@@ -69,6 +71,8 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
                 Stop::EndOfStack
             }),
             live: false,
+            in_kernel: false,
+            wait: None,
             passed: &[],
         };
         writer.sample((number % 2) as usize, &sample).unwrap();
