@@ -140,6 +140,10 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     };
     let event = arguments.event.as_deref();
     let event = event.filter(|name| !["cpu-clock", "task-clock"].contains(name));
+    if let Some(name) = event.filter(|_| arguments.frequency != DEFAULT_FREQUENCY) {
+        return Err(Failure::new(format_args!("-F is for clocks, not for the event {name}"))
+            .help("use --count N: one sample in N events"));
+    }
     let trigger = match arguments.entry.is_empty() {
         true if event.is_some() => counted(event.unwrap_or_default(), arguments.count)?,
         true if arguments.off_cpu => Trigger::Waits(None),

@@ -67,7 +67,8 @@ struct ViewArguments {
     /// Print the functions that FUNCTION calls.
     #[arg(long, value_name = "FUNCTION")]
     callees: Option<String>,
-    /// Print the samples of threads, processes, modules, source lines or addresses.
+    /// Print the samples of threads, processes, modules, source lines, addresses, cgroups, or
+    /// namespaces of process numbers, or by how their stacks were walked.
     #[arg(long, value_name = "WHAT", value_enum)]
     by: Option<By>,
     /// Print the source lines and the instructions of FUNCTION.
@@ -86,6 +87,9 @@ enum By {
     Module,
     Line,
     Address,
+    Cgroup,
+    PidNamespace,
+    Walk,
 }
 
 impl ViewArguments {
@@ -155,6 +159,9 @@ fn show(arguments: &Report, report: &Profiled, options: Options, is_written: boo
             By::Module => GroupBy::Module,
             By::Line => GroupBy::Line,
             By::Address => GroupBy::Address,
+            By::Cgroup => GroupBy::Group,
+            By::PidNamespace => GroupBy::Namespace,
+            By::Walk => GroupBy::Walk,
         };
         let rows = report.rows_by(by);
         return output::to_stdout(|out| rows.write(out, &table));

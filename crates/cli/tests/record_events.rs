@@ -99,3 +99,48 @@ fn what_cannot_be_counted_is_said_in_one_line() {
         assert!(!trace.exists());
     }
 }
+
+/// The rows of a table: name and samples.
+fn rows(setup: &Setup, recording: &Recording<'_>, by: &str) -> Vec<(String, f64)> {
+    let arguments = ["report", text(&recording.trace), "--by", by];
+    let finished = command::run(&mut setup.backtrail.command(arguments), LIMIT).expect("the binary is there");
+    assert_eq!(finished.code(), 0, "{}", finished.describe());
+    // Below the headings: shares, then names.
+    let lines = finished.stdout.lines().filter_map(|line| {
+        let (share, name) = line.trim_start().split_once("  ")?;
+        let name = name.trim_start().split_once("  ").map_or(name, |(_, name)| name);
+        Some((name.trim().to_owned(), share.parse().ok()?))
+    });
+    lines.collect()
+}
+
+#[test]
+fn samples_have_the_surroundings_of_their_process() {
+    let Some(setup) = setup() else { return };
+    let Some(waits) = available(workload::built("deep", &program::DEEP, &["100", "0.3"])) else {
+        return;
+    };
+    let recording = setup.record(&["--walk", "kernel"], &waits);
+    recording.ended_with(0);
+    let groups = rows(&setup, &recording, "cgroup");
+    // The command runs where this test does.
+    let own = std::fs::read_to_string("/proc/self/cgroup").expect("a text");
+    let is_own = |group: &str| own.lines().any(|line| line.ends_with(&format!(":{group}")));
+    assert!(groups.len() == 1 && is_own(&groups[0].0), "{groups:?} of {own}");
+    let namespaces = rows(&setup, &recording, "pid-namespace");
+    let own = std::fs::read_link("/proc/self/ns/pid").expect("a link");
+    assert!(
+        namespaces.len() == 1 && namespaces[0].0 == own.to_string_lossy(),
+        "{namespaces:?}"
+    );
+    let walks = rows(&setup, &recording, "walk");
+    let share = |wanted: &str| walks.iter().find(|(name, _)| name == wanted).map_or(0.0, |row| row.1);
+    if recording.finished.stderr.contains("does not let us walk them") {
+        assert_eq!(share("in the kernel"), 0.0);
+        return skip("only root may have stacks walked in the kernel");
+    }
+    assert!(
+        share("in the kernel") > 0.0 && share("from a copy") < 100.0,
+        "{walks:?}"
+    );
+}

@@ -48,7 +48,7 @@ pub(crate) fn recording(trace: &Path, judge: &mut Judge, wanted: &[&str]) -> Res
                 names.0.insert(pid, name);
             }
             Item::ThreadName(name) if name.pid == name.tid => _ = names.0.insert(name.pid, name.name),
-            Item::Fork { .. } | Item::Exit { .. } | Item::ThreadName(_) => {}
+            Item::Fork { .. } | Item::Exit { .. } | Item::ThreadName(_) | Item::ProcessLabels(_) => {}
             Item::Lost { count, .. } => judged.lost += count,
             Item::Sample(sample) => {
                 let name = names.of(sample.pid);

@@ -144,6 +144,29 @@ pub fn exists(number: u32) -> bool {
     Path::new("/proc").join(number.to_string()).exists()
 }
 
+/// The control group of a process: that of version 2, or the first one of version 1 below the root.
+pub fn control_group(pid: u32) -> io::Result<String> {
+    let text = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cgroup"))?).into_owned();
+    let groups = || text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
+    let below = |group: &&str| *group != "/";
+    let group = unified.filter(below).or_else(|| groups().find(below)).or(unified);
+    Ok(group.unwrap_or("/").to_owned())
+}
+
+/// The inode of a process's namespace of process numbers, and its number there.
+pub fn pid_namespace(pid: u32) -> io::Result<(u64, u32)> {
+    let link = fs::read_link(format!("/proc/{pid}/ns/pid"))?;
+    let link = link.to_string_lossy();
+    let inode = link.strip_prefix("pid:[").and_then(|rest| rest.strip_suffix(']'));
+    let inode = inode.and_then(|inode| inode.parse().ok());
+    let status = fs::read(format!("/proc/{pid}/status"))?;
+    let status = String::from_utf8_lossy(&status);
+    let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let inner = inner.and_then(|numbers| numbers.split_whitespace().next_back()?.parse().ok());
+    Ok((inode.unwrap_or(0), inner.unwrap_or(pid)))
+}
+
 /// The name of a thread.
 pub fn thread_name(pid: u32, tid: u32) -> io::Result<String> {
     let name = line(&format!("/proc/{pid}/task/{tid}/comm"))?;

@@ -159,6 +159,7 @@ fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(),
             frames,
             stop: Some(Stop::EndOfStack),
             live: false,
+            in_kernel: false,
             wait: None,
             passed: &[],
         };

@@ -18,6 +18,7 @@
 //!     frames: &frames,
 //!     stop: Some(Stop::EndOfStack),
 //!     live: false,
+//!     in_kernel: false,
 //!     wait: None,
 //!     passed: &[],
 //! }));

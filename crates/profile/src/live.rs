@@ -248,6 +248,7 @@ mod tests {
                 frames,
                 stop: Some(Stop::EndOfStack),
                 live: false,
+                in_kernel: false,
                 wait: None,
                 passed: &[],
             }));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
 
-use backtrail_recording::Module;
+use backtrail_recording::{Module, ProcessLabels};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::modules::File;
@@ -17,6 +17,8 @@ pub struct Processes {
     first_files: FxHashMap<u32, String>,
     /// The name of a process that has neither: the thread that was named first.
     first_threads: FxHashMap<u32, u32>,
+    /// The control group, and the namespace of process numbers, of each process.
+    labels: FxHashMap<u32, (String, u64)>,
     /// Processes that have ended, whose numbers may be reused.
     ended: FxHashSet<u32>,
 }
@@ -32,6 +34,22 @@ impl Processes {
         }
         self.names.insert(tid, name.to_string());
         true
+    }
+
+    /// A process runs in a control group and in a namespace. Returns whether that is news.
+    pub fn labelled(&mut self, labels: &ProcessLabels) -> bool {
+        let new = (labels.group.clone(), labels.namespace);
+        self.labels.insert(labels.pid, new.clone()) != Some(new)
+    }
+
+    /// The control group of a process; empty if it is not known.
+    pub fn group(&self, pid: u32) -> &str {
+        self.labels.get(&pid).map_or("", |(group, _)| group)
+    }
+
+    /// The namespace of a process; 0 if it is not known.
+    pub fn namespace(&self, pid: u32) -> u64 {
+        self.labels.get(&pid).map_or(0, |&(_, namespace)| namespace)
     }
 
     /// A file was mapped: the first file of a new program is the program. For a process that was
@@ -61,6 +79,11 @@ impl Processes {
         };
         let is_reused = pid == tid && self.ended.remove(&pid);
         if pid == tid {
+            // A child begins where its parent is.
+            match self.labels.get(&parent).cloned() {
+                Some(labels) => self.labels.insert(pid, labels),
+                None => self.labels.remove(&pid),
+            };
             self.first_files.remove(&pid);
             self.first_threads.remove(&pid);
             if let Some(file) = self.first_files.get(&parent).cloned() {

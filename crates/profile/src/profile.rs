@@ -21,6 +21,12 @@ use crate::symbolize::{FetchDebugFile, LocationId, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
 use path::{Memo, Walked};
 
+const NO_WALK: &str = "no user stack";
+const WALKED_IN_KERNEL: &str = "in the kernel";
+const WALKED_IN_KERNEL_LATE: &str = "in the kernel, outer frames read later";
+const WALKED_COPY: &str = "from a copy";
+const WALKED_COPY_LATE: &str = "from a copy, outer frames read later";
+
 /// How stacks are grouped and named.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -220,6 +226,11 @@ impl Profile {
                     self.forget_names(name.pid);
                 }
             }
+            Item::ProcessLabels(labels) => {
+                if self.processes.labelled(labels) {
+                    self.forget_names(labels.pid);
+                }
+            }
             Item::Fork { pid, tid, parent, .. } => {
                 // A reused process number must not show the mappings of the earlier process.
                 if self.processes.forked(*pid, *tid, *parent) {
@@ -340,6 +351,7 @@ impl Profile {
             frames: &[],
             stop: None,
             live: false,
+            in_kernel: false,
             wait: sample.wait.map(|wait| Wait {
                 kind: wait.kind,
                 duration: wait.duration,
@@ -368,6 +380,7 @@ impl Profile {
         let is_unseen = sample.wait.is_some() && matches!(sample.frames, [frame] if frame.address == 0);
         let frames = if is_unseen { &[] } else { sample.frames };
         let mut walked = self.walk_frames(sample.pid, frames, (sample.stop, sample.live), thread);
+        walked.in_kernel = sample.in_kernel;
         if let Some(waker) = sample.wait.and_then(|wait| wait.waker) {
             self.add_waker(&mut walked, (waker.pid, waker.tid, waker.interrupt), waker.frames);
         }
@@ -429,6 +442,18 @@ impl Profile {
             &mut self.stops[stop.map_or(Stop::ALL.len(), |stop| stop as usize)],
             true,
         );
+        let walk = match (stop, walked.in_kernel, walked.live) {
+            (Some(Stop::NoUserStack), ..) => NO_WALK,
+            (_, true, false) => WALKED_IN_KERNEL,
+            (_, true, true) => WALKED_IN_KERNEL_LATE,
+            (_, false, false) => WALKED_COPY,
+            (_, false, true) => WALKED_COPY_LATE,
+        };
+        let walks = &mut self.summary.walks;
+        match walks.iter_mut().find(|(name, _)| *name == walk) {
+            Some((_, count)) => add(count, true),
+            None => walks.push((walk, weight)),
+        }
         self.threads.count(thread, weight);
         self.stacks.count(walked.stack, weight);
         if walked.is_cut {

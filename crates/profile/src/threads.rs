@@ -19,6 +19,10 @@ pub struct Thread {
     pub process: String,
     /// Its own name.
     pub name: String,
+    /// The control group of its process; empty if it is not known.
+    pub group: String,
+    /// The inode of the process's namespace of process numbers; 0 if it is not known.
+    pub namespace: u64,
 }
 
 /// A [`Thread`], by its number in [`Report::threads`](crate::Report::threads).
@@ -66,6 +70,8 @@ impl Threads {
             tid,
             process: processes.process_name(pid).into_owned(),
             name: processes.thread_name(pid, tid).into_owned(),
+            group: processes.group(pid).to_owned(),
+            namespace: processes.namespace(pid),
         };
         if let Some(&number) = self.numbers.get(&thread) {
             return number;

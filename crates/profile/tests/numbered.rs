@@ -107,6 +107,7 @@ fn record(directory: &Path, seed: u64, samples: u64) {
                     frames: &frames,
                     stop: Stop::from_number(random.below(11) as u8),
                     live: random.below(20) == 0,
+                    in_kernel: false,
                     wait: None,
                     passed: &[],
                 },

@@ -219,6 +219,11 @@ impl<'a> Modules<'a> {
         modules
     }
 
+    /// The number of tables that are kept.
+    pub(crate) fn tables(&self) -> usize {
+        self.tables_by_hash.borrow().len()
+    }
+
     /// Whether most of the memory of tables is of files that nothing maps any more, and much.
     pub(crate) fn are_mostly_gone(&self) -> bool {
         let tables = self.tables_by_hash.borrow();

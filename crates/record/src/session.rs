@@ -10,8 +10,8 @@ use backtrail_args::abi::Abi;
 use backtrail_cfi::tables::Tables;
 use backtrail_process::perf::{self, Build, Cause, KernelTables, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
-use backtrail_process::sys::SignalSource;
-use backtrail_recording::{Module, Observer, Sample, Stop, WriteError, Writer, is_kernel_address};
+use backtrail_process::sys::{SignalSource, give_back_memory};
+use backtrail_recording::{Module, Observer, ProcessLabels, Sample, Stop, WriteError, Writer, is_kernel_address};
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};
@@ -317,6 +317,7 @@ impl<'a> Session<'a> {
         let end = with.end;
         let mut last_flush = begin;
         let mut last_news = begin;
+        let mut tables = 0;
         // A command may have ended before its signal could be collected.
         let mut last_look: Option<Instant> = None;
         loop {
@@ -339,6 +340,10 @@ impl<'a> Session<'a> {
                 self.check(flushed);
                 if let Some(store) = &mut with.store {
                     store.measure();
+                }
+                // Making tables takes several times their memory, for a moment.
+                if std::mem::replace(&mut tables, self.modules.tables()) != self.modules.tables() {
+                    give_back_memory();
                 }
             }
             if self.has_begun_another(with) {
@@ -508,6 +513,7 @@ impl<'a> Session<'a> {
                 self.writer.exit(time, recorded(task.pid), recorded(task.tid))?;
                 self.writer.forget_name(recorded(task.tid));
                 if self.spaces.exit(task.pid) {
+                    self.writer.forget_labels(recorded(task.pid));
                     self.copy_from_now_on(task.pid);
                     self.writer.forget_process(recorded(task.pid));
                 }
@@ -598,6 +604,7 @@ impl<'a> Session<'a> {
                 frames: &waiting.stack.frames,
                 stop: Some(stop),
                 live: waiting.stack.live,
+                in_kernel: false,
                 wait: Some(wait),
                 passed: &[],
             },
@@ -639,6 +646,7 @@ impl<'a> Session<'a> {
                 frames: &self.walker.frames,
                 stop: Some(stop),
                 live: self.walker.read_apart,
+                in_kernel: matches!(sample.user, UserState::Walked { .. }),
                 wait: None,
                 passed: &self.passed,
             },
@@ -724,12 +732,31 @@ impl<'a> Session<'a> {
                 }
             }
         }
+        self.announce_labels(time, pid)?;
         self.announce_name(time, pid, tid)?;
         // The process has the name of its first thread, which may never run.
         if pid != tid && pid != 0 {
             self.announce_name(time, pid, pid)?;
         }
         Ok(())
+    }
+
+    fn announce_labels(&mut self, time: u64, pid: u32) -> Result<(), WriteError> {
+        if pid == 0 || recorded(pid) != pid || !self.writer.announce_labels(pid) {
+            return Ok(());
+        }
+        // A process that has ended has none any more.
+        let Ok(group) = proc::control_group(pid) else {
+            return Ok(());
+        };
+        let (namespace, inner_pid) = proc::pid_namespace(pid).unwrap_or((0, pid));
+        self.writer.labels(&ProcessLabels {
+            time,
+            pid,
+            group,
+            namespace,
+            inner_pid,
+        })
     }
 
     fn announce_name(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {

@@ -41,8 +41,11 @@ pub(crate) mod class {
     /// A time in which a thread did not have the CPU.
     pub(crate) const WAIT: u64 = 12;
 
+    /// Where a process runs.
+    pub(crate) const LABELS: u64 = 13;
+
     /// Names by number.
-    pub(crate) const NAMES: [&str; 13] = [
+    pub(crate) const NAMES: [&str; 14] = [
         "backtrail:stacks",
         "backtrail:sample",
         "lttng_ust_statedump:start",
@@ -56,6 +59,7 @@ pub(crate) mod class {
         "backtrail:call",
         "backtrail:symbols",
         "backtrail:wait",
+        "backtrail:labels",
     ];
 }
 
@@ -94,6 +98,9 @@ pub(crate) mod field {
     pub(crate) const PLACE: &str = "place";
     pub(crate) const PASSED: &str = "passed";
     pub(crate) const KIND: &str = "kind";
+    pub(crate) const GROUP: &str = "cgroup";
+    pub(crate) const NAMESPACE: &str = "pid_namespace";
+    pub(crate) const INNER_PID: &str = "pid_there";
     pub(crate) const DURATION: &str = "duration";
     pub(crate) const READY: &str = "ready";
     pub(crate) const WAKER_PID: &str = "waker_pid";
@@ -286,6 +293,13 @@ fn common_events() -> Vec<(u64, Struct)> {
             Struct::new().with(field::PARENT_PID, Integer::signed(32, ORDER)),
         ),
         (class::EXIT, Struct::new()),
+        (
+            class::LABELS,
+            Struct::new()
+                .with(field::GROUP, FieldClass::String(Encoding::Utf8))
+                .with(field::NAMESPACE, Integer::unsigned(64, ORDER))
+                .with(field::INNER_PID, Integer::signed(32, ORDER)),
+        ),
     ]
 }
 

@@ -168,12 +168,29 @@ pub struct Sample<'a> {
     pub stop: Option<Stop>,
     /// Whether outer frames were read from the running process after the sample was taken.
     pub live: bool,
+    /// Whether the kernel walked the stack at the moment of the sample, instead of copying it.
+    pub in_kernel: bool,
     /// If the thread left the CPU with this stack: how long, and what woke it. `time` is when it
     /// went on.
     pub wait: Option<Wait<'a>>,
     /// If the sample is a call of the leaf's function: the values of the general registers that
     /// pass arguments, in the order of the calling convention. Empty for other samples.
     pub passed: &'a [u64],
+}
+
+/// Where a process runs: its control group, and its namespace of process numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessLabels {
+    /// When it was noticed.
+    pub time: u64,
+    /// Process.
+    pub pid: u32,
+    /// The path of its control group, as `/proc/PID/cgroup` has it.
+    pub group: String,
+    /// The inode of its namespace of process numbers; 0 if it is not known.
+    pub namespace: u64,
+    /// Its number there.
+    pub inner_pid: u32,
 }
 
 /// Why a thread left the CPU.
@@ -240,6 +257,8 @@ pub enum Item<'a> {
     },
     /// A thread's name.
     ThreadName(ThreadName),
+    /// Where a process runs.
+    ProcessLabels(ProcessLabels),
     /// A new process or thread.
     Fork {
         /// When.

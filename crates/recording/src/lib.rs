@@ -29,7 +29,8 @@ mod writer;
 
 pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{
-    Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, Wait, WaitKind, Waker, is_jit_dump, is_kernel_address,
+    Frame, FrameKind, Item, Module, ProcessLabels, Sample, Stop, ThreadName, Wait, WaitKind, Waker, is_jit_dump,
+    is_kernel_address,
 };
 pub use options::{Environment, Measured, WriterOptions};
 pub use origin::Origin;
@@ -38,5 +39,5 @@ pub use symbols::{
     AddError, Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols, SymbolsError, add_symbols, decode as decode_symbols,
     encode as encode_symbols,
 };
-pub use tree::{FIRST_NODE, StackNodes, StackTree, ending, root};
+pub use tree::{FIRST_NODE, IN_KERNEL, StackNodes, StackTree, ending, root, walked_in_kernel};
 pub use writer::{Observer, WriteError, Writer, is_occupied};

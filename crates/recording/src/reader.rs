@@ -13,7 +13,7 @@ use crate::origin::Origin;
 use crate::places::Bases;
 use crate::symbols::{self, Symbols, SymbolsError};
 use crate::tree::{self, FIRST_NODE, StackNodes};
-use crate::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName, Wait, WaitKind, Waker};
+use crate::{Frame, FrameKind, Item, Module, ProcessLabels, Sample, ThreadName, Wait, WaitKind, Waker};
 
 /// The most frames of one stack: more than our recorder ever writes, and a bound for hostile
 /// traces, in which a few bytes can encode billions of equal frames.
@@ -488,6 +488,13 @@ impl ItemDecoder {
                 tid,
                 name: text(field::NAME)?,
             }),
+            class::LABELS => Item::ProcessLabels(ProcessLabels {
+                time,
+                pid,
+                group: text(field::GROUP)?,
+                namespace: number(field::NAMESPACE)?,
+                inner_pid: process(field::INNER_PID)?,
+            }),
             class::FORK => {
                 if pid == tid {
                     self.bases.forget_process(pid);
@@ -556,10 +563,11 @@ impl ItemDecoder {
         });
         let stack = u32::try_from(number(field::STACK)?).ok()?;
         self.stack = stack;
-        let ending = match numbered {
+        let root = match numbered {
             true => None,
             false => expand(self.stacks.as_ref(), &self.bases, (pid, stack), &mut self.frames),
         };
+        let ending = root.and_then(tree::ending);
         let cpu = event
             .packet_context()
             .and_then(|context| context.get(field::CPU_ID)?.as_u64());
@@ -571,6 +579,7 @@ impl ItemDecoder {
             frames: &[],
             stop: ending.map(|(stop, _)| stop),
             live: ending.is_some_and(|(_, live)| live),
+            in_kernel: root.is_some_and(tree::walked_in_kernel),
             wait: None,
             passed: &[],
         }))
@@ -584,21 +593,21 @@ impl ItemDecoder {
         let ip = code_address(event.field(field::WAKER_IP)?)?;
         self.waker_stack = u32::try_from(number(field::WAKER_STACK)?).ok()?;
         self.waker_frames.clear();
-        let stop;
-        if ip == 0 {
+        let stop = if ip == 0 {
             // A waker without a stack: the number only says why.
-            stop = tree::ending(self.waker_stack).filter(|_| !numbered);
+            tree::ending(self.waker_stack).filter(|_| !numbered)
         } else {
             self.waker_frames.push(Frame {
                 kind: FrameKind::Pc,
                 address: ip,
             });
             let of = (pid, self.waker_stack);
-            stop = match numbered {
+            match numbered {
                 true => None,
                 false => expand(self.stacks.as_ref(), &self.bases, of, &mut self.waker_frames),
-            };
-        }
+            }
+            .and_then(tree::ending)
+        };
         let waker = Waker {
             pid,
             tid,
@@ -615,25 +624,25 @@ impl ItemDecoder {
     }
 }
 
-/// Adds the frames of a process's stack to those of its leaf, and returns how it ends; `None`, and
+/// Adds the frames of a process's stack to those of its leaf, and returns its root; `None`, and
 /// no frames but the leaf, if it is not known.
 fn expand(
     stacks: Option<&StackNodes>,
     bases: &Bases,
     (pid, stack): (u32, u32),
     frames: &mut Vec<Frame>,
-) -> Option<(Stop, bool)> {
+) -> Option<u32> {
     let root = match stacks {
         _ if stack < FIRST_NODE => Some(stack),
         Some(nodes) => nodes.expand(stack, FRAME_LIMIT, frames),
         None => None,
     };
     let root = root.filter(|_| bases.restore(pid, &mut frames[1..]));
-    let ending = root.and_then(tree::ending);
-    if ending.is_none() {
+    let root = root.filter(|&root| tree::ending(root).is_some());
+    if root.is_none() {
         frames.truncate(1);
     }
-    ending
+    root
 }
 
 /// An address whose highest recorded bit stands for those above it.

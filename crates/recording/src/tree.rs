@@ -19,8 +19,17 @@ pub fn root(stop: Stop, live: bool) -> u32 {
     u32::from(stop as u8) << 1 | u32::from(live)
 }
 
+/// Set in the numbers of roots of stacks that the kernel walked, at the moment of the sample.
+pub const IN_KERNEL: u32 = 32;
+
+/// Whether a root is of stacks that the kernel walked.
+pub fn walked_in_kernel(root: u32) -> bool {
+    root < FIRST_NODE && root & IN_KERNEL != 0
+}
+
 /// The meaning of a root; `None` if the number is not that of a root.
 pub fn ending(root: u32) -> Option<(Stop, bool)> {
+    let root = if root < FIRST_NODE { root & !IN_KERNEL } else { root };
     let stop = Stop::from_number(u8::try_from(root >> 1).ok()?)?;
     Some((stop, root & 1 != 0))
 }
@@ -240,6 +249,9 @@ mod tests {
             for live in [false, true] {
                 assert!(root(stop, live) < FIRST_NODE);
                 assert_eq!(ending(root(stop, live)), Some((stop, live)));
+                let in_kernel = root(stop, live) | IN_KERNEL;
+                assert!(in_kernel < FIRST_NODE && walked_in_kernel(in_kernel) && !walked_in_kernel(root(stop, live)));
+                assert_eq!(ending(in_kernel), Some((stop, live)));
             }
         }
         assert_eq!(ending(FIRST_NODE), None);

@@ -62,6 +62,7 @@ struct Seen {
     frames: Vec<Frame>,
     stop: Option<Stop>,
     live: bool,
+    in_kernel: bool,
     /// The wait without its waker's frames, and these.
     wait: Option<(Wait<'static>, Vec<Frame>)>,
     passed: Vec<u64>,
@@ -76,6 +77,7 @@ fn seen(sample: &Sample<'_>) -> Seen {
         frames: sample.frames.to_vec(),
         stop: sample.stop,
         live: sample.live,
+        in_kernel: sample.in_kernel,
         wait: sample.wait.map(|wait| {
             let frames = wait.waker.map_or(Vec::new(), |waker| waker.frames.to_vec());
             let waker = wait.waker.map(|waker| Waker { frames: &[], ..waker });
@@ -96,6 +98,7 @@ fn read(directory: &Path) -> (Vec<Seen>, Vec<Item<'static>>, Vec<String>) {
             Item::Exec { time, pid } => others.push(Item::Exec { time, pid }),
             Item::Fork { time, pid, tid, parent } => others.push(Item::Fork { time, pid, tid, parent }),
             Item::Exit { time, pid, tid } => others.push(Item::Exit { time, pid, tid }),
+            Item::ProcessLabels(labels) => others.push(Item::ProcessLabels(labels)),
             Item::Lost { time, count } => others.push(Item::Lost { time, count }),
         }
     }
@@ -163,6 +166,7 @@ fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) 
             frames: &frames,
             stop: Some(Stop::ALL[index % Stop::ALL.len()]),
             live: index % 3 == 0,
+            in_kernel: index % 7 == 0,
             // Calls among samples of a clock, of more and of fewer registers.
             passed: if is_wait {
                 &[]

@@ -71,6 +71,7 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
                 Stop::EndOfStack
             }),
             live: false,
+            in_kernel: false,
             wait: None,
             passed: &[],
         };

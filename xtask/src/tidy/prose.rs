@@ -48,7 +48,6 @@ const LEFT: [(&str, usize); 14] = [
     ("crates/ctype", 1),
     ("crates/debuginfo", 1),
     ("crates/evidence", 2),
-    ("crates/process", 1),
     ("crates/recording", 1),
     ("crates/stacks", 1),
     ("crates/trace", 2),

@@ -171,6 +171,7 @@ fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
             Passed(Item::Sample(alone), sample.frames.to_vec())
         }
         Item::Module(module) => Passed(Item::Module(module.clone()), Vec::new()),
+        Item::ProcessLabels(labels) => Passed(Item::ProcessLabels(labels.clone()), Vec::new()),
         Item::ThreadName(name) => Passed(Item::ThreadName(name.clone()), Vec::new()),
         &Item::Exec { time, pid } => Passed(Item::Exec { time, pid }, Vec::new()),
         &Item::Fork { time, pid, tid, parent } => Passed(Item::Fork { time, pid, tid, parent }, Vec::new()),

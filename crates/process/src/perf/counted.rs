@@ -62,7 +62,7 @@ impl CountedEvent {
     /// machine has it is not known before sampling starts.
     ///
     /// # Errors
-    /// If the name is none of an event.
+    /// If there is no event with this name.
     pub fn named(name: &str) -> Result<CountedEvent, OpenError> {
         let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
         let name = alias.map_or(name, |(_, name)| name);

@@ -44,7 +44,7 @@ pub enum Trigger {
     /// Each time that a thread leaves the CPU, and what wakes it as far as we may know that; and a
     /// clock, at this rate.
     Waits(Option<u64>),
-    /// An event of the kernel or the CPU, and after how many of them a sample is taken.
+    /// Each time that an event of the kernel or the CPU has happened this often.
     Counted(CountedEvent, u64),
 }
 

@@ -3,6 +3,7 @@
 
 mod bpf;
 mod descriptors;
+mod heap;
 mod perf_event;
 mod process_vm;
 pub mod ptrace;
@@ -11,6 +12,7 @@ mod signals;
 
 pub use bpf::{BpfMap, MapKind, load_program};
 pub use descriptors::only_standard_input;
+pub use heap::give_back_memory;
 pub use perf_event::{
     Attributes, Clock, Counted, Event, enable_for, open_event, open_program_output, open_watchpoint, redirect_output,
     set_enabled, set_program,

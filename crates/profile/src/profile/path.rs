@@ -2,7 +2,7 @@
 //! walked again.
 
 use backtrail_recording::{FIRST_NODE, Frame, FrameKind, NumberedSample, NumberedStacks, Stop};
-use backtrail_recording::{ending, is_kernel_address};
+use backtrail_recording::{ending, is_kernel_address, walked_in_kernel};
 use rustc_hash::FxHashMap;
 
 use super::{Markers, Options, Profile, Space};
@@ -19,6 +19,8 @@ pub(super) struct Walked {
     pub(super) stop: Option<Stop>,
     /// Whether outer frames were read later.
     pub(super) live: bool,
+    /// Whether the kernel walked it.
+    pub(super) in_kernel: bool,
     /// Whether inner frames had no room in the tree.
     pub(super) is_cut: bool,
     /// Frames, without gaps.
@@ -254,7 +256,10 @@ impl Steps<'_> {
             }
             if at < FIRST_NODE {
                 let (stop, live) = ending(at)?;
-                break self.outside(Some(stop), live);
+                break Walked {
+                    in_kernel: walked_in_kernel(at),
+                    ..self.outside(Some(stop), live)
+                };
             }
             if pending.len() >= NumberedStacks::FRAME_LIMIT {
                 return None;
@@ -306,6 +311,7 @@ impl Steps<'_> {
             stack,
             stop,
             live,
+            in_kernel: false,
             is_cut: false,
             frames: 0,
             depth: 0,

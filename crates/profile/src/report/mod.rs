@@ -80,6 +80,8 @@ pub struct Summary {
     pub samples: u64,
     /// How often threads waited, if times are counted instead of samples.
     pub waits: Option<u64>,
+    /// How many stacks were walked in which way.
+    pub walks: Vec<(&'static str, u64)>,
     /// What all counts of samples are in, if not in samples.
     pub measure: Option<Measure>,
     /// The samples themselves, if something else is counted.

@@ -102,6 +102,7 @@ impl Recording {
             frames,
             stop,
             live: self.live,
+            in_kernel: false,
             wait: None,
             passed: &[],
         }));
@@ -481,6 +482,7 @@ fn a_child_has_its_own_modules_and_its_parents_name() {
             frames: &frames(&[MAIN]),
             stop: Some(Stop::EndOfStack),
             live: false,
+            in_kernel: false,
             wait: None,
             passed: &[],
         }));

@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::Report;
+use crate::Thread;
+use crate::clean::clean;
 use crate::filter::matches_function;
 use crate::stacks::{StackFrame, StackId};
 use crate::weights::{Weights, weigh};
@@ -22,6 +24,12 @@ pub enum GroupBy {
     Line,
     /// Addresses of code.
     Address,
+    /// Control groups of processes.
+    Group,
+    /// Namespaces of process numbers.
+    Namespace,
+    /// Where and when stacks were walked.
+    Walk,
 }
 
 /// A row of a table.
@@ -84,6 +92,18 @@ pub(crate) fn sort(rows: &mut [Row]) {
     });
 }
 
+fn label_rows(labels: impl Iterator<Item = (String, u64)>) -> Vec<Row> {
+    let rows = labels.map(|(name, samples)| Row {
+        name,
+        module: String::new(),
+        samples,
+        total: samples,
+    });
+    let mut rows: Vec<Row> = rows.collect();
+    sort(&mut rows);
+    rows
+}
+
 impl Report {
     /// The samples by what `by` says.
     pub fn rows_by(&self, by: GroupBy) -> Rows {
@@ -112,7 +132,35 @@ impl Report {
                 table("line", "module", self.by_key(line))
             }
             GroupBy::Address => table("address", "module", self.by_address()),
+            GroupBy::Group => {
+                let group = |thread: &Thread| match thread.group.as_str() {
+                    "" => "[unknown]".to_owned(),
+                    group => clean(group, ' '),
+                };
+                table("cgroup", "", self.by_label(group))
+            }
+            GroupBy::Namespace => {
+                let namespace = |thread: &Thread| match thread.namespace {
+                    0 => "[unknown]".to_owned(),
+                    inode => format!("pid:[{inode}]"),
+                };
+                table("namespace", "", self.by_label(namespace))
+            }
+            GroupBy::Walk => {
+                let walks = self.summary().walks.iter();
+                let walks = walks.map(|&(name, samples)| (name.to_owned(), samples));
+                table("walked", "", label_rows(walks))
+            }
         }
+    }
+
+    fn by_label(&self, label: impl Fn(&Thread) -> String) -> Vec<Row> {
+        let mut samples: BTreeMap<String, u64> = BTreeMap::new();
+        for (thread, count) in self.threads().iter().filter(|(_, count)| *count > 0) {
+            let sum = samples.entry(label(thread)).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        label_rows(samples.into_iter())
     }
 
     fn by_thread(&self, threads: bool) -> Vec<Row> {

@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::events::{self, INTERRUPT_BIT, class, stream};
 use crate::options::WriterOptions;
 use crate::tree;
-use crate::{Item, Module, Sample, Stop, ThreadName};
+use crate::{Item, Module, ProcessLabels, Sample, Stop, ThreadName};
 use common::Common;
 pub use error::{WriteError, is_occupied};
 use event::{PACKET_BYTES, put_context, until_zero};
@@ -39,6 +39,8 @@ pub struct Writer {
     modules: FxHashMap<u32, FxHashSet<u32>>,
     /// Threads whose names are already written.
     names: FxHashSet<u32>,
+    /// Processes whose labels were written.
+    labels: FxHashSet<u32>,
     /// Time of the last event; a checkpoint advances it, so that nothing after it can be taken for
     /// older.
     last: u64,
@@ -183,6 +185,7 @@ impl Writer {
             output,
             modules: FxHashMap::default(),
             names: FxHashSet::default(),
+            labels: FxHashSet::default(),
             last: 0,
         }
     }
@@ -224,6 +227,31 @@ impl Writer {
     /// A thread has a new name, which must be written again.
     pub fn forget_name(&mut self, tid: u32) {
         self.names.remove(&tid);
+    }
+
+    /// Whether a process's labels must be written: they have not been yet.
+    pub fn announce_labels(&mut self, pid: u32) -> bool {
+        self.labels.insert(pid)
+    }
+
+    /// A process has ended.
+    pub fn forget_labels(&mut self, pid: u32) {
+        self.labels.remove(&pid);
+    }
+
+    /// Writes where a process runs.
+    pub fn labels(&mut self, labels: &ProcessLabels) -> Result<(), WriteError> {
+        let time = self.time(labels.time);
+        match &mut self.output {
+            Output::Files(files) => files
+                .common
+                .event(class::LABELS, time, labels.pid, labels.pid, |event| {
+                    event.text(until_zero(labels.group.as_bytes()));
+                    event.u64(labels.namespace);
+                    event.i32(labels.inner_pid as i32);
+                }),
+            Output::Observer(observer) => observed(observer, &Item::ProcessLabels(labels.clone())),
+        }
     }
 
     /// A process is gone, or its modules have changed; they must be written again.
@@ -334,6 +362,7 @@ impl Writer {
         }
         self.modules.clear();
         self.names.clear();
+        self.labels.clear();
         // Numbers have a new meaning from here on, also in a stream whose next sample has the
         // same time as this one.
         self.last += 1;
@@ -369,7 +398,8 @@ impl Files {
             Some((leaf, callers)) => (leaf.address, callers),
             None => (0, &[][..]),
         };
-        let root = tree::root(sample.stop.unwrap_or(Stop::NoUserStack), sample.live);
+        let walk = if sample.in_kernel { tree::IN_KERNEL } else { 0 };
+        let root = tree::root(sample.stop.unwrap_or(Stop::NoUserStack), sample.live) | walk;
         let stack = self.common.define(time, sample.pid, root, callers)?;
         let class = match (sample.wait, sample.passed) {
             (Some(_), _) => class::WAIT,
