@@ -19,7 +19,8 @@ fn every_verb_ends_its_help_with_examples_that_run() {
     let serve = "while :; do backtrail trace serve session --listen localhost:5356 --duration 2 || sleep 0.2; done";
     let mut serve = in_shell(folder.path(), serve);
     let _relay = Server(serve.stderr(Stdio::null()).spawn().unwrap());
-    let receive = "backtrail trace receive --listen tcp://localhost:5347 -o collected --duration 300";
+    // It takes what all examples send, one after the other.
+    let receive = "backtrail trace receive --listen tcp://localhost:5347 -o collected --duration 3600";
     let mut receive = in_shell(folder.path(), receive);
     let _receiver = Server(receive.stderr(Stdio::null()).spawn().unwrap());
     let mut left: Vec<String> = verbs(&[]).iter().flat_map(|verb| examples(verb)).collect();

@@ -286,7 +286,7 @@ fn a_full_disk() {
     let Some(workload) = available(workload::python(2)) else {
         return;
     };
-    let Some(disk) = Mounted::tmpfs(&setup.path("disk"), "96k") else {
+    let Some(disk) = Mounted::tmpfs(&setup.path("disk"), "160k") else {
         return;
     };
     let trace = disk.0.join("trace");

@@ -9,9 +9,12 @@ use backtrail_testkit::recorder::babeltrace2;
 use backtrail_testkit::{available, program, skip, workload};
 use common::{LIMIT, Recording, Setup, setup, text};
 
-/// The waits of the program, nanoseconds by its own clock and times by the kernel's count, and the
-/// recording.
-fn record<'s>(setup: &'s Setup, option: &str) -> Option<(HashMap<String, (u64, u64)>, Recording<'s>)> {
+/// The waits of the program's functions: nanoseconds by its own clock, and times by the kernel's
+/// count.
+type Measured = HashMap<String, (u64, u64)>;
+
+/// What the program measures, and the recording.
+fn record<'s>(setup: &'s Setup, option: &str) -> Option<(Measured, Recording<'s>)> {
     let waits = available(workload::built("waits", &program::WAITS, &["15"]))?;
     let recording = setup.record(&[option], &waits);
     recording.ended_with(0);
@@ -86,7 +89,13 @@ fn waits_are_as_long_as_the_program_measures_and_woken_by_the_right_threads() {
     // Waits alone, each of them once.
     for function in ["sleeps", "reads", "conditions", "polls", "third_link"] {
         let (_, blocked) = measured[function];
-        assert_eq!(waits_through(&setup, &recording, function), blocked, "{function}");
+        let recorded = waits_through(&setup, &recording, function);
+        // A page that had to be read from the disk is waited for outside of what the program
+        // measures.
+        assert!(
+            (blocked..=blocked + blocked / 5).contains(&recorded),
+            "{function}: {recorded} waits, {blocked} by the kernel's count"
+        );
     }
     if recording.finished.stderr.contains("what woke the threads") {
         return skip("only root may know what wakes a thread");

@@ -281,7 +281,10 @@ impl Faults {
         }
         let lines: Vec<&str> = finished.stderr.lines().filter(|line| !line.is_empty()).collect();
         let out_of_memory = |line: &&str| line.starts_with("memory allocation of ") && line.ends_with(" bytes failed");
-        let is_abort = finished.status.signal() == Some(6) && lines.iter().any(out_of_memory);
+        // The C library says so by itself where a thread's first variable needs memory.
+        let of_libc = |line: &&str| line.starts_with("Fatal glibc error: ") && line.ends_with("out of memory");
+        let is_abort =
+            finished.status.signal() == Some(6) && lines.iter().any(|line| out_of_memory(line) || of_libc(line));
         if finished.stderr.contains("panicked") || (finished.status.signal().is_some() && !is_abort) {
             return Some("ends badly".to_owned());
         }

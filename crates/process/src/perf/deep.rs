@@ -50,9 +50,11 @@ const PARTS_OF_NEW: i32 = 12;
 /// How far that is searched at most.
 const BYTES_OF_NEW: i32 = 2 << 20;
 /// Pages that are skipped at most to find the other end of a hole in a stack: of a thread that is
-/// known, whose edges lie beyond wide ones, and of others.
+/// known, whose edges lie beyond wide ones, and of others. For these, only each fourth page is
+/// tried: the memory above the short stacks of most threads is one wide hole.
 const PAGES_OF_HOLE: usize = 16;
 const PAGES_OF_NEW_HOLE: usize = 256;
+const STRIDE: usize = 4;
 /// Words that are known of a thread: where its stack begins and ends, the bytes to be copied below
 /// the stack pointer, and its edges.
 const VALUE_WORDS: usize = 3 + MOST_EDGES;
@@ -428,9 +430,9 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
         code.push(op::COPY, 3, NEXT, 0, 0);
         code.call(helper::READ_USER);
     };
-    let next_page = |code: &mut Code, out: &mut Jumps| {
+    let next_page = |code: &mut Code, out: &mut Jumps, pages: usize| {
         code.push(op::AND, NEXT, 0, 0, -PAGE);
-        code.push(op::ADD, NEXT, 0, 0, PAGE);
+        code.push(op::ADD, NEXT, 0, 0, pages as i32 * PAGE);
         forget(code);
         code.push(op::LOAD, 1, STATE, place::END, 0);
         code.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
@@ -440,7 +442,7 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     for _ in 0..stack_bytes / PAGE {
         probe(code);
         code.jump(&mut hole, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
-        next_page(code, out);
+        next_page(code, out, 1);
     }
     code.push(op::COPY, NEXT, SP, 0, 0);
     code.push(op::ADD, NEXT, 0, 0, stack_bytes);
@@ -448,15 +450,28 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     code.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, 1, 0);
     code.jump(&mut found, op::JUMP, 0, 0, 0);
     code.land(hole);
-    for page in 0..PAGES_OF_NEW_HOLE {
-        if page == PAGES_OF_HOLE {
-            code.push(op::LOAD, 1, STATE, place::IS_NEW, 0);
-            code.jump(&mut found, op::JUMP_IF_NUMBER, 1, 0, 0);
+    let search = |code: &mut Code, out: &mut Jumps, found: &mut Jumps, probes: usize, pages: usize| {
+        for _ in 0..probes {
+            next_page(code, out, pages);
+            probe(code);
+            code.jump(found, op::JUMP_IF_NUMBER, 0, 0, 0);
         }
-        next_page(code, out);
-        probe(code);
-        code.jump(&mut found, op::JUMP_IF_NUMBER, 0, 0, 0);
-    }
+    };
+    search(code, out, &mut found, PAGES_OF_HOLE, 1);
+    code.push(op::LOAD, 1, STATE, place::IS_NEW, 0);
+    code.jump(&mut found, op::JUMP_IF_NUMBER, 1, 0, 0);
+    let mut near = Jumps::default();
+    search(
+        code,
+        out,
+        &mut near,
+        (PAGES_OF_NEW_HOLE - PAGES_OF_HOLE) / STRIDE,
+        STRIDE,
+    );
+    code.jump(&mut found, op::JUMP, 0, 0, 0);
+    code.land(near);
+    code.push(op::ADD, NEXT, 0, 0, -(STRIDE as i32) * PAGE);
+    search(code, out, &mut found, STRIDE, 1);
     // Nothing follows it soon, but there may be edges further outside.
     code.land(found);
     forget(code);

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::io::{self, BufReader, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -138,9 +137,13 @@ impl Session {
 /// What the thread of a connection says.
 enum News {
     Parcel(u64, u64, Vec<u8>, SocketAddr),
-    End,
-    Failed(io::Error),
+    End(SocketAddr),
+    Failed(SocketAddr, io::Error),
 }
+
+/// The connections that are open. They are closed once all that came is stored: senders wait for
+/// that.
+type Open = HashMap<SocketAddr, TcpStream>;
 
 impl Collector {
     /// Listens at this address.
@@ -264,21 +267,20 @@ impl Collector {
         mut go_on: impl FnMut() -> bool,
         mut tell: impl FnMut(io::Error),
     ) -> io::Result<()> {
-        let sockets = Mutex::new(Vec::new());
         thread::scope(|scope| {
             // Dropped before the threads are waited for: none must wait for room in it.
             let (news, inbox) = sync_channel(16);
-            let mut open = 0;
+            let mut open = Open::new();
             let result = loop {
                 match listener.accept() {
-                    Ok((socket, peer)) if open < MOST_SENDERS => {
-                        if let (Ok(copy), Ok(mut sockets)) = (socket.try_clone(), sockets.lock()) {
-                            sockets.push(copy);
+                    Ok((socket, peer)) if open.len() < MOST_SENDERS => match socket.try_clone() {
+                        Ok(copy) => {
+                            open.insert(peer, copy);
+                            let news = news.clone();
+                            scope.spawn(move || connection(socket, peer, &news));
                         }
-                        open += 1;
-                        let news = news.clone();
-                        scope.spawn(move || connection(socket, peer, &news));
-                    }
+                        Err(error) => tell(error),
+                    },
                     Ok(_) => tell(io::Error::other("too many senders")),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => break Err(error),
@@ -287,18 +289,17 @@ impl Collector {
                     Ok(()) => {}
                     Err(error) => break Err(error),
                 }
-                let over = !sessions.is_empty() && open == 0;
+                let over = !sessions.is_empty() && open.is_empty();
                 if !go_on() || (self.options.once && over) {
                     break Ok(());
                 }
             };
-            let sockets = sockets.lock().map(|mut sockets| std::mem::take(&mut *sockets));
-            for socket in sockets.unwrap_or_default() {
+            for socket in open.values() {
                 // It may be closed already.
                 let _ = socket.shutdown(std::net::Shutdown::Both);
             }
             // What is still in the channel.
-            while open > 0 {
+            while !open.is_empty() {
                 self.take_news(&inbox, sessions, &mut open, &mut tell)?;
             }
             result
@@ -309,7 +310,7 @@ impl Collector {
         &self,
         inbox: &Receiver<News>,
         sessions: &mut HashMap<u64, Session>,
-        open: &mut usize,
+        open: &mut Open,
         tell: &mut impl FnMut(io::Error),
     ) -> io::Result<()> {
         let mut next = inbox.recv_timeout(PAUSE).ok();
@@ -322,15 +323,22 @@ impl Collector {
                         taken => taken?,
                     }
                 }
-                News::End => *open -= 1,
-                News::Failed(error) => {
-                    *open -= 1;
+                News::End(peer) => close(open, peer),
+                News::Failed(peer, error) => {
+                    close(open, peer);
                     tell(error);
                 }
             }
             next = inbox.try_recv().ok();
         }
         Ok(())
+    }
+}
+
+fn close(open: &mut Open, peer: SocketAddr) {
+    if let Some(socket) = open.remove(&peer) {
+        // The sender may have closed it already.
+        let _ = socket.shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -350,8 +358,8 @@ fn connection(socket: TcpStream, peer: SocketAddr, news: &SyncSender<News>) {
         Ok(())
     };
     let last = match receive() {
-        Ok(()) => News::End,
-        Err(error) => News::Failed(io::Error::new(error.kind(), format!("{peer}: {error}"))),
+        Ok(()) => News::End(peer),
+        Err(error) => News::Failed(peer, io::Error::new(error.kind(), format!("{peer}: {error}"))),
     };
     let _ = news.send(last);
 }
