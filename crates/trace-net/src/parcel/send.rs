@@ -78,7 +78,7 @@ impl Sender {
         let mut sent = Sent::default();
         let mut metadata: HashMap<PathBuf, Vec<u8>> = HashMap::new();
         let mut counts: HashMap<(String, String), u64> = HashMap::new();
-        let mut told = Instant::now();
+        let mut metadata_sent = Instant::now();
         loop {
             // Before the look: what is there then is all.
             let is_last = !go_on();
@@ -112,9 +112,9 @@ impl Sender {
             let any = !parcels.is_empty();
             // Classes are in the metadata before events are in the stream.
             feeds.look_now()?;
-            let again = told.elapsed() >= AGAIN || is_last;
+            let again = metadata_sent.elapsed() >= AGAIN || is_last;
             if again {
-                told = Instant::now();
+                metadata_sent = Instant::now();
             }
             for feed in &feeds.traces {
                 let known = metadata.entry(feed.directory().to_owned()).or_default();
