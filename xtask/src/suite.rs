@@ -3,9 +3,10 @@
 //! `cargo test` runs one test program after the other, but the longest, the command's, mostly waits
 //! for programs that it records. So it has a lane of its own, beside all others.
 
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
@@ -89,8 +90,7 @@ pub(crate) fn run(programs: &[Program], skipped: &AtomicUsize) -> Vec<String> {
         // Many of its tests wait: for programs that they record, and for each other's recordings.
         scope.spawn(|| {
             for program in command {
-                let done = pass_on_both(&mut program.command(2 * cpus), skipped);
-                note(&program.name, done);
+                note(&program.name, program.show(2 * cpus, skipped));
             }
         });
         for program in others {
@@ -117,19 +117,26 @@ impl Program {
         command
     }
 
-    /// Runs it, and shows its output when it has ended, in one piece.
+    /// Runs it, and shows its output when it has ended, in one piece. It goes through a file, not
+    /// through a pipe: a process that a test left behind would hold that open, and never end it.
     fn show(&self, threads: usize, skipped: &AtomicUsize) -> Result<(), String> {
         let started = Instant::now();
-        let output = self.command(threads).output().map_err(|error| error.to_string())?;
+        let path = place::target().join("tests").join(&self.name).with_extension("log");
+        let (status, output) = self.run_into(&path, threads).map_err(|error| error.to_string())?;
         let mut shown = Vec::new();
-        let mut failures = String::new();
-        for part in [&output.stdout, &output.stderr] {
-            failures += &pass_on(Some(&part[..]), &mut shown, skipped);
-        }
+        let failures = pass_on(Some(output), &mut shown, skipped);
         // If nobody reads the output any more, the tests still run to their end.
         let mut out = io::stdout().lock();
         let _ = writeln!(out, "\n{} ({} s)", self.name, started.elapsed().as_secs());
         let _ = out.write_all(&shown);
-        ended(output.status, &failures)
+        ended(status, &failures)
+    }
+
+    fn run_into(&self, path: &Path, threads: usize) -> io::Result<(ExitStatus, File)> {
+        path.parent().map(fs::create_dir_all).transpose()?;
+        let output = File::create(path)?;
+        let mut command = self.command(threads);
+        let status = command.stdout(output.try_clone()?).stderr(output).status()?;
+        Ok((status, File::open(path)?))
     }
 }

@@ -1,11 +1,13 @@
 //! The examples in the help, run as they are printed.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished};
 use backtrail_testkit::{SKIPPED, alone, available, readers, scratch};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 const LIMIT: Duration = Duration::from_secs(120);
 const BACKTRAIL: &str = env!("CARGO_BIN_EXE_backtrail");
@@ -17,12 +19,10 @@ fn every_verb_ends_its_help_with_examples_that_run() {
     let Some(server) = prepare(folder.path()) else { return };
     // A relay daemon for the example that receives, once another one has recorded a session.
     let serve = "while :; do backtrail trace serve session --listen localhost:5356 --duration 2 || sleep 0.2; done";
-    let mut serve = in_shell(folder.path(), serve);
-    let _relay = Server(serve.stderr(Stdio::null()).spawn().unwrap());
+    let _relay = Server::start(&mut in_shell(folder.path(), serve));
     // It takes what all examples send, one after the other.
     let receive = "backtrail trace receive --listen tcp://localhost:5347 -o collected --duration 3600";
-    let mut receive = in_shell(folder.path(), receive);
-    let _receiver = Server(receive.stderr(Stdio::null()).spawn().unwrap());
+    let _receiver = Server::start(&mut in_shell(folder.path(), receive));
     let mut left: Vec<String> = verbs(&[]).iter().flat_map(|verb| examples(verb)).collect();
     let mut perf = Command::new("perf");
     perf.args("record -q -g -o perf.data ./server 100".split(' '))
@@ -79,16 +79,23 @@ fn prepare(folder: &Path) -> Option<Server> {
         let finished = available(command::run(compile.args(words).current_dir(folder), LIMIT))?;
         assert!(finished.status.success(), "{}", finished.describe());
     }
-    let mut start = Command::new(folder.join("server"));
-    Some(Server(start.stdout(Stdio::null()).spawn().unwrap()))
+    Some(Server::start(&mut Command::new(folder.join("server"))))
 }
 
+/// A command that runs beside the examples, with all that it starts: a shell's commands would stay.
 struct Server(Child);
+
+impl Server {
+    fn start(command: &mut Command) -> Self {
+        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self(quiet.process_group(0).spawn().unwrap())
+    }
+}
 
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended.
-        let _ = self.0.kill();
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
         let _ = self.0.wait();
     }
 }

@@ -1,9 +1,9 @@
 //! Walks frame by frame, for libraries that stand in for other unwinders. Everything here may be
 //! called in signal handlers.
 
-pub use backtrail_arch::Register;
+pub use backtrail_arch::{Register, Registers};
 pub use backtrail_unwind::local::{
-    ARCH, Captured, FrameRegisters, Function, end_of, frames_of, function_at, is_signal_frame, loaded_range, outwards,
-    position_of, step_once,
+    ARCH, Captured, FrameRegisters, Function, Outer, end_of, frames_of, function_at, is_signal_frame, loaded_range,
+    outwards, position_of, step_once,
 };
 pub use backtrail_unwind::{AddressKind, Position, Stop};

@@ -32,7 +32,8 @@ pub struct SampledStack<'a> {
     anchor: u64,
     is_anchored: bool,
     is_outer_anchored: bool,
-    was_used: bool,
+    /// The first word that was read apart from the sample.
+    apart: Option<u64>,
 }
 
 /// A part of a stack beyond its copy, copied at the same moment.
@@ -72,7 +73,7 @@ impl<'a> SampledStack<'a> {
             anchor: beyond.map_or(u64::MAX, |beyond| beyond.anchor),
             is_anchored: false,
             is_outer_anchored: false,
-            was_used: false,
+            apart: None,
         }
     }
 
@@ -115,7 +116,12 @@ impl<'a> SampledStack<'a> {
 
     /// Whether any word was read apart from the sample.
     pub fn was_read_apart(&self) -> bool {
-        self.was_used
+        self.apart.is_some()
+    }
+
+    /// The address of the first word that was read apart from the sample.
+    pub fn first_apart(&self) -> Option<u64> {
+        self.apart
     }
 
     #[cold]
@@ -136,7 +142,7 @@ impl<'a> SampledStack<'a> {
         let outer = self.outer.filter(|_| self.is_outer_anchored);
         let word = word_in(beyond.bytes, beyond.start, address);
         let word = word.or_else(|| word_in(outer?.bytes, outer?.start, address))?;
-        self.was_used = true;
+        self.apart.get_or_insert(address);
         Some(word)
     }
 }

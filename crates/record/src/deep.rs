@@ -32,6 +32,8 @@ const LEAST_APART: u64 = 16 << 10;
 /// Bytes below an edge that are copied too: a frame's saved registers lie next to its return
 /// address.
 const BELOW: u64 = 256;
+/// The smallest page: copies end where one is not present.
+const PAGE: u64 = 4096;
 /// Samples of a thread whose stacks can't be walked to the end, until no more of it is copied.
 const MOST_SEEN: u32 = 4;
 /// Bytes that a stack may become deeper before its mapping must be looked up, and those from the
@@ -223,11 +225,13 @@ impl Stack {
     }
 
     fn add_edge(&mut self, stacks: &DeepStacks, sample: DeepSample, address: u64) -> bool {
-        let edge = address.saturating_sub(BELOW) & !7;
-        if !self.mapping.contains(&sample.sp) || !self.mapping.contains(&edge) {
-            return false;
+        let mut edge = address.saturating_sub(BELOW) & !7;
+        let is_known = |edge: u64| self.edges.iter().any(|known| known.0 == edge);
+        // What is below it may lie in another page, which is not present: nothing is copied then.
+        if is_known(edge) {
+            edge = edge.max(address & !(PAGE - 1));
         }
-        if self.edges.iter().any(|known| known.0 == edge) {
+        if is_known(edge) || !self.mapping.contains(&sample.sp) || !self.mapping.contains(&edge) {
             return false;
         }
         let is_near = |known: &(u64, u64)| known.0.abs_diff(edge) < LEAST_APART;

@@ -523,11 +523,17 @@ impl StackWalker {
     }
 }
 
-/// Notes which edges of the stack were useful. Returns whether the walk has read words apart from
-/// the sample.
+/// Notes which edges of the stack were useful, and where it was read apart from the sample: that is
+/// only known while a watch holds, and is copied from then on. Returns whether it was.
 fn note_reads(deep: &mut DeepThreads, program: &Program<'_>, memory: &SampledStack<'_>) -> bool {
+    let Program { pid, tid, time, sp, .. } = *program;
     for start in memory.used_pieces() {
-        deep.was_useful(program.tid, program.time, start);
+        deep.was_useful(tid, time, start);
+    }
+    if let Some(address) = memory.first_apart()
+        && (NEARLY_DEEP..LARGEST_STACK).contains(&address.wrapping_sub(sp))
+    {
+        deep.cut(DeepSample { pid, tid, time, sp }, address);
     }
     memory.was_read_apart()
 }

@@ -2,9 +2,10 @@
 //! (Itanium C++ ABI, Exception Handling, section 1.5). Those of our walks are [`Context`]s; all
 //! others belong to the library that is throwing, and are passed on to it.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
-use backtrail_local::walks::{self, FrameRegisters, Position, Register};
+use backtrail_local::walks::{self, FrameRegisters, Outer, Position, Register, Registers};
 
 use crate::next::Next;
 
@@ -18,12 +19,40 @@ pub(crate) struct Context<'p> {
     itself: *const c_void,
     pub(crate) frame: FrameRegisters,
     /// Where the walk began, and how many callers lie between.
-    from: &'p Position,
+    from: &'p Origin,
     callers: usize,
 }
 
+/// Where a walk began, and the outermost frame of which all registers were asked for: most
+/// callbacks that ask for one frame's ask for the next one's too.
+pub(crate) struct Origin {
+    pub(crate) position: Position,
+    asked: Cell<(usize, Outer)>,
+}
+
+impl Origin {
+    pub(crate) fn new(position: Position) -> Origin {
+        let first = Outer::new(&position);
+        Origin {
+            position,
+            asked: Cell::new((0, first)),
+        }
+    }
+
+    /// All registers of the frame this many callers outwards.
+    fn registers(&self, callers: usize) -> Option<Registers> {
+        let (mut known, mut outer) = self.asked.get();
+        if known > callers {
+            (known, outer) = (0, Outer::new(&self.position));
+        }
+        let outer = outer.outwards(callers - known).ok()?;
+        self.asked.set((callers, outer));
+        Some(outer.position().registers)
+    }
+}
+
 impl<'p> Context<'p> {
-    pub(crate) fn new(frame: FrameRegisters, from: &'p Position, callers: usize) -> Context<'p> {
+    pub(crate) fn new(frame: FrameRegisters, from: &'p Origin, callers: usize) -> Context<'p> {
         Context {
             mark: MARK,
             itself: std::ptr::null(),
@@ -62,8 +91,8 @@ impl<'p> Context<'p> {
             _ if register == arch.sp => self.frame.sp,
             _ if register == arch.ra => self.frame.pc,
             _ => {
-                let found = walks::outwards(self.from, self.callers);
-                let value = found.ok().and_then(|found| found.registers.get(register));
+                let found = self.from.registers(self.callers);
+                let value = found.and_then(|registers| registers.get(register));
                 value.unwrap_or(if register == arch.fp { self.frame.fp } else { 0 })
             }
         }

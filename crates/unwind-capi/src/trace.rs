@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use backtrail_local::walks::{self, Captured, FrameRegisters, Position, Stop};
 use backtrail_local::with_callers_registers;
 
-use crate::context::Context;
+use crate::context::{Context, Origin};
 
 /// `_Unwind_Reason_Code`.
 const NO_REASON: c_int = 0;
@@ -36,10 +36,10 @@ const REPEATED: usize = 1024;
 
 unsafe extern "C-unwind" fn backtrace(callback: Callback, argument: *mut c_void, caller: *const Captured) -> c_int {
     // SAFETY: the registers were saved at the entry.
-    let from = unsafe { &*caller }.position();
+    let from = Origin::new(unsafe { &*caller }.position());
     let mut frames = [FrameRegisters::default(); AT_ONCE];
     let mut walk = Walk {
-        from: &from,
+        from: &from.position,
         seen: 0,
         last: None,
     };

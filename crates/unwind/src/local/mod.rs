@@ -146,17 +146,44 @@ impl Sink for Frames<'_> {
 /// # Errors
 /// Why the stack ends before.
 pub fn outwards(from: &Position, callers: usize) -> Result<Position, Stop> {
-    let first = MemoStep::new(ARCH, &from.registers, from.kind);
-    let published = Published::now();
-    thread::lend(|lent| {
-        let bounds = match &lent {
-            Lent::All(state) => state.bounds(),
-            Lent::Bounds(bounds) => bounds,
-        };
-        let mut window = None;
-        let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
-        onward::outwards(from, callers, &published, &mut memory)
-    })
+    Outer::new(from).outwards(callers).map(|outer| outer.position())
+}
+
+/// A frame of the calling thread's stack with all that is known of it, from which frames further
+/// outwards are reached without all steps from the first one.
+#[derive(Clone, Copy, Debug)]
+pub struct Outer(onward::Here);
+
+impl Outer {
+    /// The innermost frame.
+    pub fn new(from: &Position) -> Outer {
+        Outer(onward::Here::new(from))
+    }
+
+    /// The frame this many callers further outwards.
+    ///
+    /// # Errors
+    /// Why the stack ends before.
+    pub fn outwards(&self, callers: usize) -> Result<Outer, Stop> {
+        let Position { registers, kind } = self.position();
+        let first = MemoStep::new(ARCH, &registers, kind);
+        let published = Published::now();
+        let found = thread::lend(|lent| {
+            let bounds = match &lent {
+                Lent::All(state) => state.bounds(),
+                Lent::Bounds(bounds) => bounds,
+            };
+            let mut window = None;
+            let mut memory = OwnMemory::new(bounds, first.sp, &mut window);
+            onward::outwards(self.0, callers, &published, &mut memory)
+        });
+        found.map(Outer)
+    }
+
+    /// Its registers that can be known.
+    pub fn position(&self) -> Position {
+        self.0.position()
+    }
 }
 
 /// Takes one step outwards from a frame of the calling thread, of which the registers may be all or

@@ -29,13 +29,27 @@ impl<S: Sink> Sink for Counted<'_, S> {
 }
 
 /// What is known about the current frame, and the kind of its program counter.
-#[derive(Clone, Copy)]
-struct Here {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Here {
     whole: Whole,
     kind: AddressKind,
 }
 
 impl Here {
+    pub(super) fn new(from: &Position) -> Here {
+        Here {
+            whole: Whole::new(from.registers),
+            kind: from.kind,
+        }
+    }
+
+    pub(super) fn position(&self) -> Position {
+        Position {
+            registers: self.whole.registers,
+            kind: self.kind,
+        }
+    }
+
     fn looked_up(&self) -> u64 {
         match self.kind {
             AddressKind::Pc => self.whole.registers.pc,
@@ -79,15 +93,12 @@ pub(super) fn go_on<S: Sink>(
 
 /// The frame this many callers outwards, with all its registers that can be known.
 pub(super) fn outwards(
-    first: &Position,
+    from: Here,
     callers: usize,
     published: &Published,
     memory: &mut OwnMemory<'_>,
-) -> Result<Position, Stop> {
-    let mut here = Here {
-        whole: Whole::new(first.registers),
-        kind: first.kind,
-    };
+) -> Result<Here, Stop> {
+    let mut here = from;
     for _ in 0..callers {
         let mut narrow = here.whole.registers;
         here = match step(
@@ -109,10 +120,7 @@ pub(super) fn outwards(
             Err(stop) => return Err(stop),
         };
     }
-    Ok(Position {
-        registers: here.whole.registers,
-        kind: here.kind,
-    })
+    Ok(here)
 }
 
 fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: usize, sink: &mut impl Sink) -> Stop {
