@@ -4,6 +4,6 @@
 pub use backtrail_arch::{Register, Registers};
 pub use backtrail_unwind::local::{
     ARCH, Captured, FrameRegisters, Function, Outer, end_of, frames_of, function_at, is_signal_frame, loaded_range,
-    outwards, position_of, step_once,
+    position_of, step_once,
 };
 pub use backtrail_unwind::{AddressKind, Position, Stop};

@@ -164,10 +164,11 @@ pub fn built(name: &'static str, program: &program::Program, arguments: &[&str])
     Ok(Workload::new(name, &[&[text(&path)], arguments].concat()))
 }
 
-/// Runs a piece of shell again and again until the time is over; its own arguments are `$0`, `$1`,
-/// ….
+/// Runs a piece of shell until the time is over, in whole seconds of the clock, and at least once;
+/// its own arguments are `$0`, `$1`, ….
 fn looped(name: &'static str, seconds: u32, script: &str, arguments: &[&str]) -> Workload {
-    let script = format!("end=$(($(date +%s) + {seconds})); while [ $(date +%s) -lt $end ]; do {script}; done");
+    let script =
+        format!("end=$(($(date +%s) + {seconds})); while :; do {script}; [ $(date +%s) -lt $end ] || break; done");
     Workload::new(name, &[&["sh", "-c", &script], arguments].concat())
 }
 

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backtrail_local::symbol;
-use backtrail_local::walks::{self, AddressKind, Captured, FrameRegisters, Position, Register, Stop};
+use backtrail_local::walks::{self, AddressKind, Captured, FrameRegisters, Outer, Position, Register, Stop};
 use backtrail_local::with_callers_registers;
 
 use crate::next::Next;
@@ -32,8 +32,10 @@ struct Cursor {
     flags: c_int,
     has_ended: bool,
     callers: usize,
-    first: Position,
     here: Position,
+    /// The outermost frame that was reached with all its registers, and its number.
+    reached: Outer,
+    reached_callers: usize,
 }
 
 const _: () = assert!(size_of::<Cursor>() <= size_of::<Words>() && align_of::<Cursor>() <= align_of::<Words>());
@@ -81,8 +83,9 @@ impl Cursor {
             flags,
             has_ended: false,
             callers: 0,
-            first,
             here: first,
+            reached: Outer::new(&first),
+            reached_callers: 0,
         }
     }
 
@@ -95,7 +98,7 @@ impl Cursor {
             Ok(()) => None,
             // It may need registers that plain steps do not keep.
             Err(Stop::EndOfStack) => Some(Stop::EndOfStack),
-            Err(_) => match walks::outwards(&self.first, self.callers + 1) {
+            Err(_) => match self.outwards(self.callers + 1) {
                 Ok(caller) => {
                     self.here = caller;
                     None
@@ -122,7 +125,15 @@ impl Cursor {
         }
     }
 
-    fn register(&self, number: c_int) -> Option<u64> {
+    /// The frame with this number, with all its registers: no less than what it was called with
+    /// before, since cursors only go outwards.
+    fn outwards(&mut self, callers: usize) -> Result<Position, Stop> {
+        self.reached = self.reached.outwards(callers.saturating_sub(self.reached_callers))?;
+        self.reached_callers = callers;
+        Ok(self.reached.position())
+    }
+
+    fn register(&mut self, number: c_int) -> Option<u64> {
         /// `UNW_X86_64_CFA`, which is also the stack pointer.
         const CFA: c_int = 17;
         let arch = walks::ARCH;
@@ -132,7 +143,7 @@ impl Cursor {
             _ if register == arch.ra => Some(self.here.registers.pc),
             _ => match self.here.registers.get(register) {
                 None if !self.has_ended => {
-                    let whole = walks::outwards(&self.first, self.callers).ok()?;
+                    let whole = self.outwards(self.callers).ok()?;
                     whole.registers.get(register)
                 }
                 known => known,
@@ -140,7 +151,7 @@ impl Cursor {
         }
     }
 
-    fn get_register(&self, number: c_int, value: *mut u64) -> c_int {
+    fn get_register(&mut self, number: c_int, value: *mut u64) -> c_int {
         match self.register(number) {
             Some(found) if !value.is_null() => {
                 // SAFETY: the caller's word.
@@ -424,7 +435,7 @@ pub unsafe extern "C" fn unw_backtrace2(
         return 0;
     }
     // SAFETY: as our caller promises.
-    let from = unsafe { Cursor::new(context, flags) }.first;
+    let from = unsafe { Cursor::new(context, flags) }.here;
     let mut frames = [FrameRegisters::default(); 128];
     let mut used = 0;
     while used < room {

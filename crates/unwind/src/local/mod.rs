@@ -140,17 +140,8 @@ impl Sink for Frames<'_> {
     }
 }
 
-/// The frame this many callers outwards from a frame of the calling thread, with every register
-/// that can be known. Slower than [`walk`].
-///
-/// # Errors
-/// Why the stack ends before.
-pub fn outwards(from: &Position, callers: usize) -> Result<Position, Stop> {
-    Outer::new(from).outwards(callers).map(|outer| outer.position())
-}
-
-/// A frame of the calling thread's stack with all that is known of it, from which frames further
-/// outwards are reached without all steps from the first one.
+/// A frame of the calling thread's stack with every register that can be known, from which frames
+/// further outwards are reached without the steps from the first one. Slower than [`walk`].
 #[derive(Clone, Copy, Debug)]
 pub struct Outer(onward::Here);
 
@@ -160,7 +151,7 @@ impl Outer {
         Outer(onward::Here::new(from))
     }
 
-    /// The frame this many callers further outwards.
+    /// The frame this many callers further outwards; itself, if there are none between.
     ///
     /// # Errors
     /// Why the stack ends before.
@@ -190,7 +181,7 @@ impl Outer {
 /// only those that walks keep. On failure, it stays unchanged.
 ///
 /// # Errors
-/// Why there is no caller, or that the step needs other registers: then [`outwards`] can do more.
+/// Why there is no caller, or that the step needs other registers: then [`Outer`] can do more.
 pub fn step_once(position: &mut Position) -> Result<(), Stop> {
     let first = MemoStep::new(ARCH, &position.registers, position.kind);
     let published = Published::now();
