@@ -151,7 +151,7 @@ impl Outer {
         Outer(onward::Here::new(from))
     }
 
-    /// The frame this many callers further outwards; itself, if there are none between.
+    /// The frame this many callers further outwards: 0 is this one.
     ///
     /// # Errors
     /// Why the stack ends before.
