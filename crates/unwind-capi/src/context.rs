@@ -27,26 +27,22 @@ pub(crate) struct Context<'p> {
 /// callbacks that ask for one frame's ask for the next one's too.
 pub(crate) struct Origin {
     pub(crate) position: Position,
-    asked: Cell<(usize, Outer)>,
+    asked: Cell<Option<(usize, Outer)>>,
 }
 
 impl Origin {
     pub(crate) fn new(position: Position) -> Origin {
-        let first = Outer::new(&position);
-        Origin {
-            position,
-            asked: Cell::new((0, first)),
-        }
+        // Most callbacks ask for no register: nothing is prepared for those that do.
+        let asked = Cell::new(None);
+        Origin { position, asked }
     }
 
     /// All registers of the frame this many callers outwards.
     fn registers(&self, callers: usize) -> Option<Registers> {
-        let (mut known, mut outer) = self.asked.get();
-        if known > callers {
-            (known, outer) = (0, Outer::new(&self.position));
-        }
+        let asked = self.asked.get().filter(|(known, _)| *known <= callers);
+        let (known, outer) = asked.unwrap_or_else(|| (0, Outer::new(&self.position)));
         let outer = outer.outwards(callers - known).ok()?;
-        self.asked.set((callers, outer));
+        self.asked.set(Some((callers, outer)));
         Some(outer.position().registers)
     }
 }
