@@ -5,8 +5,9 @@ use crate::common;
 use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 
+use backtrail_testkit::crashes::{DEATHS, PLACES, Reporter, death};
 use backtrail_testkit::{available, command, debugger, scratch};
-use common::{Link, Program, built_program, compile, run};
+use common::{Link, Program, built_program, compile, libraries, preload, run};
 
 const FLAGS: &[&str] = &[
     "-fomit-frame-pointer",
@@ -382,5 +383,37 @@ fn a_core_is_written_as_without_a_report() {
         assert!(crashed[0].starts_with(innermost), "{how}: {crashed:?}");
         let ours = |name: &String| name.contains("backtrail") || name.contains("signal handler");
         assert!(!crashed.iter().any(ours), "{how}: {crashed:?}");
+    }
+}
+
+/// A part of what `cargo evidence crashes` tries: each place, and each way to die.
+#[test]
+fn deaths_are_reported_in_every_place_and_in_every_way() {
+    let (library, preloaded) = (libraries().join("libbacktrail.so"), preload());
+    let everywhere = PLACES.map(|place| (Reporter::Library(&library), ("overflow", libc::SIGSEGV), place));
+    let however = DEATHS.map(|how| (Reporter::Library(&library), how, "filter-list"));
+    let unasked =
+        ["thread", "early-thread"].map(|place| (Reporter::Preload(&preloaded), ("overflow", libc::SIGSEGV), place));
+    for (reporter, (how, signal), place) in everywhere.into_iter().chain(however).chain(unasked) {
+        let Some(died) = available(death(reporter, how, place)) else {
+            continue;
+        };
+        assert_eq!(died.wrong(how, signal), None, "{how} {place}: {}", died.text);
+    }
+}
+
+/// The thread pointer is gone, which a walk needs.
+#[test]
+fn a_fault_of_the_report_itself_ends_it_and_the_signal_stays() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    if cfg!(target_arch = "x86_64") {
+        let report = Report::of(&program, "lost", libc::SIGFPE, "SIGFPE");
+        assert!(
+            report.line("end: ").starts_with("SIGSEGV while reporting, at "),
+            "{:?}",
+            report.lines
+        );
     }
 }

@@ -8,6 +8,7 @@ pub mod alternating;
 mod checks;
 mod conventions;
 pub mod corruption;
+mod crashes;
 mod endings;
 mod faults;
 mod hostile;
@@ -122,6 +123,9 @@ enum Chosen {
         /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
+    /// Die in 15 ways in 11 places with crash reports, and write docs/crashes.md. Exits with 1 if a
+    /// report is missing or incomplete, or if the process does not die of its own signal.
+    Crashes(crashes::Options),
     /// Kill recorders at random times, and record into file systems that are too small. Exits with
     /// 1 if a trace cannot be read that was written before. Takes half an hour.
     Endings(endings::Options),
@@ -178,6 +182,7 @@ pub fn main() -> ExitCode {
         Chosen::Soak { samples, rate, seconds } => whole(soak::run(samples, rate, seconds)),
         Chosen::Arguments { signatures } => whole(conventions::conventions(signatures)),
         Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
+        Chosen::Crashes(options) => crashes::run(&options),
         Chosen::Endings(options) => endings::run(&options),
         Chosen::Faults(options) => faults::run(&options),
         Chosen::Hostile(options) => hostile::run(&options),

@@ -1,6 +1,8 @@
 //! `LD_PRELOAD=libbacktrail_preload.so PROGRAM`: Backtrail answers the program's calls of
-//! `backtrace(3)`.
+//! `backtrace(3)`. With `BACKTRAIL_CRASH` in the environment, it also reports crashes.
 #![allow(unsafe_code)]
+
+mod crash;
 
 use std::ffi::{c_int, c_void};
 
@@ -19,6 +21,7 @@ with_callers_registers! {
 extern "C" fn begin() {
     // A program must not fail because its backtraces do, nor may a panic cross into the loader.
     let _ = std::panic::catch_unwind(backtrail_local::prepare);
+    let _ = std::panic::catch_unwind(crash::install);
 }
 
 // SAFETY: the loader calls what this section points to, once, without arguments that it looks at.

@@ -10,6 +10,7 @@
 
 pub mod browser;
 pub mod command;
+pub mod crashes;
 pub mod debugger;
 pub mod elf_file;
 pub mod endings;

@@ -44,6 +44,21 @@ pub const CALLS: Program = c("calls", "calls.c");
 pub const WAITS: Program = c("waits", "waits.c");
 /// A function that is called a given number of times, with pauses.
 pub const TICKS: Program = c("ticks", "ticks.c");
+/// Dies in many ways and places.
+pub const CRASHES: Program = Program {
+    name: "crashes",
+    source: "crashes.cc",
+    flags: &[
+        "-O2",
+        "-g",
+        "-fomit-frame-pointer",
+        "-fno-optimize-sibling-calls",
+        "-pthread",
+        "-w",
+        "-ldl",
+    ],
+    libraries: &[],
+};
 /// Functions that print their arguments.
 pub const ARGUMENTS: Program = c("arguments", "arguments.c");
 /// The same with debug information of DWARF 4, which has call sites by GNU's extension.

@@ -2,7 +2,8 @@
  *
  * Dies in one of many ways, with a report: overflow (of the stack), thread (the same in another
  * thread), heap (corruption that the C library finds), null (a jump to address 0), smash (a
- * buffer's end overwritten), segv, abort, raise (SIGFPE sent to itself), division, twice (in two
+ * buffer's end overwritten), segv, abort, raise (SIGFPE sent to itself), division, lost (a
+ * division after the thread pointer is gone), twice (in two
  * threads at once), before (an earlier handler exits with 42), parked and parked-abort (while
  * two threads wait). With WITH_CORE in the environment, cores are not disabled. */
 #define _GNU_SOURCE
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define FRAME __attribute__((noinline, noclone))
@@ -95,6 +97,12 @@ FRAME int die(const char *how) {
     if (!strcmp(how, "abort")) abort();
     if (!strcmp(how, "raise")) return raise(SIGFPE) + 1;
     if (!strcmp(how, "division")) return 1000 / zero + 1;
+#ifdef __x86_64__
+    if (!strcmp(how, "lost")) {
+        const unsigned long set_fs = 0x1002;
+        __asm__ volatile("syscall\n\txor %%edx, %%edx\n\tdiv %%edx" : : "a"((long)SYS_arch_prctl), "D"(set_fs), "S"(16L) : "rcx", "r11", "rdx", "memory");
+    }
+#endif
     pthread_t threads[2];
     int twice = !strcmp(how, "twice");
     for (int i = 0; i <= twice; i++) pthread_create(&threads[i], NULL, twice ? touch_in_thread : overflow_in_thread, twice ? (void *)16 : NULL);

@@ -4,15 +4,18 @@
 
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use backtrail_arch::{REGISTERS, Register};
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
-use backtrail_unwind::local::{follows_call, position_of, read_words, walk};
+use backtrail_unwind::local::{follows_call, guarded, position_of, read_words, set_result, walk};
 use backtrail_unwind::{AddressKind, Frame, Position, Stop};
 
+use super::capture::Backtrace;
 use super::line::Line;
+use super::message;
 use super::names;
+use super::stack;
 use super::system::{self, Action};
 use super::threads;
 
@@ -47,6 +50,10 @@ const CODE: u64 = 32;
 /// How long the process that adds names may run at all, in seconds.
 const HELPER_SECONDS: u64 = 60;
 
+/// The signal that a report is being written about; 0 if none.
+static DIES_OF: AtomicI32 = AtomicI32::new(0);
+/// Whether a report ends early.
+static ENDS: AtomicBool = AtomicBool::new(false);
 static FD: AtomicI32 = AtomicI32::new(2);
 /// A string that lives for ever.
 static HELPER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
@@ -88,7 +95,11 @@ pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) 
 ///
 /// # Safety
 /// Only for the kernel to call.
-pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void) {
+pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) {
+    // SAFETY: the kernel gives it.
+    if matches!(signal, libc::SIGSEGV | libc::SIGBUS) && unsafe { guarded::recover(ucontext) } {
+        return;
+    }
     let thread = system::thread();
     // SAFETY: the kernel gives it.
     if unsafe { threads::is_request(signal, info) } {
@@ -98,24 +109,33 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
     }
     match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
+            DIES_OF.store(signal, Ordering::Release);
             let had_one = system::is_waiting(libc::SIGPIPE);
             // A write can block although there was room a moment ago.
             system::send_after(LONGEST, thread, signal);
-            // SAFETY: the kernel gives both.
-            unsafe { write_report(signal, info, ucontext, thread) };
+            // SAFETY: the kernel gives both; there is only one reporter.
+            unsafe { stack::REPORTER.run(&mut || write_report(signal, info, ucontext, thread)) };
             // The helper may have ended, or nobody may read the report: SIGPIPE would then kill
             // when this handler returns, before the signal itself.
             if !had_one {
                 system::take_away(libc::SIGPIPE);
             }
+            DIES_OF.store(0, Ordering::Release);
         }
-        // A crash while reporting, or the time is over: nothing more can be reported.
-        Err(reporter) if reporter == thread => {}
-        // Another thread is reporting, and the process dies when it is done; unless it hangs.
-        Err(_) => {
-            let end = system::now().saturating_add(2 * LONGEST);
-            while system::now() < end {
-                system::sleep(100);
+        Err(reporter) => {
+            let dies_of = DIES_OF.load(Ordering::Acquire);
+            // SAFETY: the kernel gives both.
+            if dies_of != 0 && unsafe { goes_on(signal, info, ucontext) } {
+                return;
+            }
+            if reporter != thread {
+                // The thread that reports does not wait for a stack that cannot be written.
+                threads::finish(thread);
+                // The process dies when the report is written; unless that hangs.
+                threads::wait(2 * LONGEST);
+            } else if dies_of != 0 {
+                // SAFETY: as above.
+                unsafe { end_report(signal, info, ucontext, dies_of, thread) };
             }
         }
     }
@@ -123,11 +143,62 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
     unsafe { die(signal, info, thread) };
 }
 
+/// Whether a signal during a report changes nothing: it was sent by somebody, or by a filter of
+/// system calls, which then fail as if the kernel did not have them.
+///
+/// # Safety
+/// As the kernel gives them to a handler.
+unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) -> bool {
+    const SYS_SECCOMP: c_int = 1;
+    // SAFETY: as our caller promises.
+    let code = unsafe { (*info).si_code };
+    if signal == libc::SIGSYS && code == SYS_SECCOMP {
+        // SAFETY: as our caller promises.
+        unsafe { set_result(ucontext, i64::from(-libc::ENOSYS) as u64) };
+        return true;
+    }
+    code <= 0 && code != libc::SI_TIMER
+}
+
+/// Ends a report because it faults itself, or because its time is over, and the process by the
+/// signal that the report is about.
+///
+/// # Safety
+/// As the kernel gives them to a handler.
+unsafe fn end_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void, dies_of: c_int, thread: u32) {
+    let is_first = !ENDS.swap(true, Ordering::AcqRel);
+    // SAFETY: as our caller promises.
+    if is_first && unsafe { (*info).si_code } > 0 {
+        // SAFETY: as our caller promises.
+        let position = unsafe { position_of(ucontext) };
+        Outputs::of_reporter().line(|line| {
+            line.push(b"end: ");
+            line.push(name_of(signal));
+            line.push(b" while reporting, at ");
+            line.push_address(position.registers.pc);
+        });
+    }
+    // SAFETY: no handler.
+    unsafe { system::set_action(dies_of, &DEFAULT) };
+    system::unblock(&[dies_of]);
+    system::send(thread, dies_of);
+    // A filter of system calls has denied it.
+    system::exit(128 + dies_of);
+}
+
+/// The name of a fatal signal.
+fn name_of(signal: c_int) -> &'static [u8] {
+    let found = SIGNALS.iter().find(|(number, _)| *number == signal);
+    found.map_or(b"?", |(_, name)| name)
+}
+
+/// A signal's action that kills.
+const DEFAULT: Action = [libc::SIG_DFL; 4];
+
 /// Restores the signal's previous action and raises it again. If the instruction itself faulted, it
 /// is executed again, so that a core dump has the registers of the fault; otherwise the signal is
 /// sent.
 unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
-    const DEFAULT: Action = [libc::SIG_DFL; 4];
     // An ignored signal would not kill.
     let before = before(signal).and_then(|place| {
         // SAFETY: null, or an action that lives for ever.
@@ -177,9 +248,38 @@ impl Outputs {
     }
 }
 
+/// While it lives, this thread loads memory that may be unmapped itself, because a filter of system
+/// calls could kill the process for asking the kernel.
+struct Guard;
+
+impl Guard {
+    /// `None` if the program has taken over the signals of such loads.
+    fn begin() -> Option<Guard> {
+        let ours = report as *const () as usize;
+        let signals = [libc::SIGSEGV, libc::SIGBUS];
+        if !signals
+            .into_iter()
+            .all(|signal| system::action(signal).is_ok_and(|[handler, ..]| handler == ours))
+        {
+            return None;
+        }
+        system::unblock(&signals);
+        // SAFETY: the handler of both is `report`, which does not block them.
+        unsafe { guarded::begin() };
+        Some(Guard)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        guarded::end();
+    }
+}
+
 /// # Safety
 /// As the kernel gives them to a handler.
 unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void, thread: u32) {
+    let _guard = Guard::begin();
     let begin = system::now();
     let end = begin.saturating_add(LONGEST);
     let (helper, pipe) = start_helper();
@@ -188,16 +288,12 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
         until.store(time, Ordering::Release);
     }
     let outputs = Outputs::of_reporter();
-    let name = SIGNALS
-        .iter()
-        .find(|(number, _)| *number == signal)
-        .map_or(&b""[..], |(_, name)| name);
     // SAFETY: the kernel's struct; the address is valid if the kernel sent the signal for a fault.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr() as u64) };
     let process = system::process();
     outputs.line(|line| {
         line.push(b"crash: ");
-        line.push(name);
+        line.push(name_of(signal));
         line.push(b" (signal ");
         line.push_decimal(signal as u64);
         line.push(b", code ");
@@ -215,6 +311,9 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
         line.push(b", thread ");
         line.push_decimal(u64::from(thread));
     });
+    if signal == libc::SIGABRT {
+        write_messages(&outputs);
+    }
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };
     write_registers(&outputs, &position);
@@ -246,6 +345,51 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     }
 }
 
+/// Writes why the program has called `abort`, as far as it has said so.
+fn write_messages(outputs: &Outputs) {
+    if message::is_set() {
+        outputs.line(|line| {
+            line.push(b"message: ");
+            message::push(line);
+        });
+    }
+    message::of_library(|push| {
+        outputs.line(|line| {
+            line.push(b"message: ");
+            push(line);
+        });
+    });
+}
+
+/// Writes a panic of the calling thread, which goes on, and its stack.
+pub(crate) fn report_panic(text: &[u8]) {
+    let outputs = Outputs {
+        outputs: [
+            (
+                Cell::new(FD.load(Ordering::Acquire)),
+                system::now().saturating_add(READER),
+            ),
+            (Cell::new(-1), 0),
+        ],
+    };
+    outputs.line(|line| {
+        line.push(b"panic: ");
+        text.iter()
+            .for_each(|&byte| line.push(&[if byte.is_ascii_control() { b' ' } else { byte }]));
+        line.push(b", process ");
+        line.push_decimal(system::process() as u64);
+    });
+    let backtrace = Backtrace::capture();
+    for (index, address) in backtrace.addresses().iter().enumerate() {
+        outputs.line(|line| {
+            line.push(b"#");
+            line.push_decimal(index as u64);
+            line.push(b" ");
+            line.push_address(*address);
+        });
+    }
+}
+
 /// Lets the other threads write their stacks. This comes last: what it needs may be forbidden to
 /// the process.
 fn write_threads(outputs: &Outputs, own: u32, end: u64) {
@@ -269,6 +413,7 @@ fn write_threads(outputs: &Outputs, own: u32, end: u64) {
 /// # Safety
 /// As the kernel gives it to a handler.
 unsafe fn write_other(ucontext: *const c_void) {
+    let _guard = Guard::begin();
     let outputs = Outputs::of_reporter();
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };

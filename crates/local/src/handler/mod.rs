@@ -8,6 +8,8 @@ pub(crate) mod capture;
 pub mod crash;
 pub mod entry;
 pub mod line;
+pub(crate) mod message;
 pub(crate) mod names;
+pub(crate) mod stack;
 mod system;
 mod threads;

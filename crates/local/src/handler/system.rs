@@ -50,6 +50,34 @@ pub(crate) fn thread() -> u32 {
     harmless(libc::SYS_gettid, [0; 6]).map_or(0, |tid| tid as u32)
 }
 
+/// Sets the alternate stack of this thread, which must not be running on its present one, and
+/// returns that: address, flags and size, as in `stack_t`.
+pub(crate) fn set_signal_stack(stack: [u64; 3]) -> Option<[u64; 3]> {
+    let mut before = [0; 3];
+    let [stack, place] = [
+        stack.as_ptr().expose_provenance(),
+        before.as_mut_ptr().expose_provenance(),
+    ];
+    // SAFETY: the kernel writes a `stack_t`.
+    let done = unsafe { call(libc::SYS_sigaltstack, [stack, place, 0, 0, 0, 0]) };
+    done.is_ok().then_some(before)
+}
+
+/// Lets these signals reach this thread.
+pub(crate) fn unblock(signals: &[c_int]) {
+    let set = [signals.iter().fold(0, |set, signal| set | bit(*signal))];
+    let set = set.as_ptr().expose_provenance();
+    let _ = harmless(
+        libc::SYS_rt_sigprocmask,
+        [libc::SIG_UNBLOCK as usize, set, 0, SIGNALS, 0, 0],
+    );
+}
+
+/// Ends the process.
+pub(crate) fn exit(code: c_int) {
+    let _ = harmless(libc::SYS_exit_group, [code as usize, 0, 0, 0, 0, 0]);
+}
+
 /// A signal's current action.
 pub(crate) fn action(signal: c_int) -> Result<Action, c_int> {
     let mut action = [0; 4];
@@ -167,7 +195,8 @@ pub(crate) fn let_read(child: c_int) {
     );
 }
 
-/// Milliseconds of a clock that nobody sets.
+/// Milliseconds of a clock that nobody sets; the largest number if a filter of system calls denies
+/// it, so that nothing is waited for.
 pub(crate) fn now() -> u64 {
     let mut time = [0u64; 2];
     let place = time.as_mut_ptr().expose_provenance();
@@ -178,10 +207,13 @@ pub(crate) fn now() -> u64 {
             [libc::CLOCK_MONOTONIC as usize, place, 0, 0, 0, 0],
         )
     };
-    done.map_or(0, |_| time[0].saturating_mul(1000).saturating_add(time[1] / 1_000_000))
+    done.map_or(u64::MAX, |_| {
+        time[0].saturating_mul(1000).saturating_add(time[1] / 1_000_000)
+    })
 }
 
-/// Waits until something can be written to a descriptor without waiting, at most for this long.
+/// Waits until something can be written to a descriptor without waiting, at most for this long. If
+/// the kernel does not say, it is tried.
 pub(crate) fn wait_to_write(fd: c_int, milliseconds: u64) -> bool {
     // struct pollfd: a descriptor, the events to wait for, and those that have occurred.
     let wanted = u64::from(fd as u32) | (libc::POLLOUT as u64) << 32;
@@ -191,7 +223,7 @@ pub(crate) fn wait_to_write(fd: c_int, milliseconds: u64) -> bool {
     let time = time.as_ptr().expose_provenance();
     // SAFETY: the kernel writes the struct's last two bytes.
     let ready = unsafe { call(libc::SYS_ppoll, [place, 1, time, 0, SIGNALS, 0]) };
-    ready == Ok(1)
+    ready != Ok(0) && ready != Err(libc::EINTR)
 }
 
 /// Sends this thread a signal once this time is over, and no longer blocks that signal.
@@ -213,10 +245,7 @@ pub(crate) fn send_after(milliseconds: u64, thread: u32, signal: c_int) {
     let once = once.as_ptr().expose_provenance();
     let number = timer[0] as u32 as usize;
     let _ = harmless(libc::SYS_timer_settime, [number, 0, once, 0, 0, 0]);
-    let set = [bit(signal)];
-    let set = set.as_ptr().expose_provenance();
-    let unblock = [libc::SIG_UNBLOCK as usize, set, 0, SIGNALS, 0, 0];
-    let _ = harmless(libc::SYS_rt_sigprocmask, unblock);
+    unblock(&[signal]);
 }
 
 /// Whether a child is still running, as far as its parent knows.

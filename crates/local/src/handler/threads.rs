@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::system;
+use super::{stack, system};
 
 /// The signal that asks: one whose handler is ours anyway. What else sends it carries no such
 /// value.
@@ -87,13 +87,26 @@ pub(crate) unsafe fn is_request(signal: c_int, info: *const libc::siginfo_t) -> 
 
 /// Lets the current thread write its stack if it is its turn, and then keeps it from going on until
 /// the process is dead: what it waited for has ended early because of the signal.
-pub(crate) fn answer(thread: u32, longest: u64, write: impl FnOnce()) {
+pub(crate) fn answer(thread: u32, longest: u64, mut write: impl FnMut()) {
     let (asked, writes) = (turn(thread, ASKED), turn(thread, WRITES));
     let claimed = TURN.compare_exchange(asked, writes, Ordering::AcqRel, Ordering::Acquire);
     if claimed.is_ok() {
-        write();
-        let _ = TURN.compare_exchange(writes, turn(thread, DONE), Ordering::AcqRel, Ordering::Acquire);
+        // SAFETY: a thread uses it only in its turn.
+        unsafe { stack::OTHER.run(&mut write) };
+        finish(thread);
     }
+    wait(longest);
+}
+
+/// Whether this thread is writing its stack. If so, it has finished.
+pub(crate) fn finish(thread: u32) -> bool {
+    let (writes, done) = (turn(thread, WRITES), turn(thread, DONE));
+    TURN.compare_exchange(writes, done, Ordering::AcqRel, Ordering::Acquire)
+        .is_ok()
+}
+
+/// Waits until the process is dead or may survive.
+pub(crate) fn wait(longest: u64) {
     let end = system::now().saturating_add(longest);
     while !RELEASED.load(Ordering::Acquire) && system::now() < end {
         system::sleep(10);

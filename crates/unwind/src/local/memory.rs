@@ -8,7 +8,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::syscall;
+use super::{guarded, syscall};
 use crate::Memory;
 
 /// Deeper stacks are not loaded from directly.
@@ -89,12 +89,12 @@ impl Bounds {
         }
         // Check again, since the first thread's stack grows.
         let gap = self.gap.load(Ordering::Relaxed);
-        if from < gap + PAGE && gap < low && gap != 0 && !syscall::is_readable(gap) {
+        if from < gap + PAGE && gap < low && gap != 0 && !is_readable(gap) {
             return;
         }
         let mut page = from & !(PAGE - 1);
         while page < low {
-            if !syscall::is_readable(page) {
+            if !is_readable(page) {
                 self.gap.store(page, Ordering::Relaxed);
                 return;
             }
@@ -312,13 +312,31 @@ impl Memory for OwnMemory<'_> {
     }
 }
 
+/// Whether the word at an address is readable now.
+fn is_readable(address: u64) -> bool {
+    match guarded::is_on() {
+        true => guarded::copy(address, &mut [0]) == 1,
+        false => syscall::is_readable(address),
+    }
+}
+
 /// Copies words from any address, and returns how many precede the first unreadable one.
 pub fn read_words(address: u64, words: &mut [u64]) -> usize {
-    syscall::copy_words(address, words).map_or(0, |bytes| bytes / 8)
+    match guarded::is_on() {
+        true => guarded::copy(address, words),
+        false => syscall::copy_words(address, words).map_or(0, |bytes| bytes / 8),
+    }
 }
 
 /// Copies words from several places, each an address and a count of up to 8, to the beginnings of
 /// as many arrays. Returns whether all were readable.
 pub(super) fn read_places<const COUNT: usize>(places: &[(u64, usize); COUNT], words: &mut [[u64; 8]; COUNT]) -> bool {
-    syscall::copy_places(places, words).is_ok_and(|all| all)
+    if !guarded::is_on() {
+        return syscall::copy_places(places, words).is_ok_and(|all| all);
+    }
+    let mut each = places.iter().zip(words);
+    each.all(|(&(address, count), words)| {
+        let wanted = words.get_mut(..count.min(8)).unwrap_or_default();
+        guarded::copy(address, wanted) == wanted.len()
+    })
 }

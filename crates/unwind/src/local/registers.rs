@@ -60,6 +60,39 @@ const BEFORE_UCONTEXT: i64 = 0;
 #[cfg(target_arch = "aarch64")]
 const BEFORE_UCONTEXT: i64 = 128;
 
+/// Where the interrupted code's program counter is.
+///
+/// # Safety
+/// `ucontext` must point to a `ucontext_t`.
+pub(super) unsafe fn counter_of(ucontext: *mut c_void) -> *mut u64 {
+    // SAFETY: the offset is that of a field in the `ucontext_t` that the caller promises.
+    unsafe {
+        ucontext
+            .byte_offset((ARCH.signal_frame.pc_offset - BEFORE_UCONTEXT) as isize)
+            .cast()
+    }
+}
+
+/// Changes what the interrupted system call returns.
+///
+/// # Safety
+/// `ucontext` must be a signal handler's third argument, and the signal must have come from a
+/// system call.
+pub unsafe fn set_result(ucontext: *mut c_void, result: u64) {
+    /// rax, or x0: both have this DWARF number.
+    const RESULT: Register = Register(0);
+    let offsets = ARCH.signal_frame.registers;
+    if let Some(&(_, offset)) = offsets.iter().find(|(register, _)| *register == RESULT) {
+        // SAFETY: the offset is that of a field in the `ucontext_t` that the caller promises.
+        unsafe {
+            ucontext
+                .byte_offset((offset - BEFORE_UCONTEXT) as isize)
+                .cast::<u64>()
+                .write_unaligned(result);
+        }
+    }
+}
+
 /// The interrupted code, from the third argument of a signal handler.
 ///
 /// # Safety

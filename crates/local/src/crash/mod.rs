@@ -4,14 +4,21 @@
 //! with their build ids. Then the process dies of its signal as it would have otherwise; a handler
 //! installed earlier is called instead.
 
+mod last_words;
+
 use std::cell::RefCell;
 use std::ffi::{CString, c_int, c_void};
 use std::io;
+use std::mem::ManuallyDrop;
 
 use crate::handler::crash::{self, SIGNALS};
+use crate::handler::stack;
 use crate::register;
 
-/// Stack space that the handler needs, beyond the kernel's frame.
+pub use last_words::report_panics;
+
+/// Stack space that the handler needs, beyond the kernel's frame, if it may not change to another
+/// stack.
 const STACK: usize = 64 << 10;
 const PAGE: usize = 4096;
 
@@ -45,6 +52,8 @@ fn install_with(options: Options) -> Result<(), c_int> {
     let helper = options.helper.filter(|_| !is_privileged);
     crash::write_to(options.fd.unwrap_or(2), helper.map(CString::into_raw));
     own_stack()?;
+    report_stacks()?;
+    last_words::listen();
     SIGNALS.iter().try_for_each(|&(signal, _)| take_over(signal))
 }
 
@@ -68,11 +77,22 @@ fn take_over(signal: c_int) -> Result<(), c_int> {
     // SAFETY: a struct of integers and pointers, for which zeros will do.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = crash::report as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // Loads of a report may fault, and so may the report itself.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
     // SAFETY: the action is ours. The signal's previous action is stored before the new one can
     // run.
     unsafe {
         libc::sigfillset(&mut action.sa_mask);
+        for fault in [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+        ] {
+            libc::sigdelset(&mut action.sa_mask, fault);
+        }
         match libc::sigaction(signal, &action, std::ptr::null_mut()) {
             0 => Ok(()),
             _ => Err(errno()),
@@ -89,6 +109,41 @@ thread_local! {
 struct Stack {
     mapping: *mut c_void,
     bytes: usize,
+}
+
+impl Stack {
+    /// With room for this, beside a frame of the kernel's.
+    fn new(room: usize) -> Result<Stack, c_int> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping, which is unmapped only by its owner.
+        unsafe {
+            let frame = libc::getauxval(libc::AT_MINSIGSTKSZ).max(libc::MINSIGSTKSZ as u64) as usize;
+            let usable = (frame + room).next_multiple_of(PAGE);
+            let bytes = usable + PAGE;
+            let mapping = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
+            if mapping == libc::MAP_FAILED {
+                return Err(errno());
+            }
+            let stack = Stack { mapping, bytes };
+            let start = mapping.byte_add(PAGE);
+            match libc::mprotect(start, usable, libc::PROT_READ | libc::PROT_WRITE) {
+                0 => Ok(stack),
+                _ => Err(errno()),
+            }
+        }
+    }
+}
+
+/// Gives reports their stacks, once.
+fn report_stacks() -> Result<(), c_int> {
+    for place in [&stack::REPORTER, &stack::OTHER] {
+        if !place.is_set() {
+            let stack = ManuallyDrop::new(Stack::new(stack::BYTES)?);
+            let start = stack.mapping.expose_provenance() as u64;
+            place.set(start + PAGE as u64, start + stack.bytes as u64);
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Stack {
@@ -117,23 +172,11 @@ fn own_stack() -> Result<(), c_int> {
         if now.ss_flags & libc::SS_DISABLE == 0 {
             return Ok(());
         }
-        let frame = libc::getauxval(libc::AT_MINSIGSTKSZ).max(libc::MINSIGSTKSZ as u64) as usize;
-        let usable = (frame + STACK).next_multiple_of(PAGE);
-        let bytes = usable + PAGE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let mapping = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
-        if mapping == libc::MAP_FAILED {
-            return Err(errno());
-        }
-        let stack = Stack { mapping, bytes };
-        let start = mapping.byte_add(PAGE);
-        if libc::mprotect(start, usable, libc::PROT_READ | libc::PROT_WRITE) != 0 {
-            return Err(errno());
-        }
+        let stack = Stack::new(STACK)?;
         now = libc::stack_t {
-            ss_sp: start,
+            ss_sp: stack.mapping.byte_add(PAGE),
             ss_flags: 0,
-            ss_size: usable,
+            ss_size: stack.bytes - PAGE,
         };
         if libc::sigaltstack(&now, std::ptr::null_mut()) != 0 {
             return Err(errno());
