@@ -14,8 +14,8 @@
 //! | `profile`, `export` | names, flame graphs, tables; formats of other tools | `report` |
 //! | `tracer` | typed events of the own process | `tracer` |
 //!
-//! The examples: `own_backtrace`, `look_up_a_row`, `compact_backtrace`, `write_and_read_a_trace`,
-//! `record_and_report`.
+//! The examples: `own_backtrace`, `crash_reports`, `look_up_a_row`, `compact_backtrace`,
+//! `write_and_read_a_trace`, `record_and_report`.
 //!
 //! ```
 //! # #[cfg(feature = "local")] {

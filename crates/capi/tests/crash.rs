@@ -399,6 +399,13 @@ fn deaths_are_reported_in_every_place_and_in_every_way() {
             continue;
         };
         assert_eq!(died.wrong(how, signal), None, "{how} {place}: {}", died.text);
+        let message = match how {
+            "throw" => "\nmessage: uncaught std::runtime_error: nobody catches this\n",
+            "assert" => "Assertion `zero == 1' failed. \n",
+            "heap" => "\nmessage: free(): double free",
+            _ => continue,
+        };
+        assert!(died.text.contains(message), "{how} {place}: {}", died.text);
     }
 }
 

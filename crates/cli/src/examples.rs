@@ -90,6 +90,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail store add server.trace --to fleet",
             "backtrail store add server.trace --to fleet --service web --label version=1.2",
+            "backtrail store add /var/lib/backtrail/crashes --to fleet",
         ],
     ),
     #[cfg(feature = "store")]
@@ -98,6 +99,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail store query fleet self --service server",
             "backtrail store query fleet flame --since 2h -o fleet.html",
+            "backtrail store query fleet top-crashes --since 7d --by service",
             "backtrail store query fleet total --by host --sql > total.sql",
         ],
     ),

@@ -5,6 +5,7 @@ mod book;
 mod cbf;
 mod common;
 mod crashes;
+mod crashes_live;
 mod examples;
 mod export;
 mod guard_cache;

@@ -10,7 +10,7 @@ use crate::files::TableReader;
 use crate::id;
 use crate::place::{Partition, Store};
 use crate::rows::Rows;
-use crate::tables::{self, FRAMES, FUNCTIONS, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS, Table};
+use crate::tables::{self, CRASHES, FRAMES, FUNCTIONS, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS, Table};
 
 /// What is wrong in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct Checked {
     pub files: u64,
     /// Samples.
     pub samples: u64,
+    /// Crashes.
+    pub crashes: u64,
     /// Partitions of samples.
     pub partitions: u64,
     /// The days of the first and the last partition.
@@ -71,6 +73,7 @@ struct Part {
     functions: FxHashSet<i64>,
     frames: FxHashSet<i64>,
     stacks: FxHashSet<i64>,
+    crashes: FxHashSet<i64>,
     /// By recording: samples as the table of recordings says, and those counted.
     counts: BTreeMap<i64, (i64, i64)>,
 }
@@ -152,6 +155,10 @@ impl Part {
             let counted = &mut self.counts.entry(long(4)).or_default().1;
             *counted = counted.saturating_add(count);
             checked.samples = checked.samples.saturating_add(count as u64);
+        } else if table == CRASHES.name {
+            whats.check(self.stacks.contains(&long(9)), "crashes with stacks that are missing");
+            whats.check(self.crashes.insert(long(3)), "crashes that are there twice");
+            checked.crashes += 1;
         }
     }
 

@@ -94,7 +94,7 @@ pub(crate) fn rows(report: &Report, origin: &Origin, description: &Description) 
 }
 
 /// The samples' partition.
-fn partition(hour: u64, service: &str) -> Result<Partition, StoreError> {
+pub(crate) fn partition(hour: u64, service: &str) -> Result<Partition, StoreError> {
     let seconds = i64::try_from(hour).ok().and_then(|hour| hour.checked_mul(3600));
     let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
     let time = time.ok_or_else(|| StoreError::Times("times beyond the year 9999".to_owned()))?;
@@ -305,7 +305,7 @@ fn module_id(file: &File) -> i64 {
 }
 
 /// The rows of a table.
-fn table<'t>(tables: &'t mut Tables, table: &'static Table) -> &'t mut Rows {
+pub(crate) fn table<'t>(tables: &'t mut Tables, table: &'static Table) -> &'t mut Rows {
     tables.entry(table.name).or_insert_with(|| Rows::new(table))
 }
 

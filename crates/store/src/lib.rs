@@ -25,6 +25,7 @@
 mod add;
 mod check;
 mod compact;
+mod crashes;
 mod description;
 mod error;
 mod files;
@@ -39,6 +40,7 @@ pub mod tables;
 pub use add::Added;
 pub use check::{Checked, Finding};
 pub use compact::Compacted;
+pub use crashes::{AddedCrashes, CrashDescription};
 pub use description::{Description, Resolution};
 pub use error::{SchemaError, StoreError};
 pub use files::{TableReader, TableWriter, Value, read_result};

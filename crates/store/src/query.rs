@@ -38,7 +38,7 @@ macro_rules! question {
 }
 
 /// All questions.
-pub static QUESTIONS: [Question; 10] = [
+pub static QUESTIONS: [Question; 12] = [
     question!("self"),
     question!("total"),
     question!("load"),
@@ -49,6 +49,8 @@ pub static QUESTIONS: [Question; 10] = [
     question!("modules"),
     question!("complete"),
     question!("recordings"),
+    question!("top-crashes"),
+    question!("crashes"),
 ];
 
 impl Question {

@@ -54,7 +54,7 @@ pub struct Table {
 }
 
 /// The version of the tables. Files of a version above this one are refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The columns that the folders' names add to each table, outermost first.
 pub const PARTITIONS: [&str; 3] = ["date", "hour", "service"];
@@ -220,9 +220,51 @@ pub static LABELS: Table = Table {
     ],
 };
 
+/// Crashes. Those columns that samples have, too, have the same names, so that the same conditions
+/// select them.
+pub static CRASHES: Table = Table {
+    name: "crashes",
+    meaning: "a crash, with the stack of the thread that died; since version 2",
+    columns: &[
+        column("time", Time, "when"),
+        column("host", Text, "the machine"),
+        column("version", Text, "the label 'version'; empty without one"),
+        column("recording", Long, "hash of the crash's report; labels.recording"),
+        column("pid", Int, "the process"),
+        column("tid", Int, "the thread that died; 0 if unknown"),
+        column("process", Text, "name of the program"),
+        column("thread", Text, "name of the thread"),
+        column("kind", Text, "crash"),
+        column("stack", Long, "stacks.id; its modules begin where they were mapped"),
+        column("report", Text, "the report's id, for `backtrail crashes show`"),
+        column("signal", Text, "name of the signal"),
+        column("key", Text, "the same for crashes in the same functions"),
+        column(
+            "function",
+            Text,
+            "the function that the crash is blamed on; empty if unknown",
+        ),
+        column(
+            "message",
+            Text,
+            "of a failed assertion, or the C library's; empty without one",
+        ),
+        column(
+            "build",
+            Text,
+            "the program's build ID in hexadecimal; empty without one",
+        ),
+        column(
+            "arguments",
+            Text,
+            "a line for each function with known arguments, the innermost first; without hidden values",
+        ),
+    ],
+};
+
 /// All tables, in the order in which they are written: a sample comes after everything that it
 /// refers to.
-pub static ALL: [&Table; 8] = [
+pub static ALL: [&Table; 9] = [
     &MODULES,
     &FUNCTIONS,
     &FRAMES,
@@ -231,6 +273,7 @@ pub static ALL: [&Table; 8] = [
     &LABELS,
     &RECORDINGS,
     &SAMPLES,
+    &CRASHES,
 ];
 
 impl Table {

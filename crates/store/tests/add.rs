@@ -178,7 +178,7 @@ fn writers_need_not_agree() {
     stacks.sort_unstable();
     stacks.dedup();
     assert_eq!(stacks.len(), 30);
-    for table in tables::ALL {
+    for table in tables::ALL.into_iter().filter(|table| table.name != "crashes") {
         assert!(!store.partitions(table).unwrap().is_empty(), "{}", table.name);
     }
 }

@@ -1,5 +1,6 @@
 //! All integration tests of this crate.
 
 mod add;
+mod crashes;
 mod invented;
 mod upkeep;

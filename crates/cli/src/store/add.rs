@@ -1,27 +1,28 @@
-//! `backtrail store add`: adds recordings.
+//! `backtrail store add`: adds recordings and crashes.
 
 use std::path::{Path, PathBuf};
 
 use backtrail_profile::Options;
-use backtrail_store::{Added, Description, Resolution, Store, StoreError, is_service};
+use backtrail_stacks::crash::{Entry, Folder};
+use backtrail_store::{Added, AddedCrashes, CrashDescription, Description, Resolution, Store, StoreError, is_service};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status, say, shown};
 use crate::recorded;
 
-/// Add recordings to a store.
+/// Add recordings and crashes to a store.
 ///
-/// Names come from the recordings, as `backtrail record` added them. A recording that the store has
-/// already changes nothing.
+/// Names come from the recordings, as `backtrail record` added them, and from the reports that
+/// `backtrail collect` wrote. What the store has already changes nothing.
 #[derive(Args)]
 pub(crate) struct Add {
-    /// Directories of recordings.
-    #[arg(value_name = "TRACE", required = true, value_hint = ValueHint::DirPath)]
+    /// Directories of recordings, of crashes, or single crash reports (.jsonl).
+    #[arg(value_name = "TRACE|CRASH", required = true, value_hint = ValueHint::DirPath)]
     traces: Vec<PathBuf>,
     /// Write to the store in this directory; a new or empty one becomes a store.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     to: PathBuf,
-    /// Set the service [default: the recorded program's name].
+    /// Set the service [default: the name of the recorded or crashed program].
     #[arg(long, value_name = "SERVICE", value_parser = service)]
     service: Option<String>,
     /// Set the host [default: as recorded].
@@ -64,9 +65,13 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     let store = Store::open_or_create(&arguments.to).map_err(|error| super::failed(&arguments.to, &error))?;
     let mut status = Status::Done;
     for trace in &arguments.traces {
+        let done = match crashes(trace)? {
+            Some(entries) => add_crashes(&store, trace, &entries, arguments),
+            None => add(&store, trace, arguments).map(|added| summary(trace, &added)),
+        };
         // The others are added in any case.
-        match add(&store, trace, arguments) {
-            Ok(added) if !arguments.quiet => say!("backtrail: {}", summary(trace, &added)),
+        match done {
+            Ok(summary) if !arguments.quiet => say!("backtrail: {summary}"),
             Ok(_) => {}
             Err(failure) if arguments.traces.len() == 1 => return Err(failure),
             Err(failure) => {
@@ -109,6 +114,74 @@ fn add(store: &Store, trace: &Path, arguments: &Add) -> Result<Added, Failure> {
         say!("backtrail: {}: {note}", shown(trace));
     }
     Ok(added)
+}
+
+/// The crashes of a folder that `collect` has written, or of a report; `None` for anything else.
+fn crashes(path: &Path) -> Result<Option<Vec<Entry>>, Failure> {
+    if path.is_file() && path.extension().is_some_and(|extension| extension == "jsonl") {
+        return match Entry::open(path) {
+            Ok(entry) => Ok(Some(vec![entry])),
+            Err(error) => Err(Failure::of(path, error)),
+        };
+    }
+    if path.join("metadata").exists() || !path.is_dir() {
+        return Ok(None);
+    }
+    let (entries, unreadable) = Folder::at(path).list().map_err(|error| Failure::of(path, error))?;
+    if unreadable > 0 {
+        say!(
+            "backtrail: {}: crashes of {unreadable} other users cannot be read",
+            shown(path)
+        );
+    }
+    Ok(Some(entries).filter(|entries| !entries.is_empty()))
+}
+
+/// Reports that are read before they are written.
+const AT_ONCE: usize = 500;
+
+fn add_crashes(store: &Store, path: &Path, entries: &[Entry], arguments: &Add) -> Result<String, Failure> {
+    let description = CrashDescription {
+        service: arguments.service.clone(),
+        host: arguments.host.clone(),
+        labels: arguments.label.clone(),
+    };
+    let (mut sum, mut unreadable) = (AddedCrashes::default(), 0);
+    for some in entries.chunks(AT_ONCE) {
+        let mut reports = Vec::new();
+        for entry in some {
+            match entry.details() {
+                Ok(report) => reports.push(report),
+                Err(error) => {
+                    Failure::of(&entry.path, error).report();
+                    unreadable += 1;
+                }
+            }
+        }
+        let added = store
+            .add_crashes(&reports, &description)
+            .map_err(|error| super::failed(store.folder(), &error))?;
+        sum.crashes += added.crashes;
+        sum.new += added.new;
+        sum.files += added.files;
+        sum.bytes += added.bytes;
+        sum.refused += added.refused;
+    }
+    if unreadable + sum.refused > 0 {
+        let what = format!(
+            "{} reports are damaged; all others were added",
+            unreadable + sum.refused
+        );
+        return Err(Failure::of(path, what));
+    }
+    Ok(format!(
+        "{}: {} crashes, {} of them new, {} KiB in {} files",
+        shown(path),
+        sum.crashes,
+        sum.new,
+        sum.bytes.div_ceil(1024),
+        sum.files
+    ))
 }
 
 /// The recorded program's name as that of a service.

@@ -72,6 +72,7 @@ pub(super) fn check(arguments: &Check) -> Result<Status, Failure> {
         let document = serde_json::json!({
             "files": checked.files,
             "samples": checked.samples,
+            "crashes": checked.crashes,
             "partitions": checked.partitions,
             "first_day": checked.days.as_ref().map(|(first, _)| first),
             "last_day": checked.days.as_ref().map(|(_, last)| last),
@@ -92,9 +93,10 @@ pub(super) fn check(arguments: &Check) -> Result<Status, Failure> {
             }
             writeln!(
                 out,
-                "{} samples in {} partitions, {} files{days}; {} findings",
+                "{} samples in {} partitions, {} crashes, {} files{days}; {} findings",
                 checked.samples,
                 checked.partitions,
+                checked.crashes,
                 checked.files,
                 checked.findings.len()
             )

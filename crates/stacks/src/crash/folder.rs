@@ -318,6 +318,21 @@ impl Folder {
 }
 
 impl Entry {
+    /// A report outside of a folder of them.
+    ///
+    /// # Errors
+    /// If it can't be read, or is not a report.
+    pub fn open(path: &Path) -> io::Result<Entry> {
+        let summary = summary(path)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        match summary["id"].is_string() {
+            true => Ok(Entry {
+                summary,
+                path: path.to_owned(),
+            }),
+            false => Err(io::Error::other("not a crash report")),
+        }
+    }
+
     /// Everything about the crash.
     ///
     /// # Errors

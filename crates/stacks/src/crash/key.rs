@@ -125,14 +125,20 @@ fn is_glue(frame: &NamedFrame) -> bool {
     is_unnamed && (frame.path.is_none() || LIBRARIES.iter().any(|library| frame.module.starts_with(library)))
 }
 
-/// The key of a crash: the same wherever the program's modules are mapped, and however deep its
-/// recursions are. The message says which of a function's assertions failed.
+/// The key of a crash: the same wherever the program's modules are mapped, in every build whose
+/// functions have the same names, and however deep its recursions are. The message, without its
+/// numbers, says which of a function's assertions failed.
 pub(super) fn key(program: &str, signal: Option<u32>, message: Option<&str>, blamed: &[NamedFrame]) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for frame in blamed.iter().filter(|frame| !frame.inlined) {
         // Code made at run time, without a name, is elsewhere each time.
         let is_nowhere = frame.path.is_none() && frame.function.contains("0x");
-        let part = if is_nowhere { "?" } else { frame.function.as_str() };
+        let part = match (is_nowhere, &frame.offset) {
+            (true, _) => "?",
+            // A file and an offset, which the next build changes.
+            (false, None) => frame.function.split("+0x").next().unwrap_or_default(),
+            (false, Some(_)) => frame.function.as_str(),
+        };
         if !parts.contains(&part) {
             parts.push(part);
         }
@@ -141,8 +147,27 @@ pub(super) fn key(program: &str, signal: Option<u32>, message: Option<&str>, bla
         }
     }
     let signal = signal.unwrap_or(0).to_string();
-    let parts = [program, &signal, message.unwrap_or_default()].into_iter().chain(parts);
+    let message = without_numbers(message.unwrap_or_default());
+    let parts = [program, &signal, &message].into_iter().chain(parts);
     format!("{:016x}", fnv(parts.flat_map(|part| part.bytes().chain([0]))))
+}
+
+/// A text in which each number, such as an address or a line, is `0`.
+fn without_numbers(text: &str) -> String {
+    let mut short = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let number = &rest[at..];
+        let end = match number.strip_prefix("0x") {
+            Some(digits) => 2 + digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len()),
+            None => number.find(|c: char| !c.is_ascii_digit()).unwrap_or(number.len()),
+        };
+        short.push_str(&rest[..at]);
+        short.push('0');
+        rest = &number[end..];
+    }
+    short.push_str(rest);
+    short
 }
 
 /// FNV-1a, 64 bits.
@@ -209,5 +234,28 @@ mod tests {
         assert_ne!(one, key_of(&["b", "walk", "main"]));
         assert_ne!(one, key("q", Some(11), None, &thread(&["a", "walk", "main"]).frames));
         assert_ne!(one, key("p", Some(6), None, &thread(&["a", "walk", "main"]).frames));
+    }
+
+    #[test]
+    fn a_key_does_not_depend_on_the_build() {
+        let key_of = |message: &str, functions: &[&str]| {
+            let mut frames = thread(functions).frames;
+            frames.iter_mut().for_each(|frame| frame.path = Some("/p".into()));
+            key("p", Some(6), Some(message), &frames)
+        };
+        let one = key_of("a.c:17: f: Assertion `x > 0x1f2' failed.", &["a", "p+0x1234", "main"]);
+        assert_eq!(
+            one,
+            key_of("a.c:9: f: Assertion `x > 0x7' failed.", &["a", "p+0x20", "main"])
+        );
+        assert_ne!(
+            one,
+            key_of("a.c:17: f: Assertion `y > 0x1f2' failed.", &["a", "p+0x1234", "main"])
+        );
+        assert_ne!(
+            one,
+            key_of("a.c:17: f: Assertion `x > 0x1f2' failed.", &["a", "q+0x1234", "main"])
+        );
+        assert_eq!(without_numbers("é1é0xfé"), "é0é0é");
     }
 }
