@@ -1,8 +1,9 @@
 //! Options that choose samples of a recording.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
-use backtrail_profile::Filter;
+use backtrail_profile::{Filter, Report, Thread};
 use clap::Args;
 
 /// Which samples count.
@@ -55,6 +56,50 @@ impl FilterArguments {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!parts.is_empty()).then(|| format!("only samples {}", parts.join(", ")))
     }
+}
+
+/// The most names that are listed.
+const MOST_NAMED: usize = 8;
+
+impl FilterArguments {
+    /// What a recording has of that which the filter names, if it has no such samples.
+    pub(crate) fn what_there_is(&self, report: &Report) -> Option<String> {
+        let list = |names: Vec<&str>| match names.len() {
+            0..=MOST_NAMED => names.join(", "),
+            many => format!("{} and {} more", names[..MOST_NAMED].join(", "), many - MOST_NAMED),
+        };
+        let seconds = report.summary().times.map(|(first, last)| (last - first) as f64 / 1e9);
+        if let (Some(time), Some(seconds)) = (&self.time, seconds)
+            && time.start as f64 / 1e9 > seconds
+        {
+            return Some(format!("the samples are from 0 s to {seconds:.3} s"));
+        }
+        if let Some(function) = &self.function {
+            return unlike(report, function);
+        }
+        let mut threads: Vec<_> = report.threads().iter().collect();
+        threads.sort_by_key(|(_, samples)| Reverse(*samples));
+        let names = |name: fn(&Thread) -> &str| {
+            let mut names: Vec<&str> = Vec::new();
+            for (thread, _) in &threads {
+                if !names.contains(&name(thread)) {
+                    names.push(name(thread));
+                }
+            }
+            names
+        };
+        if self.process.is_some() {
+            return Some(format!("the processes are {}", list(names(|thread| &thread.process))));
+        }
+        self.thread.as_ref()?;
+        Some(format!("the threads are {}", list(names(|thread| &thread.name))))
+    }
+}
+
+/// Names of functions like one that there is not.
+pub(crate) fn unlike(report: &Report, function: &str) -> Option<String> {
+    let alike = report.functions_like(function, MOST_NAMED);
+    (!alike.is_empty()).then(|| format!("functions with such a name: {}", alike.join(", ")))
 }
 
 fn times(text: &str) -> Result<Range<u64>, String> {

@@ -6,7 +6,8 @@ use backtrail_profile::Options;
 use backtrail_record::{Dialect, ImportError, ImportOptions, Imported, Stop};
 use clap::{Args, ValueHint};
 
-use crate::error::{Failure, Status, one_line, shown};
+use crate::error::{Failure, Status, one_line, say, shown};
+use crate::file_problems;
 
 /// Turn a perf.data file into a recording.
 ///
@@ -54,21 +55,15 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
         error => Failure::of(&arguments.input, error),
     })?;
     say_what_is_left_out(&imported, &arguments.input);
-    for problem in &imported.outcome.problems {
-        eprintln!(
-            "backtrail: {}: {}; stacks may end in it",
-            one_line(&problem.path),
-            problem.reason
-        );
-    }
+    say_what_is_missing(&imported, arguments);
     if imported.is_cut {
-        eprintln!(
+        say!(
             "backtrail: warning: {}: ends in the middle of its records",
             shown(&arguments.input)
         );
     }
     if imported.damaged > 0 {
-        eprintln!(
+        say!(
             "backtrail: warning: {}: {} records could not be understood",
             shown(&arguments.input),
             imported.damaged
@@ -83,14 +78,14 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
             ..Options::default()
         };
         if let Err(error) = backtrail_profile::pack(&arguments.output, options) {
-            eprintln!(
+            say!(
                 "backtrail: warning: {}: no symbols were added: {error}",
                 shown(&arguments.output)
             );
         }
     }
     if !arguments.quiet {
-        eprintln!("backtrail: {}", summary(&imported, &arguments.output));
+        say!("backtrail: {}", summary(&imported, &arguments.output));
     }
     Ok(Status::Done)
 }
@@ -98,16 +93,43 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
 fn say_what_is_left_out(imported: &Imported, input: &Path) {
     let input = shown(input);
     for event in &imported.other_events {
-        eprintln!(
+        say!(
             "backtrail: {input}: {} samples of the event {} are left out; --event names events to import",
             event.samples,
             one_line(&event.name)
         );
     }
     if imported.hardware_traces > 0 {
-        eprintln!(
+        say!(
             "backtrail: {input}: {} pieces of hardware traces are left out",
             imported.hardware_traces
+        );
+    }
+}
+
+fn say_what_is_missing(imported: &Imported, arguments: &Import) {
+    let is_missing = file_problems::report(&imported.outcome);
+    match &arguments.sysroot {
+        Some(sysroot) if is_missing => say!(
+            "help: copy these files to their paths below {}, or unpack there what `perf archive` has packed",
+            shown(sysroot)
+        ),
+        None if is_missing => {
+            say!("help: functions of such files have no names; --sysroot DIR finds files of another machine below DIR")
+        }
+        _ => {}
+    }
+    if let [first, others @ ..] = &imported.unchecked[..] {
+        let also = match others.len() {
+            0 => String::new(),
+            1 => " and 1 more file".to_owned(),
+            count => format!(" and {count} more files"),
+        };
+        say!(
+            "backtrail: warning: {}: has no build ID of {}{also}; if they are not those that ran, stacks and names \
+             are wrong",
+            shown(&arguments.input),
+            one_line(first)
         );
     }
 }

@@ -9,6 +9,7 @@ mod edited;
 mod error;
 mod examples;
 mod export;
+mod file_problems;
 mod filter;
 mod hex;
 mod import;

@@ -17,7 +17,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
 
-use crate::error::{Failure, Status, one_line, shown};
+use crate::error::{Failure, Status, shown};
+use crate::file_problems;
 use crate::limits::Limits;
 use crate::output;
 use crate::pack::pack;
@@ -201,13 +202,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     if let Some(path) = &arguments.json {
         output::to(path, |out| writeln!(out, "{}", summary_json(&outcome)))?;
     }
-    for problem in &outcome.problems {
-        crate::error::say!(
-            "backtrail: {}: {}; stacks may end in it",
-            one_line(&problem.path),
-            problem.reason
-        );
-    }
+    file_problems::report(&outcome);
     if !arguments.quiet && outcome.incomplete.is_none() {
         crate::error::say!("backtrail: {}", summary(&outcome, &options.output, is_whole));
         for warning in outcome.warnings() {

@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use backtrail_export::Samples;
-use backtrail_profile::Options;
+use backtrail_profile::{Options, Profile};
 use backtrail_recording::{Measured, ReadError, Reader};
 use backtrail_trace::TraceErrorKind;
 use clap::Args;
 
-use crate::error::{Failure, shown};
+use crate::error::{Failure, one_line, shown};
 use crate::filter::FilterArguments;
 
 /// What is counted of a recording with times off the CPU.
@@ -60,8 +60,30 @@ pub(crate) fn samples(trace: &Path, filter: &FilterArguments, counted: &Counted)
     };
     let mut samples = Samples::read(&mut reader, options).map_err(|error| failed(trace, error))?;
     say_problems(trace, &reader);
+    if samples.rows.is_empty() {
+        say_what_there_is(trace, filter)?;
+    }
     samples.notes.extend(filter.description());
     Ok(samples)
+}
+
+/// No sample counts: says what the recording has instead, if that is for the filter.
+pub(crate) fn say_what_there_is(trace: &Path, filter: &FilterArguments) -> Result<(), Failure> {
+    let Some(description) = filter.description() else {
+        return Ok(());
+    };
+    let mut reader = open(trace)?;
+    let profile = Profile::of_recording(&mut reader, Options::default()).map_err(|error| failed(trace, error))?;
+    let report = profile.finish(0);
+    crate::error::say!(
+        "backtrail: warning: {}: no samples: {}",
+        shown(trace),
+        one_line(&description)
+    );
+    if let Some(help) = filter.what_there_is(&report) {
+        crate::error::say!("help: {}", one_line(&help));
+    }
+    Ok(())
 }
 
 /// Why a recording cannot be read.

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use crate::error::{Failure, Status};
 use crate::filter::FilterArguments;
 use crate::limits::Limits;
-use crate::{output, recorded};
+use crate::{filter, output, recorded};
 
 /// Show where the time of a recording went.
 ///
@@ -119,6 +119,9 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
         ..Options::default()
     };
     let report = read(&arguments.trace, options.clone())?;
+    if report.summary().samples == 0 {
+        recorded::say_what_there_is(&arguments.trace, &arguments.filter)?;
+    }
     let title = arguments.trace.display().to_string();
     if let Some(path) = &arguments.flamegraph {
         output::to(path, |out| report.write_flame_graph(out, &title))?;
@@ -149,8 +152,10 @@ fn show(arguments: &Report, report: &Profiled, options: Options, is_written: boo
     };
     let view = &arguments.view;
     let unknown = |function: &str| {
-        Failure::of(&arguments.trace, format!("no stack goes through a function {function}"))
-            .help("name a function as the table does; its parameters and namespaces may be left out")
+        let help = filter::unlike(report, function).unwrap_or_else(|| {
+            "name a function as the table does; its parameters and namespaces may be left out".to_owned()
+        });
+        Failure::of(&arguments.trace, format!("no stack goes through a function {function}")).help(help)
     };
     if let Some(by) = view.by {
         let by = match by {

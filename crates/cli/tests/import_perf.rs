@@ -3,6 +3,7 @@
 use crate::common;
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -220,6 +221,128 @@ fn call_chains_are_kept_as_they_are() {
     }
     assert!(samples > 50);
     assert_eq!(ours, theirs);
+}
+
+/// The samples with a frame in the mappings of a file, and those of them that are not complete for
+/// another reason than the length of what perf has copied.
+fn samples_in(trace: &Path, name: &str) -> (usize, usize) {
+    let mut reader = Reader::open(trace).expect("it was written");
+    let (mut mappings, mut samples) = (Vec::new(), Vec::new());
+    while let Some(item) = reader.next().expect("it was written") {
+        match item {
+            Item::Module(module) if module.path.contains(name) => mappings.extend(module.mapped),
+            Item::Sample(sample) => {
+                let frames: Vec<u64> = sample.frames.iter().map(|frame| frame.address).collect();
+                samples.push((sample.stop, frames));
+            }
+            _ => {}
+        }
+    }
+    let is_inside = |address: &u64| mappings.iter().any(|mapping| mapping.contains(address));
+    samples.retain(|(_, frames)| frames.iter().any(is_inside));
+    let whole_or_short = [
+        Stop::EndOfStack,
+        Stop::BeyondCopy,
+        Stop::NoStart,
+        Stop::NoUserStack,
+        Stop::Limit,
+    ];
+    let cut = samples
+        .iter()
+        .filter(|(stop, _)| !stop.is_some_and(|stop| whole_or_short.contains(&stop)));
+    (samples.len(), cut.count())
+}
+
+/// A program that is gone, or replaced, is named with what that costs, whether perf noted its build
+/// ID or not; and its addresses are not given names of the file that replaced it.
+#[test]
+fn missing_files_are_named_with_their_samples() {
+    let Some(setup) = setup() else { return };
+    let Some(original) = available(program::SHARES.build()) else {
+        return;
+    };
+    let program = setup.path("program");
+    for (has_build_ids, call_graph) in [(true, "dwarf,8192"), (false, "fp")] {
+        fs::copy(&original, &program).expect("there is room");
+        let data = setup.path("perf.data");
+        let mut record = Command::new("perf");
+        record.args([
+            "record",
+            "-q",
+            "-e",
+            "cpu-clock",
+            "-F",
+            "499",
+            "--call-graph",
+            call_graph,
+            "-o",
+        ]);
+        record.arg(&data);
+        if !has_build_ids {
+            // Else it keeps the program in its cache too.
+            record.args(["-B", "-N"]);
+        }
+        let Some(recorded) = available(command::run(record.arg("--").arg(&program).arg("1"), LIMIT)) else {
+            return;
+        };
+        if has_aborted(&recorded) {
+            return;
+        }
+        let import = |more: &[&str]| {
+            let trace = setup.path("trace");
+            let _ = fs::remove_dir_all(&trace);
+            let arguments = [&["import", "-q", text(&data), "-o", text(&trace)], more].concat();
+            let finished = backtrail(&arguments);
+            assert_eq!(finished.code(), 0, "{}", finished.describe());
+            (trace, finished.stderr)
+        };
+        let cost = |trace: &Path| match samples_in(trace, "/program") {
+            (samples, 0) => format!("it is on the stacks of {samples} samples\n"),
+            (samples, cut) => format!("it is on the stacks of {samples} samples, {cut} of them incomplete\n"),
+        };
+        let (_, warnings) = import(&[]);
+        assert_eq!(warnings, "");
+
+        fs::remove_file(&program).expect("it was there");
+        let (trace, warnings) = import(&[]);
+        let line = format!("{}: not found; {}", text(&program), cost(&trace));
+        assert!(samples_in(&trace, "/program").0 > 50);
+        assert!(warnings.contains(&line), "{line}in {warnings}");
+        assert!(warnings.contains("--sysroot DIR"), "{warnings}");
+
+        // The inode may be that of the file before, if nothing else has taken it.
+        let taken = setup.file("taken", b"");
+        fs::copy("/bin/true", &program).expect("there is room");
+        let (trace, warnings) = import(&[]);
+        let why = match has_build_ids {
+            true => "build ID mismatch: ",
+            false => "another file has replaced it since",
+        };
+        let line = format!("{}: {why}", text(&program));
+        assert!(warnings.contains(&line), "{line} in {warnings}");
+        assert!(warnings.contains(&cost(&trace)), "{warnings}");
+        let report = backtrail(&["report", "--wide", text(&trace)]);
+        assert!(report.stdout.contains("  program+0x"), "{}", report.describe());
+        assert!(report.stdout.contains("note: "), "{}", report.describe());
+        fs::remove_file(&taken).expect("it was there");
+
+        let root = setup.path("root");
+        fs::create_dir_all(&root).expect("there is room");
+        let (trace, warnings) = import(&["--sysroot", text(&root)]);
+        let line = format!("{}: not found below {}; {}", text(&program), text(&root), cost(&trace));
+        assert!(warnings.contains(&line), "{line}in {warnings}");
+        // Nor are names of this machine's files given to another machine's.
+        let below = root.join(program.strip_prefix("/").expect("it is absolute"));
+        fs::create_dir_all(below.parent().expect("it is below")).expect("there is room");
+        fs::copy(&original, &below).expect("there is room");
+        let (trace, warnings) = import(&["--sysroot", text(&root)]);
+        assert!(!warnings.contains(&format!("{}: ", text(&program))), "{warnings}");
+        assert_eq!(warnings.contains("has no build ID of"), !has_build_ids, "{warnings}");
+        let report = backtrail(&["report", text(&trace)]);
+        assert!(report.stdout.contains("  program\n"), "{}", report.describe());
+        assert!(!report.stdout.contains("  program+0x"), "{}", report.describe());
+        fs::remove_dir_all(&root).expect("it was there");
+    }
 }
 
 #[test]

@@ -194,3 +194,33 @@ fn what_cannot_be_answered_is_one_error() {
         assert!(finished.stderr.contains(what), "{}", finished.describe());
     }
 }
+
+/// A filter that leaves nothing is named, with what the recording has.
+#[test]
+fn a_filter_without_samples_says_what_there_is() {
+    let Some(setup) = setup() else { return };
+    let Some(trace) = recorded(&setup) else { return };
+    let process = report(&[&trace, "--by", "process"]);
+    let name = process
+        .stdout
+        .lines()
+        .nth(1)
+        .and_then(|row| row.split_whitespace().nth(2));
+    let name = name.expect("a process has samples");
+    for (arguments, what, help) in [
+        (
+            ["--time", "5000.."],
+            "no samples: only samples from 5000 s on",
+            "from 0 s to ",
+        ),
+        (["--process", "no such"], "of process no such", name),
+        (["--thread", "no such"], "of thread no such", name),
+        (["--cpu", "4095"], "on CPU 4095", ""),
+        (["--function", "mai"], "through mai", "main"),
+    ] {
+        let finished = report(&[&[trace.as_str()][..], &arguments].concat());
+        assert_eq!(finished.code(), 0, "{}", finished.describe());
+        assert!(finished.stderr.contains(what), "{}", finished.describe());
+        assert!(finished.stderr.contains(help), "{}", finished.describe());
+    }
+}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use backtrail_export::Samples;
 use backtrail_export::page::{self, Recording};
+use backtrail_profile::Measure;
 use backtrail_testkit::browser::{Browser, Theme};
 use backtrail_testkit::{TempDir, available, scratch};
 use serde_json::{Value, json};
@@ -160,6 +161,52 @@ fn functions_count_once_for_a_sample() {
         page.text("summary")
             .starts_with("1100 samples over 1.00 s, 0 lost, 100.0 % complete")
     );
+}
+
+#[test]
+fn times_off_the_cpu_are_printed_as_times() {
+    let mut waits = example();
+    waits.measure = Some(Measure {
+        name: "off-cpu".to_owned(),
+        is_time: true,
+    });
+    waits.rows.iter_mut().for_each(|row| row.weight = 1_500);
+    let Some(mut page) = Page::open(&waits, "waits", None) else {
+        return;
+    };
+    assert!(page.text("summary").starts_with("1.650 s over 1.00 s, 0 lost"));
+    let functions = page.functions();
+    // In milliseconds.
+    assert!(
+        functions.as_array().is_some_and(
+            |rows| rows.contains(&json!(["fib", 300.0, 300.0])) || rows.contains(&json!(["fib", 300, 300]))
+        ),
+        "{functions}"
+    );
+    let headings = page
+        .browser
+        .value("[...document.querySelectorAll('#view-functions th')].map(heading => heading.textContent).join(' ')");
+    assert!(
+        headings.as_str().is_some_and(|text| text.contains("self ms")),
+        "{headings}"
+    );
+}
+
+#[test]
+fn a_recording_without_samples_shows_what_it_is_of() {
+    let nothing = Samples {
+        notes: vec!["only samples of process none".to_owned()],
+        ..samples(&[])
+    };
+    let Some(mut page) = Page::open(&nothing, "nothing", None) else {
+        return;
+    };
+    assert!(page.text("summary").starts_with("0 samples"));
+    assert!(page.text("view-about").contains("only samples of process none"));
+    let shown = page.browser.value(
+        "['view-about', 'view-flame', 'time'].map(id => document.getElementById(id).getClientRects().length > 0)",
+    );
+    assert_eq!(shown, json!([true, false, false]));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The numbers are those of samples, of frames in each stack, and of distinct stacks. A fourth
-//! argument is a folder where the recording stays.
+//! argument is a folder where the recording stays; if it exists, it is only counted.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -34,7 +34,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(kept) => PathBuf::from(kept),
         None => folder.path().join("trace"),
     };
-    write(&trace, samples, depth, stacks)?;
+    if !trace.exists() {
+        write(&trace, samples, depth, stacks)?;
+    }
     let written = bytes(&trace)?;
 
     let begin = Instant::now();

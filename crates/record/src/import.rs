@@ -49,6 +49,8 @@ pub struct Imported {
     pub other_events: Vec<Event>,
     /// Pieces of hardware traces, which were left out.
     pub hardware_traces: u64,
+    /// Files in the sysroot that were used although no build ID shows that they are those recorded.
+    pub unchecked: Vec<String>,
 }
 
 /// Why nothing was imported.
@@ -152,7 +154,8 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
     }
     session.finish(None);
     let mut outcome = session.outcome;
-    outcome.problems = session.modules.into_problems();
+    let unchecked = session.modules.take_unchecked();
+    (outcome.problems, outcome.further_problems) = session.modules.into_problems();
     outcome.kernel = true;
     Ok(Imported {
         outcome,
@@ -160,6 +163,7 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
         damaged,
         other_events,
         hardware_traces: file.hardware_traces(),
+        unchecked: unchecked.into_iter().collect(),
     })
 }
 

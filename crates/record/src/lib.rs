@@ -30,6 +30,7 @@ mod command;
 mod deep;
 mod environment;
 mod error;
+mod file_problems;
 mod folder;
 mod goroutines;
 mod groups;

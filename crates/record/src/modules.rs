@@ -1,6 +1,7 @@
 //! The mapped files, each stored once, with its unwind table.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::hash::Hasher;
 use std::io;
@@ -26,11 +27,10 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
+use crate::file_problems::{MOST_PROBLEMS, Missing, Problems, is_memory};
 
 /// The most bytes read of a module whose file is gone, from the process that has it mapped.
 const LONGEST_IMAGE: u64 = 512 << 20;
-/// The most problems that are reported at the end: a program can make any number of them.
-const MOST_PROBLEMS: usize = 100;
 
 /// Modules are looked through if there are at least this many.
 const MANY: usize = 512;
@@ -53,6 +53,15 @@ pub(crate) enum FileKey {
     Inode { device: (u32, u32), inode: u64 },
     /// Neither: anonymous memory, the vdso.
     Unidentified,
+}
+
+impl FileKey {
+    fn build_id(&self) -> &[u8] {
+        match self {
+            FileKey::BuildId(id) => id,
+            _ => &[],
+        }
+    }
 }
 
 /// Where a module was first seen.
@@ -86,6 +95,23 @@ struct Module<'a> {
     path: String,
     at: MappedAt,
     contents: OnceCell<Contents<'a>>,
+    /// What is wrong with the file: an index into [`Problems`].
+    problem: Cell<Option<usize>>,
+    /// Whether the file was not found, and has no build ID by which readers could see that.
+    is_lost: Cell<bool>,
+}
+
+impl Module<'_> {
+    fn new(key: FileKey, path: String, at: MappedAt) -> Self {
+        Module {
+            key,
+            path,
+            at,
+            contents: OnceCell::new(),
+            problem: Cell::new(None),
+            is_lost: Cell::new(false),
+        }
+    }
 }
 
 /// The contents of the file.
@@ -132,14 +158,14 @@ pub(crate) struct Known {
     modules: Vec<(ModuleIndex, FileKey, String, MappedAt)>,
     next: u32,
     sysroot: Option<PathBuf>,
-    problems: Vec<ModuleProblem>,
+    problems: Problems,
     used: u64,
 }
 
 impl Known {
-    /// What was wrong with files whose unwind tables were needed.
-    pub(crate) fn into_problems(self) -> Vec<ModuleProblem> {
-        self.problems
+    /// Files with problems, those of most samples first, and how many more there were.
+    pub(crate) fn into_problems(self) -> (Vec<ModuleProblem>, u64) {
+        self.problems.into_sorted()
     }
 }
 
@@ -155,7 +181,9 @@ pub(crate) struct Modules<'a> {
     arena: &'a Arena,
     /// Where the files of another machine are.
     pub(crate) sysroot: Option<PathBuf>,
-    problems: RefCell<Vec<ModuleProblem>>,
+    problems: RefCell<Problems>,
+    /// Files that were taken without a build ID to compare, in `sysroot`.
+    unchecked: RefCell<BTreeSet<String>>,
     used: Cell<u64>,
     /// Tables by the hash of their bytes: programs copy their libraries.
     tables_by_hash: RefCell<FxHashMap<u64, &'a [u8]>>,
@@ -174,6 +202,7 @@ impl<'a> Modules<'a> {
             arena,
             sysroot: None,
             problems: RefCell::default(),
+            unchecked: RefCell::default(),
             used: Cell::new(0),
             tables_by_hash: RefCell::default(),
             foreign: RefCell::default(),
@@ -206,14 +235,7 @@ impl<'a> Modules<'a> {
         };
         for (index, key, path, at) in known.modules {
             modules.by_key.insert((key.clone(), path.clone()), index);
-            let contents = OnceCell::new();
-            let module = Module {
-                key,
-                path,
-                at,
-                contents,
-            };
-            modules.modules.insert(index, Box::new(module));
+            modules.modules.insert(index, Box::new(Module::new(key, path, at)));
         }
         modules.many = MANY.max(2 * modules.modules.len());
         modules
@@ -240,20 +262,33 @@ impl<'a> Modules<'a> {
         gone > MANY_GONE && gone > used
     }
 
-    /// What was wrong with files whose unwind tables were needed.
-    pub(crate) fn into_problems(self) -> Vec<ModuleProblem> {
-        self.problems.into_inner()
+    /// Files with problems, those of most samples first, and how many more there were.
+    pub(crate) fn into_problems(self) -> (Vec<ModuleProblem>, u64) {
+        self.problems.into_inner().into_sorted()
     }
 
-    fn tell(&self, path: &str, reason: impl ToString) {
-        let problem = ModuleProblem {
-            path: path.to_owned(),
-            reason: reason.to_string(),
-        };
-        // A hostile program can make new ones for ever.
+    /// Files in the sysroot whose build IDs could not be compared.
+    pub(crate) fn take_unchecked(&self) -> BTreeSet<String> {
+        self.unchecked.take()
+    }
+
+    fn report(&self, module: &Module<'_>, reason: impl ToString) {
+        let first = module.problem.get();
+        let number = self
+            .problems
+            .borrow_mut()
+            .add(plain_path(module), reason.to_string(), first);
+        module.problem.set(first.or(Some(number)));
+    }
+
+    /// Counts a sample whose stack reaches into a module, if something is wrong with its file.
+    /// `is_cut`: the stack is not complete, for which the module may be the reason.
+    pub(crate) fn count_sample(&self, index: ModuleIndex, sample: u64, is_cut: bool) {
         let mut problems = self.problems.borrow_mut();
-        if problems.len() < MOST_PROBLEMS && !problems.contains(&problem) {
-            problems.push(problem);
+        if !problems.is_empty()
+            && let Some(number) = self.modules.get(&index).and_then(|module| module.problem.get())
+        {
+            problems.count_sample(number, sample, is_cut);
         }
     }
 
@@ -264,14 +299,7 @@ impl<'a> Modules<'a> {
         *entry.or_insert_with(|| {
             let index = ModuleIndex(self.next);
             self.next = self.next.wrapping_add(1);
-            let contents = OnceCell::new();
-            let module = Module {
-                key,
-                path,
-                at,
-                contents,
-            };
-            self.modules.insert(index, Box::new(module));
+            self.modules.insert(index, Box::new(Module::new(key, path, at)));
             index
         })
     }
@@ -432,9 +460,11 @@ impl<'a> Modules<'a> {
                 build_id: elf.build_id.clone(),
             });
         }
-        let build_id = match &module.key {
-            FileKey::BuildId(id) => id.clone(),
-            _ => Vec::new(),
+        let build_id = module.key.build_id().to_vec();
+        // As the kernel would call it: what has its path now, or will have it, is another file.
+        let path = match module.is_lost.get() && !path.ends_with(DELETED) {
+            true => path + DELETED,
+            false => path,
         };
         Some(Recorded {
             time,
@@ -477,7 +507,7 @@ impl<'a> Modules<'a> {
 
     /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
     fn load(&self, module: &Module<'_>) -> Option<ElfModule<'a>> {
-        self.with_file(module, |image, file| self.keep(plain_path(module), image, file))
+        self.with_file(module, |image, file| self.keep(module, image, file))
     }
 
     fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
@@ -498,7 +528,7 @@ impl<'a> Modules<'a> {
             return None;
         }
         let path = plain_path(module);
-        let mut unreadable = None;
+        let mut missing = Missing::NotFound;
         let candidates = match &self.sysroot {
             Some(_) => {
                 let mut candidates = match &module.key {
@@ -515,43 +545,68 @@ impl<'a> Modules<'a> {
             None => door::open(path),
         };
         for candidate in candidates {
-            let Ok(file) = open(&candidate) else {
-                continue;
-            };
-            if self.sysroot.is_none() && !same_inode(file.metadata(), &module.key) {
-                continue;
-            }
-            let identity = FileIdentity::of(file.metadata());
-            let Ok(file) = file.contents(&Budget::new()) else {
-                continue;
+            let opened = open(&candidate).and_then(|file| {
+                let is_same = self.sysroot.is_some() || same_inode(file.metadata(), &module.key);
+                let identity = FileIdentity::of(file.metadata());
+                Ok(is_same.then_some((file.contents(&Budget::new())?, identity)))
+            });
+            let (file, identity) = match opened {
+                Ok(Some(opened)) => opened,
+                Ok(None) => {
+                    missing.is_rather(Missing::Replaced);
+                    continue;
+                }
+                Err(error) => {
+                    missing.is_rather(Missing::of(error));
+                    continue;
+                }
             };
             let image = match Image::of(&file) {
                 Ok(image) => image,
                 Err(error) => {
-                    unreadable = Some(error);
+                    missing.is_rather(Missing::NoImage(error));
                     continue;
                 }
             };
-            if let FileKey::BuildId(id) = &module.key
-                && image.build_id() != Some(id)
-            {
-                continue;
+            match (&module.key, image.build_id()) {
+                (FileKey::BuildId(id), found) if found != Some(id) => {
+                    missing.is_rather(Missing::OtherBuild(found.unwrap_or_default().to_vec()));
+                    continue;
+                }
+                (FileKey::BuildId(_), _) => {}
+                _ if self.sysroot.is_some() => self.note_unchecked(path),
+                _ => {}
             }
-            self.check_length(path, &image, file.len() as u64);
+            self.check_length(module, &image, file.len() as u64);
             return Some(look(&image, identity.as_ref()));
         }
-        if let Some(error) = unreadable {
-            self.tell(path, error);
+        if let Missing::NoImage(error) = missing {
+            self.report(module, error);
             return None;
         }
         // The file is gone, but its pages remain.
         let at = &module.at;
         let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
-        look_at_memory(&whole, |image| look(image, None))
+        let found = look_at_memory(&whole, |image| look(image, None));
+        if found.is_none() && !is_memory(path) {
+            self.report(module, missing.describe(module.key.build_id(), self.sysroot.as_deref()));
+            if let Some(number) = module.problem.get() {
+                self.problems.borrow_mut().set_missing(number);
+            }
+            module.is_lost.set(!matches!(module.key, FileKey::BuildId(_)));
+        }
+        found
+    }
+
+    fn note_unchecked(&self, path: &str) {
+        let mut unchecked = self.unchecked.borrow_mut();
+        if unchecked.len() < MOST_PROBLEMS {
+            unchecked.insert(path.to_owned());
+        }
     }
 
     /// Keeps a table until the recording ends; `None` if its user has too many.
-    fn store(&self, path: &str, foreign_owner: Option<u32>, bytes: Vec<u8>) -> Option<&'a [u8]> {
+    fn store(&self, module: &Module<'_>, foreign_owner: Option<u32>, bytes: Vec<u8>) -> Option<&'a [u8]> {
         let hash = hash(&bytes);
         let known = self.tables_by_hash.borrow().get(&hash).copied();
         if let Some(known) = known.filter(|known| *known == bytes) {
@@ -561,7 +616,7 @@ impl<'a> Modules<'a> {
             let mut foreign = self.foreign.borrow_mut();
             let of_owner = foreign.entry(owner).or_default();
             if bytes.len() > MOST_FOREIGN - *of_owner {
-                self.tell(path, "the files of its user have too many unwind tables");
+                self.report(module, "the files of its user have too many unwind tables");
                 return None;
             }
             *of_owner += bytes.len();
@@ -571,43 +626,43 @@ impl<'a> Modules<'a> {
         Some(kept)
     }
 
-    fn check_length(&self, path: &str, image: &Image<'_>, len: u64) {
+    fn check_length(&self, module: &Module<'_>, image: &Image<'_>, len: u64) {
         let ends = image
             .segments()
             .iter()
             .map(|segment| segment.offset.saturating_add(segment.filesz));
         if let Some(end) = ends.max().filter(|&end| end > len) {
-            self.tell(
-                path,
+            self.report(
+                module,
                 format_args!("file ends at offset {len:#x}, its segments at {end:#x}"),
             );
         }
     }
 
-    fn keep(&self, path: &str, image: &Image<'_>, file: Option<&FileIdentity>) -> ElfModule<'a> {
+    fn keep(&self, module: &Module<'_>, image: &Image<'_>, file: Option<&FileIdentity>) -> ElfModule<'a> {
         let table = match self.tables.load_file(image, file) {
             Ok(table) => {
                 if let Some(damage) = table.damage {
-                    self.tell(path, damage);
+                    self.report(module, damage);
                 }
-                let bytes = self.store(path, image.foreign_owner(), table.bytes);
+                let bytes = self.store(module, image.foreign_owner(), table.bytes);
                 bytes.map(|bytes| (bytes, table.address))
             }
             Err(tables::Error::NoUnwindInformation) => {
                 let table = tables::without_call_frames(image);
                 table.and_then(|table| {
-                    let bytes = self.store(path, image.foreign_owner(), table.bytes)?;
+                    let bytes = self.store(module, image.foreign_owner(), table.bytes)?;
                     Some((bytes, table.address))
                 })
             }
             Err(error) => {
-                self.tell(path, error);
+                self.report(module, error);
                 None
             }
         };
         let (table_bytes, address) = table.unwrap_or_default();
         let parsed = table.map(|_| Section::parse(table_bytes, address));
-        let table = parsed.and_then(|parsed| parsed.inspect_err(|error| self.tell(path, error)).ok());
+        let table = parsed.and_then(|parsed| parsed.inspect_err(|error| self.report(module, error)).ok());
         ElfModule {
             build_id: image.build_id().unwrap_or_default().to_vec(),
             base_vaddr: image.base_vaddr(),

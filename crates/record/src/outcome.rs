@@ -14,6 +14,12 @@ pub struct ModuleProblem {
     pub path: String,
     /// What is wrong with the file, and where.
     pub reason: String,
+    /// Whether nothing of the file could be used, so that its functions may have no names either.
+    pub is_missing: bool,
+    /// Samples whose stacks reach into it.
+    pub samples: u64,
+    /// Those whose stacks are not complete, for which the file may be the reason.
+    pub cut: u64,
 }
 
 /// How a recording went.
@@ -58,8 +64,11 @@ pub struct Outcome {
     pub kernel: bool,
     /// CPU time of the recorder, including the conversion of tables; without the sampled program's.
     pub cpu_time: Duration,
-    /// Files without a complete table. Stacks that reach into them may end there.
+    /// Files without a complete table, those of most samples first. Stacks that reach into them may
+    /// end there.
     pub problems: Vec<ModuleProblem>,
+    /// How many more there were.
+    pub further_problems: u64,
     /// Whether the command runs with the privileges of its file's owner, which the user cannot
     /// sample.
     pub set_id: bool,

@@ -153,7 +153,7 @@ pub(crate) fn run(
     let kernel = sampler.samples_kernel();
     drop(sampler);
     let mut outcome = state.outcome;
-    outcome.problems = state.modules.into_problems();
+    (outcome.problems, outcome.further_problems) = state.modules.into_problems();
     outcome.kernel = kernel;
     outcome.cpu_time = process_cpu_time();
     outcome.set_id = subject.has_set_id();
@@ -576,15 +576,16 @@ impl<'a> Session<'a> {
     ) -> Result<(), WriteError> {
         let pid = waiting.pid;
         std::mem::swap(&mut self.walker.frames, &mut waiting.stack.frames);
-        self.announce(time, pid, tid)?;
+        let stop = waiting.stack.stop.unwrap_or(Stop::NoUserStack);
+        self.announce(time, pid, tid, stop)?;
         std::mem::swap(&mut self.walker.frames, &mut waiting.stack.frames);
         if let Some(waker) = waiting.waker() {
             let (pid, tid) = (waker.pid, waker.tid);
             self.walker.frames.clone_from(&waker.stack.frames);
-            self.announce(time, pid, tid)?;
+            let stop = waker.stack.stop.unwrap_or(Stop::NoUserStack);
+            self.announce(time, pid, tid, stop)?;
             self.outcome.wakers += 1;
         }
-        let stop = waiting.stack.stop.unwrap_or(Stop::NoUserStack);
         self.outcome.waits += 1;
         self.outcome.samples += 1;
         self.outcome.stops[stop as usize] += 1;
@@ -626,7 +627,7 @@ impl<'a> Session<'a> {
         let stop = self.walk_again(time, sample);
         self.has_news |= stop == Stop::BeyondCopy;
         self.prepare_walks(sample, stop);
-        self.announce(time, pid, tid)?;
+        self.announce(time, pid, tid, stop)?;
         self.outcome.samples += 1;
         self.outcome.stops[stop as usize] += 1;
         self.outcome.read_apart += u64::from(self.walker.read_apart);
@@ -692,7 +693,8 @@ impl<'a> Session<'a> {
 
     /// Writes what a reader needs for the current stack: the modules that it reaches into, and the
     /// thread's name.
-    fn announce(&mut self, time: u64, pid: u32, tid: u32) -> Result<(), WriteError> {
+    fn announce(&mut self, time: u64, pid: u32, tid: u32, stop: Stop) -> Result<(), WriteError> {
+        let is_cut = may_be_for_lack_of_a_table(stop);
         let leaf = self.walker.frames.first();
         if leaf.is_some_and(|leaf| is_kernel_address(leaf.address))
             && self.writer.announce_module(modules::NO_PROCESS, 0)
@@ -719,6 +721,7 @@ impl<'a> Session<'a> {
             if self.writer.announce_module(recorded(pid), mapping.id) {
                 if let Some(module) = self.modules.describe(mapping, time, recorded(pid)) {
                     self.writer.module(recorded(tid), &module)?;
+                    self.modules.count_sample(mapping.module, self.outcome.samples, is_cut);
                     continue;
                 }
                 // Code made at run time: its name may be in a file that the process has mapped.
@@ -731,6 +734,7 @@ impl<'a> Session<'a> {
                     }
                 }
             }
+            self.modules.count_sample(mapping.module, self.outcome.samples, is_cut);
         }
         self.announce_labels(time, pid)?;
         self.announce_name(time, pid, tid)?;
@@ -772,6 +776,20 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         self.writer.thread_name(time, recorded(pid), recorded(tid), name)
+    }
+}
+
+/// Whether a walk that ended for this reason might have gone on with the tables of all files. Those
+/// of perf's call chains do not depend on any.
+fn may_be_for_lack_of_a_table(stop: Stop) -> bool {
+    match stop {
+        Stop::NoModule
+        | Stop::NoTable
+        | Stop::Unreadable
+        | Stop::DidNotAdvance
+        | Stop::NotExpressible
+        | Stop::NoCall => true,
+        Stop::EndOfStack | Stop::Limit | Stop::NoUserStack | Stop::BeyondCopy | Stop::NoStart => false,
     }
 }
 

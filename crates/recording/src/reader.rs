@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use backtrail_cbf::Decoder;
-use backtrail_trace::{Event, Events, Options, Recover, Trace, TraceError, Value};
+use backtrail_trace::{Event, Events, FieldHint, Options, Recover, Trace, TraceError, Value};
 use backtrail_wire::sign_extend;
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -340,6 +340,19 @@ struct ItemDecoder {
     runs: Vec<(Frame, u64)>,
     inflate: Inflate,
     damaged: u64,
+    /// The class of the last event: its indices in the description, and its number here.
+    last_class: Option<((usize, usize), u64)>,
+    hints: Hints,
+}
+
+/// Where the fields of samples are.
+#[derive(Debug, Default)]
+struct Hints {
+    pid: FieldHint,
+    tid: FieldHint,
+    ip: FieldHint,
+    stack: FieldHint,
+    cpu: FieldHint,
 }
 
 /// Inflates a packet's compact backtraces.
@@ -412,7 +425,15 @@ impl ItemDecoder {
 
     /// The item of an event; of a sample's frames only the innermost if its stack is `numbered`.
     fn take(&mut self, event: &Event<'_>, numbered: bool) -> Option<Found> {
-        let known = class::NAMES.iter().position(|&name| name == event.name())? as u64;
+        let indices = event.class_indices();
+        let known = match self.last_class {
+            Some((last, known)) if last == indices => known,
+            _ => {
+                let known = class::NAMES.iter().position(|&name| name == event.name())? as u64;
+                self.last_class = Some((indices, known));
+                known
+            }
+        };
         let item = self.decode(known, event, numbered);
         if item.is_none() && !matches!(known, class::STACKS | class::BIN_INFO | class::PLACE) {
             self.damaged += 1;
@@ -428,7 +449,8 @@ impl ItemDecoder {
             Some(String::from_utf8_lossy(value.as_bytes()?).into_owned())
         };
         let process = |name: &str| Some(event.field(name)?.as_i64()? as u32);
-        let (pid, tid) = (process(field::VPID)?, process(field::VTID)?);
+        let pid = event.field_with(field::VPID, &mut self.hints.pid)?.as_i64()? as u32;
+        let tid = event.field_with(field::VTID, &mut self.hints.tid)?.as_i64()? as u32;
         Some(Found::Item(match known {
             class::STACKS => {
                 self.define(event);
@@ -555,22 +577,23 @@ impl ItemDecoder {
     }
 
     fn sample(&mut self, event: &Event<'_>, time: u64, (pid, tid): (u32, u32), numbered: bool) -> Option<Found> {
-        let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
+        let hints = &mut self.hints;
         self.frames.clear();
         self.frames.push(Frame {
             kind: FrameKind::Pc,
-            address: code_address(event.field(field::IP)?)?,
+            address: code_address(event.field_with(field::IP, &mut hints.ip)?)?,
         });
-        let stack = u32::try_from(number(field::STACK)?).ok()?;
+        let stack = event.field_with(field::STACK, &mut hints.stack)?.as_u64()?;
+        let stack = u32::try_from(stack).ok()?;
+        let cpu = event
+            .field_with(field::CPU_ID, &mut hints.cpu)
+            .and_then(|cpu| cpu.as_u64());
         self.stack = stack;
         let root = match numbered {
             true => None,
             false => expand(self.stacks.as_ref(), &self.bases, (pid, stack), &mut self.frames),
         };
         let ending = root.and_then(tree::ending);
-        let cpu = event
-            .packet_context()
-            .and_then(|context| context.get(field::CPU_ID)?.as_u64());
         Some(Found::Sample(Sample {
             time,
             cpu: cpu.unwrap_or(0) as u32,

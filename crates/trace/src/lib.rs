@@ -80,9 +80,9 @@ pub use error::{CreateError, CreateErrorKind, DecodeError, DecodeErrorKind, Enco
 pub use metadata::{SourceLine, parse_metadata};
 pub use plan::Plan;
 pub use read::{
-    Chosen, Condition, ConditionError, Elements, Event, Events, Fields, Flags, Follow, IntegerValue, Labels, Options,
-    Packet, Problem, PushReader, Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText, find_traces,
-    packets_of_ring, render,
+    Chosen, Condition, ConditionError, Elements, Event, Events, FieldHint, Fields, Flags, Follow, IntegerValue, Labels,
+    Options, Packet, Problem, PushReader, Recover, Rendered, Statistics, StreamReader, Trace, Value, WideText,
+    find_traces, packets_of_ring, render,
 };
 #[cfg(feature = "render")]
 pub use render::{ClockFormat, JsonWriter, LineStyle, Moment, TextWriter};

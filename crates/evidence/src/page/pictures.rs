@@ -1,7 +1,7 @@
 //! Pictures of the page's views, for `docs/` and the README.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use backtrail_testkit::browser::{Browser, Theme};
 use backtrail_testkit::recorder::Backtrail;
@@ -74,11 +74,20 @@ pub(crate) fn run() -> Result<(), String> {
         show(&mut browser, "functions");
         taken(&mut browser, &out.join(format!("difference-functions-{suffix}.png")))?;
     }
-    browser.prefer(Theme::Light);
+    let waits = waits(&backtrail, folder.path())?;
+    for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
+        browser.prefer(theme);
+        browser.open(&waits, READY);
+        show(&mut browser, "flame");
+        taken(&mut browser, &out.join(format!("waits-{suffix}.png")))?;
+    }
     browser.resize(390, 760, true);
-    browser.open(&page, READY);
-    show(&mut browser, "functions");
-    taken(&mut browser, &out.join("small-light.png"))?;
+    for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
+        browser.prefer(theme);
+        browser.open(&page, READY);
+        show(&mut browser, "functions");
+        taken(&mut browser, &out.join(format!("small-{suffix}.png")))?;
+    }
     readme(&mut browser, &backtrail, &after, &page, &out)
 }
 
@@ -90,6 +99,26 @@ fn titled(backtrail: &Backtrail, folder: &Path, trace: &str, page: &Path, other:
         report.args(["--diff", other]);
     }
     run_to_end(&mut report)
+}
+
+/// The page of threads that wait for each other and for files.
+fn waits(backtrail: &Backtrail, folder: &Path) -> Result<PathBuf, String> {
+    let script = "import threading, queue, time, os\n\
+        jobs = queue.Queue(2)\n\
+        def work():\n    \
+            while (job := jobs.get()) is not None:\n        \
+                time.sleep(job / 2000); sum(range(20000))\n\
+        threads = [threading.Thread(target=work) for _ in range(3)]\n\
+        for thread in threads: thread.start()\n\
+        for job in range(150):\n    \
+            jobs.put(job % 20)\n    \
+            with open('jobs', 'ab') as file: file.write(b'x' * 4096); os.fsync(file.fileno())\n\
+        for _ in threads: jobs.put(None)\n";
+    let mut recorded = backtrail.record(&folder.join("waits.trace"), &["--off-cpu"], &["python3", "-c", script]);
+    run_to_end(recorded.current_dir(folder))?;
+    let page = folder.join("waits.html");
+    titled(backtrail, folder, "waits.trace", &page, None)?;
+    Ok(page)
 }
 
 fn show(browser: &mut Browser, view: &str) {

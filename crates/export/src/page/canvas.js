@@ -235,7 +235,7 @@ class FlameView {
   }
 
   name(frame) {
-    return frame === 0 ? "all samples" : this.palette.model.names[this.graph.fn[frame]];
+    return frame === 0 ? (isTime(this.palette.model) ? "all time" : "all samples") : this.palette.model.names[this.graph.fn[frame]];
   }
 
   // The frame at a place of the canvas, -1 if there is none.

@@ -25,11 +25,13 @@ class State {
     const { model, counts } = this, { graph } = view, fn = graph.fn[frame];
     const shares = counts.map((count, index) => {
       const samples = (index ? graph.other : graph.mine)[frame];
-      return `${samples} ${unitOf(model)}, ${percent(samples, count.samples)} %`;
+      return `${inWords(model, samples)}, ${percent(samples, count.samples)} %`;
     });
     const text = [view.name(frame)];
     if (frame > 0 && model.modules[model.moduleOf[fn]]) text.push(`in ${model.modules[model.moduleOf[fn]]}`);
-    if (frame > 0 && graph.self) text.push(`self ${graph.self[frame]}`);
+    if (frame > 0 && graph.self) {
+      text.push(`self ${isTime(model) ? inWords(model, graph.self[frame]) : graph.self[frame]}`);
+    }
     if (frame > 0 && model.lines[fn]) text.push(model.lines[fn]);
     text.splice(1, 0, shares.join("; other recording: "));
     return text.join(" · ");
@@ -38,6 +40,18 @@ class State {
 
 // What is counted: samples, microseconds, or events.
 const unitOf = model => model.recordings[0].info.unit?.[0] ?? "samples";
+
+// Whether that is a time, which is stored in microseconds.
+const isTime = model => model.recordings[0].info.unit?.[1] ?? false;
+
+// An amount of it, in words.
+function inWords(model, amount) {
+  if (!isTime(model)) return `${amount} ${unitOf(model)}`;
+  for (const [unit, size] of [["s", 1e6], ["ms", 1e3]]) {
+    if (amount >= size) return `${(amount / size).toFixed(3)} ${unit}`;
+  }
+  return `${amount} µs`;
+}
 
 const byId = id => document.getElementById(id);
 
@@ -63,11 +77,11 @@ function summarize(state) {
   const complete = model.endings.reduce((sum, [name], i) => sum + (name === "end_of_stack" ? whole.endings[i] : 0), 0);
   const late = model.endings.reduce((sum, [, live], i) => sum + (live ? whole.endings[i] : 0), 0);
   const facts = [
-    `${whole.samples} ${unitOf(model)} over ${(info.duration / 1e9).toFixed(2)} s`, `${info.lost} lost`,
+    `${inWords(model, whole.samples)} over ${(info.duration / 1e9).toFixed(2)} s`, `${info.lost} lost`,
     `${whole.samples ? (complete * 100 / whole.samples).toFixed(1) : "0.0"} % complete`,
   ];
   if (info.unit) facts.push(`in ${info.samples} samples`);
-  if (late) facts.push(`${late} read late`);
+  if (late) facts.push(`${isTime(model) ? inWords(model, late) : late} read late`);
   if (model.recordings.length > 1) facts.push(`compared with ${model.recordings[1].info.title}`);
   byId("title").textContent = info.title;
   byId("summary").textContent = facts.join(", ");
@@ -134,7 +148,11 @@ class Page {
       this.views.sandwich.open(fn);
     };
     this.listen();
-    this.open("flame");
+    const isEmpty = model.recordings.every(({ info }) => !info.samples);
+    // There is nothing to draw, but perhaps a note that says why.
+    if (isEmpty) for (const part of [byId("time"), document.querySelector("nav")]) part.style.display = "none";
+    this.open(isEmpty ? "about" : "flame");
+    if (isEmpty) performance.mark("first-picture");
   }
 
   // Views that are not shown are brought up to date when they are.
@@ -191,7 +209,7 @@ class Page {
     if (filter.ending !== null) add("ending", `stacks that end at ${model.endings[filter.ending].join(", read late: ")}`);
     const whole = count(model, noFilter()).reduce((sum, count) => sum + count.samples, 0);
     const passed = counts.reduce((sum, count) => sum + count.samples, 0);
-    if (parts.length) parts.unshift(element("span", {}, `${passed} of ${whole} ${unitOf(model)}, ${percent(passed, whole)} %:`));
+    if (parts.length) parts.unshift(element("span", {}, `${isTime(model) ? inWords(model, passed) : passed} of ${inWords(model, whole)}, ${percent(passed, whole)} %:`));
     byId("filters").replaceChildren(...parts);
     byId("from").value = filter.time ? filter.time[0].toFixed(3) : "";
     byId("to").value = filter.time ? filter.time[1].toFixed(3) : "";
@@ -203,7 +221,7 @@ class Page {
     let said = "";
     if (state.found) {
       const samples = through(model, state.counts[0], state.found);
-      said = `${percent(samples, state.counts[0].samples)} % of ${unitOf(model)}`;
+      said = `${percent(samples, state.counts[0].samples)} % of ${isTime(model) ? "the time" : unitOf(model)}`;
     }
     byId("matches").textContent = said;
     if (this.shown === "flame") {

@@ -7,7 +7,7 @@ class SandwichView {
     this.heading = element("h2", { tabIndex: -1 }, "No function is chosen");
     this.facts = element("p", {}, "Choose a function in the table, or a frame of the flame graph.");
     const both = () => [
-      ...countColumns(state, "samples", (row, which) => row.counts[which]),
+      ...countColumns(state, isTime(state.model) ? "time" : "samples", (row, which) => row.counts[which]),
       ...functionColumns(state),
     ];
     this.callers = new Table("Callers, of the function's outermost calls", both(), { limit: 12 });
@@ -43,8 +43,8 @@ class SandwichView {
     if (fn < 0) return;
     this.heading.textContent = model.names[fn];
     const shares = counts.map(count =>
-      `self ${count.fnSelf[fn]} (${percent(count.fnSelf[fn], count.samples)} %), ` +
-      `total ${count.fnTotal[fn]} (${percent(count.fnTotal[fn], count.samples)} %)`);
+      `self ${shown(model, count.fnSelf[fn])}${isTime(model) ? " ms" : ""} (${percent(count.fnSelf[fn], count.samples)} %), ` +
+      `total ${shown(model, count.fnTotal[fn])}${isTime(model) ? " ms" : ""} (${percent(count.fnTotal[fn], count.samples)} %)`);
     const module = model.modules[model.moduleOf[fn]], line = model.lines[fn];
     this.facts.textContent = [module, line, shares.join("; other recording: ")].filter(Boolean).join(" · ");
     this.parts.hidden = false;

@@ -83,19 +83,25 @@ function signed(number, digits) {
   return number > 0 ? `+${text}` : text.replace("-", "−");
 }
 
+// Times are in milliseconds.
+const shown = (model, amount) => isTime(model) ? (amount / 1000).toFixed(3) : String(amount);
+const signedAmount = (model, amount) => isTime(model) ? signed(amount / 1000, 3) : signed(amount);
+const heading = (model, what) => isTime(model) ? `${what === "samples" ? "time" : what} ms` : what;
+
 // Columns about a function: `row.fn`, with counts of the whole.
 function countColumns(state, what, of) {
   const whole = index => state.counts[index].samples;
   const columns = [
     column(`${what} %`, row => percent(of(row, 0), whole(0)), { number: true, by: row => [of(row, 0), row.total ?? 0] }),
-    column(what, row => String(of(row, 0)), { number: true, by: row => of(row, 0) }),
+    column(heading(state.model, what), row => shown(state.model, of(row, 0)), { number: true, by: row => of(row, 0) }),
   ];
   if (state.model.recordings.length > 1) {
     const share = row => of(row, 0) * 100 / (whole(0) || 1) - of(row, 1) * 100 / (whole(1) || 1);
     const more = row => of(row, 0) - of(row, 1);
     columns.push(
       column("± points", row => signed(share(row), 2), { number: true, by: share, changed: share }),
-      column("± samples", row => signed(more(row)), { number: true, by: more, changed: more }),
+      column(isTime(state.model) ? "± ms" : "± samples", row => signedAmount(state.model, more(row)),
+        { number: true, by: more, changed: more }),
     );
   }
   return columns;
@@ -164,7 +170,7 @@ class EndingsView {
     const { model } = state;
     const of = (row, index) => state.counts[index].endings[row.ending];
     const columns = [
-      ...countColumns(state, "samples", of),
+      ...countColumns(state, isTime(model) ? "time" : "samples", of),
       column("stacks end at", row => model.endings[row.ending][0], { kind: "module", by: row => row.ending }),
       column("read", row => model.endings[row.ending][1] ? "late" : "at the sample"),
       column("meaning", row => REASONS[model.endings[row.ending][0]] ?? ""),
@@ -193,8 +199,9 @@ class ThreadsView {
       type: "button", title: "Only this", onclick: () => only(row),
     }, value(row)), { kind: "name", by: value });
     const columns = [
-      column("samples %", row => percent(row.samples, row.whole), { number: true, by: row => row.samples }),
-      number("samples", row => row.samples),
+      column(isTime(model) ? "time %" : "samples %", row => percent(row.samples, row.whole),
+        { number: true, by: row => row.samples }),
+      column(heading(model, "samples"), row => shown(model, row.samples), { number: true, by: row => row.samples }),
       name("process", row => row.processName, row => state.setFilter({ process: row.processName })),
       number("pid", row => row.pid),
       name("thread", row => row.name, row => state.setFilter({ threads: new Set([row.key]) })),

@@ -4,6 +4,8 @@
 use backtrail_recording::{FIRST_NODE, Frame, FrameKind, NumberedSample, NumberedStacks, Stop};
 use backtrail_recording::{ending, is_kernel_address, walked_in_kernel};
 use rustc_hash::FxHashMap;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use super::{Markers, Options, Profile, Space};
 use crate::stacks::{StackFrame, StackId, Stacks};
@@ -37,9 +39,41 @@ pub(super) struct Memo {
     /// [`NumberedStacks::version`] for which the rest holds.
     version: (u64, u64),
     /// By the number of the stack, and whether only kernel frames follow.
-    callers: FxHashMap<(u32, bool), Walked>,
+    callers: HashMap<Callers, Walked, BuildHasherDefault<InOrder>>,
     /// By the number of the callers' stack and the innermost address.
     whole: FxHashMap<(u32, u64), Walked>,
+}
+
+/// The number of a stack, and whether only kernel frames follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Callers(u32, bool);
+
+impl Hash for Callers {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.0) << 1 | u64::from(self.1));
+    }
+}
+
+/// A hash that leaves numbers in their order: those of stacks are dense, and the callers of a stack
+/// mostly follow each other. Thus what a walk needs is together in memory.
+#[derive(Debug, Default)]
+struct InOrder(u64);
+
+impl Hasher for InOrder {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(self.0 << 8 | u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The table distinguishes neighbours by the highest bits.
+        self.0 = number ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0x7f << 57;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A frame that is not in the memo.
@@ -251,7 +285,7 @@ impl Steps<'_> {
         pending.clear();
         let (mut at, mut in_kernel) = (stack, in_kernel);
         let mut walked = loop {
-            if let Some(&walked) = memo.callers.get(&(at, in_kernel)) {
+            if let Some(&walked) = memo.callers.get(&Callers(at, in_kernel)) {
                 break walked;
             }
             if at < FIRST_NODE {
@@ -281,7 +315,7 @@ impl Steps<'_> {
         for pending in pending.drain(..).rev() {
             self.step(&mut walked, pending.frame, pending.in_kernel);
             memo.callers
-                .insert((pending.stack, pending.only_kernel_follows), walked);
+                .insert(Callers(pending.stack, pending.only_kernel_follows), walked);
         }
         Some(walked)
     }

@@ -24,6 +24,7 @@ pub(crate) use views::sort;
 pub use views::{Change, GroupBy, Row, Rows};
 
 use crate::calls::{self, CallArgument, CallCount, Recorded};
+use crate::entries::without_parameters;
 use crate::fold::Tree;
 use crate::modules::File;
 use crate::stacks::Stacks;
@@ -187,6 +188,23 @@ impl Report {
     /// All functions, sorted by their own samples, then by their total samples.
     pub fn functions(&self) -> &[FunctionCount] {
         &self.functions
+    }
+
+    /// Names of functions that contain a text, in whatever case, those with most samples first,
+    /// without parameters.
+    pub fn functions_like(&self, text: &str, limit: usize) -> Vec<&str> {
+        let text = text.to_lowercase();
+        let mut found: Vec<&FunctionCount> = self.functions.iter().collect();
+        found.retain(|function| without_parameters(&function.name).to_lowercase().contains(&text));
+        found.sort_by_key(|function| Reverse(function.total));
+        let mut names: Vec<&str> = Vec::new();
+        for function in found {
+            let name = without_parameters(&function.name);
+            if names.len() < limit && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// The calls in a recording of calls; once they are [explained](Self::explain_calls), those

@@ -144,13 +144,21 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     facts.push(format!("{} of trace", bytes(summary.trace_bytes)));
     push_wrapped(text, "", facts.iter().map(String::as_str), ", ", width);
 
-    let counted = |(name, samples): (&str, u64)| format!("{} {samples}", clean(name, INSTEAD));
+    let is_time = summary.measure.as_ref().is_some_and(|measure| measure.is_time);
+    let amount = |count: u64| match is_time {
+        true => format!("{:.3} s", count as f64 / 1e6),
+        false => count.to_string(),
+    };
+    let counted = |(name, samples): (&str, u64)| format!("{} {}", clean(name, INSTEAD), amount(samples));
     let stops: Vec<String> = summary.stops.iter().map(|&stop| counted(stop)).collect();
     push_wrapped(text, "stops: ", stops.iter().map(String::as_str), ", ", width);
     if summary.live > 0 {
         let share = percent(summary.live, summary.samples);
         let late = [
-            format!("{} samples, {share:.1} %:", summary.live),
+            match is_time {
+                true => format!("{}, {share:.1} %:", amount(summary.live)),
+                false => format!("{} samples, {share:.1} %:", summary.live),
+            },
             "their outer frames were read from the running process after the sample".to_owned(),
         ];
         push_wrapped(text, "read late: ", late.iter().map(String::as_str), " ", width);

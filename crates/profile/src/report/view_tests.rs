@@ -37,6 +37,14 @@ fn callers_and_callees_have_what_goes_through_them() {
 }
 
 #[test]
+fn names_like_one_are_found() {
+    let report = recorded();
+    assert_eq!(report.functions_like("PARSE", 9), ["parse<[u8; 8]>"]);
+    assert_eq!(report.functions_like("i", 1), ["main"]);
+    assert!(report.functions_like("none such", 9).is_empty());
+}
+
+#[test]
 fn samples_are_grouped_by_what_ran() {
     let report = recorded();
     assert_eq!(

@@ -3,7 +3,7 @@
 use super::state::{Packet, State};
 use super::value::{Fields, Value, View};
 use crate::description::{Clock, EnvironmentValue, EventClass, StreamClass};
-use crate::plan::{Node, Plan, Shape};
+use crate::plan::{FieldId, Node, Plan, Shape};
 #[cfg(feature = "render")]
 use crate::slot::Slot;
 use std::path::Path;
@@ -14,6 +14,19 @@ pub struct Event<'a> {
     plan: &'a Plan,
     state: &'a State,
     path: &'a Path,
+}
+
+/// Where [`Event::field_with`] has found a field.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FieldHint(Option<Place>);
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    stream: usize,
+    event: usize,
+    in_packet: bool,
+    node: usize,
+    field: FieldId,
 }
 
 impl<'a> Event<'a> {
@@ -121,6 +134,46 @@ impl<'a> Event<'a> {
         .find_map(|fields| fields.get(name))
     }
 
+    /// As [`Event::field`], and notes where the field is: for the next event of its class, that
+    /// costs a comparison instead of a search by name. A hint is for one name in one trace.
+    pub fn field_with(&self, name: &str, hint: &mut FieldHint) -> Option<Value<'a>> {
+        if let Some(place) = &hint.0
+            && (place.stream, place.event) == (self.state.packet.stream_class, self.state.event)
+        {
+            let tape = match place.in_packet {
+                true if !self.state.has_context => &[],
+                true => &self.state.packet_tape[..],
+                false => &self.state.tape[..],
+            };
+            // What precedes it may be of another length here.
+            if tape.get(place.node).is_some_and(|node| node.field == place.field) {
+                return View::new(self.plan, &self.state.data, tape).value(place.node);
+            }
+        }
+        let own = [self.payload(), self.context(), self.stream_context()];
+        let own = own.into_iter().flatten().map(|fields| (false, fields));
+        let packet = self.packet_context().map(|fields| (true, fields));
+        let (in_packet, node, field, value) = own.chain(packet).find_map(|(in_packet, fields)| {
+            fields
+                .find(name)
+                .map(|(node, field, value)| (in_packet, node, field, value))
+        })?;
+        hint.0 = Some(Place {
+            stream: self.state.packet.stream_class,
+            event: self.state.event,
+            in_packet,
+            node,
+            field,
+        });
+        value
+    }
+
+    /// Indices of its stream's class and of its own in the trace's description.
+    #[inline]
+    pub fn class_indices(&self) -> (usize, usize) {
+        (self.state.packet.stream_class, self.state.event)
+    }
+
     fn fields(&self, tape: &'a [Node], node: usize) -> Option<Fields<'a>> {
         let view = View::new(self.plan, &self.state.data, tape);
         let is_struct = matches!(self.plan.field(tape.get(node)?.field).shape, Shape::Struct(_));
@@ -134,12 +187,6 @@ impl<'a> Event<'a> {
     /// The plan that it is decoded by.
     pub(crate) fn plan(&self) -> &'a Plan {
         self.plan
-    }
-
-    /// Indices of its stream's class and of its own in the description.
-    #[inline]
-    pub(crate) fn class_indices(&self) -> (usize, usize) {
-        (self.state.packet.stream_class, self.state.event)
     }
 
     /// A slot for data derived from its packet, empty with each new one.

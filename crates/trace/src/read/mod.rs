@@ -22,7 +22,7 @@ mod trace;
 mod value;
 
 pub use condition::{Condition, ConditionError};
-pub use event::Event;
+pub use event::{Event, FieldHint};
 pub use find::find_traces;
 pub use follow::Follow;
 pub use merge::Events;

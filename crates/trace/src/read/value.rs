@@ -1,7 +1,7 @@
 //! The values of an event's fields, borrowed from the reader's buffers.
 
 use crate::description::{Encoding, Integer, Mapping};
-use crate::plan::{Field, Found, LabelIndex, Node, Plan, Raw, Shape};
+use crate::plan::{Field, FieldId, Found, LabelIndex, Node, Plan, Raw, Shape};
 use backtrail_wire::{Bytes, Endian, read_bits, sign_extend};
 
 /// A tape, and the data that it was made from.
@@ -301,7 +301,11 @@ impl<'a> Value<'a> {
     }
 
     /// The number, if the value is one and not negative.
+    #[inline]
     pub fn as_u64(&self) -> Option<u64> {
+        if let Value::Integer(integer) = self {
+            return integer.as_u64();
+        }
         match self.chosen()? {
             Value::Integer(integer) => integer.as_u64(),
             _ => None,
@@ -309,7 +313,11 @@ impl<'a> Value<'a> {
     }
 
     /// The number, if the value is one and fits.
+    #[inline]
     pub fn as_i64(&self) -> Option<i64> {
+        if let Value::Integer(integer) = self {
+            return integer.as_i64();
+        }
         match self.chosen()? {
             Value::Integer(integer) => integer.as_i64(),
             _ => None,
@@ -455,6 +463,16 @@ impl<'a> Fields<'a> {
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         let node = self.nodes().find(|&node| &*self.view.field(node).name == name)?;
         self.view.value(node)
+    }
+
+    /// Where the field with this name is on the tape, its plan, and its value.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "nodes and ranges are those of this tape and its packet"
+    )]
+    pub(super) fn find(&self, name: &str) -> Option<(usize, FieldId, Option<Value<'a>>)> {
+        let node = self.nodes().find(|&node| &*self.view.field(node).name == name)?;
+        Some((node, self.view.tape[node].field, self.view.value(node)))
     }
 
     #[cfg(feature = "render")]

@@ -3,8 +3,10 @@
 use crate::support::{corpus, text_of, write_trace};
 use backtrail_testkit::text::Random;
 use backtrail_trace::{
-    ClockFormat, Dialect, Endian, Follow, Options, PushReader, Recover, TextWriter, Trace, find_traces,
+    ClockFormat, Dialect, Endian, FieldHint, Follow, Options, PushReader, Recover, TextWriter, Trace, Value,
+    find_traces,
 };
+use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -150,6 +152,44 @@ fn what_is_cut_is_read_as_far_as_it_goes() {
         assert_eq!(reader.problems(), expected.problems());
         assert_eq!(reader.statistics(), expected.statistics());
     }
+}
+
+/// A hint finds the field that its name finds, also where fields before it vary in length.
+#[test]
+fn hints_find_what_names_do() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut directories = vec![scratch.path().join("one")];
+    write_trace(&directories[0], Dialect::V2, Endian::Little);
+    if let Some(corpus) = corpus() {
+        directories.extend(find_traces(&corpus.join("cases/recorded")).unwrap());
+        directories.extend(find_traces(&corpus.join("cases/bt")).unwrap());
+    }
+    let known = |value: Option<Value<'_>>| {
+        value.map(|value| {
+            let bytes = value.as_bytes().map(<[u8]>::to_vec);
+            (value.as_u64(), value.as_i64(), value.as_f64().map(f64::to_bits), bytes)
+        })
+    };
+    let mut compared = 0;
+    for directory in directories {
+        let Ok(trace) = Trace::open(&directory) else { continue };
+        let mut hints: HashMap<String, FieldHint> = HashMap::new();
+        for index in 0..trace.streams().len() {
+            let Ok(mut reader) = trace.stream(index, Options::default()) else {
+                continue;
+            };
+            while let Ok(Some(event)) = reader.next() {
+                let parts = [event.payload(), event.stream_context(), event.packet_context()];
+                for (name, _) in parts.iter().flatten().flat_map(|fields| fields.iter()) {
+                    let hint = hints.entry(name.to_owned()).or_default();
+                    let expected = known(event.field(name));
+                    assert_eq!(known(event.field_with(name, hint)), expected, "{name}");
+                    compared += 1;
+                }
+            }
+        }
+    }
+    assert!(compared > 10);
 }
 
 /// Appends pieces of random size to the streams in `to` until they are those in `from`.
