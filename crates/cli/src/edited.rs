@@ -9,7 +9,16 @@ use backtrail_elf::edit::{Edited, Part};
 
 use crate::error::{Failure, shown};
 use crate::output;
-use crate::replacement::{Durable, Replacement};
+use crate::replacement::{self, Durable, Replacement};
+
+/// Which names (hard links) of the original lead to the edited file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    /// The given one; a message says so if there are more.
+    One,
+    /// All: the caller sees to the others.
+    All,
+}
 
 /// Creates the file that will be the edited one, and copies the original to it while the table is
 /// made; `None` for standard output.
@@ -26,10 +35,15 @@ pub(crate) fn begin(
     }
     let begin = || -> io::Result<Replacement> {
         let mut replacement = Replacement::begin(place, durable)?;
+        // Whoever may write to the folder could give the name to another file meanwhile, whose
+        // owner and mode the contents of this one would get.
+        if output.is_none() && !replacement.replaces(source)? {
+            return Err(io::Error::other("the file was replaced by another meanwhile"));
+        }
         replacement.copy_ahead(source, len)?;
         Ok(replacement)
     };
-    begin().map(Some).map_err(|error| Failure::of(place, error))
+    begin().map(Some).map_err(|error| Failure::of_io(place, &error))
 }
 
 /// Stores the edited file. The unchanged parts of the original, which is open as `source`, are
@@ -41,9 +55,12 @@ pub(crate) fn store_edited(
     output: Option<&Path>,
     source: &File,
     edited: &Edited<'_>,
+    names: Names,
 ) -> Result<(), Failure> {
-    store_by(path, output, |path, mode| match replacement {
-        Some(replacement) => write_edited(replacement, mode, source, edited).map_err(|error| Failure::of(path, error)),
+    store_by(path, output, names, |path, mode| match replacement {
+        Some(replacement) => {
+            write_edited(replacement, mode, source, edited).map_err(|error| Failure::of_io(path, &error))
+        }
         None => output::to_stdout(|out| edited.write_to(out)),
     })
 }
@@ -52,9 +69,10 @@ pub(crate) fn store_edited(
 pub(crate) fn store(
     path: &Path,
     output: Option<&Path>,
+    names: Names,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    store_by(path, output, |path, mode| match mode {
+    store_by(path, output, names, |path, mode| match mode {
         Some(mode) => output::with_mode(path, mode, write),
         None => output::to(path, write),
     })
@@ -65,14 +83,22 @@ pub(crate) fn store(
 fn store_by(
     path: &Path,
     output: Option<&Path>,
+    names: Names,
     put: impl FnOnce(&Path, Option<u32>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let metadata = fs::metadata(path).map_err(|error| Failure::of(path, error))?;
+    let metadata = fs::metadata(path).map_err(|error| Failure::of_io(path, &error))?;
     if let Some(output) = output {
         return put(output, Some(metadata.mode()));
     }
+    let signed = replacement::is_signed(path);
     put(path, None)?;
-    if metadata.nlink() > 1 {
+    if signed {
+        crate::error::say!(
+            "{}: the signature in its attribute security.ima no longer applies and was left out; sign the file again",
+            shown(path)
+        );
+    }
+    if metadata.nlink() > 1 && names == Names::One {
         crate::error::say!(
             "{}: the file had {} names (hard links); this name leads to a new file now, the others to what it was",
             shown(path),
@@ -80,6 +106,25 @@ fn store_by(
         );
     }
     Ok(())
+}
+
+/// Whether `write` writes these very bytes.
+pub(crate) fn is_written_as(bytes: &[u8], write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> bool {
+    struct Rest<'b>(&'b [u8]);
+
+    impl Write for Rest<'_> {
+        fn write(&mut self, written: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.strip_prefix(written).ok_or(io::ErrorKind::InvalidData)?;
+            Ok(written.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut rest = Rest(bytes);
+    write(&mut rest).is_ok() && rest.0.is_empty()
 }
 
 fn write_edited(mut replacement: Replacement, mode: Option<u32>, source: &File, edited: &Edited<'_>) -> io::Result<()> {

@@ -60,6 +60,8 @@ pub(crate) enum Failure {
         excerpt: Vec<String>,
         /// What the user can do.
         help: Option<String>,
+        /// The system refused to read or write, which another run may not meet.
+        io: bool,
     },
 }
 
@@ -79,7 +81,28 @@ impl Failure {
             text: what.to_string(),
             excerpt: Vec::new(),
             help: None,
+            io: false,
         }
+    }
+
+    /// A failure to read or write a file.
+    pub(crate) fn of_io(file: impl AsRef<OsStr>, error: &io::Error) -> Failure {
+        let mut failure = Failure::of(file, error);
+        if let Failure::Message { io, .. } = &mut failure {
+            *io = true;
+        }
+        failure
+    }
+
+    /// Whether the system refused to read or write.
+    pub(crate) fn is_io(&self) -> bool {
+        matches!(self, Failure::BrokenPipe | Failure::Message { io: true, .. })
+    }
+
+    /// The text without the name of the file that it concerns.
+    pub(crate) fn without_file(&self, file: &Path) -> String {
+        let (text, name) = (self.to_string(), format!("{}: ", file.display()));
+        text.strip_prefix(&name).unwrap_or(&text).to_owned()
     }
 
     /// A failure that concerns a file.
@@ -125,7 +148,10 @@ impl Failure {
 
     /// Reports the failure on standard error.
     pub(crate) fn report(&self) -> ExitCode {
-        let Failure::Message { text, excerpt, help } = self else {
+        let Failure::Message {
+            text, excerpt, help, ..
+        } = self
+        else {
             return ExitCode::SUCCESS;
         };
         say!("backtrail: {}", one_line(text));

@@ -200,6 +200,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail sframe add server -o server.new",
             "backtrail sframe add server.new",
+            "backtrail sframe add -r rootfs",
         ],
     ),
     (

@@ -82,7 +82,7 @@ pub fn main() -> ExitCode {
         return status;
     }
     isolated::use_workers();
-    let matches = command().try_get_matches();
+    let matches = command().try_get_matches_from(link::arguments());
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return error::usage(&error),

@@ -15,6 +15,7 @@ use backtrail_sframe::Version;
 use backtrail_sframe::write::Options;
 use clap::Args;
 
+use crate::edited::Names;
 use crate::error::{Failure, Status};
 use crate::replacement::Durable;
 use crate::sframe::{How, WithArguments, add, version};
@@ -45,6 +46,28 @@ pub(crate) struct Link {
     /// The linker or compiler, and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// The process's arguments. If the command was started by the name of a linker or compiler with
+/// `backtrail-` before it (`backtrail-cc`), as of a symbolic link, these are the arguments of
+/// `backtrail link` with that linker, for build tools that take no more than a linker's name.
+pub(crate) fn arguments() -> Vec<OsString> {
+    as_linker(std::env::args_os().collect())
+}
+
+fn as_linker(arguments: Vec<OsString>) -> Vec<OsString> {
+    const LINKERS: [&str; 12] = [
+        "cc", "c++", "gcc", "g++", "clang", "clang++", "ld", "ld.bfd", "ld.gold", "ld.lld", "lld", "mold",
+    ];
+    let name = arguments.first().and_then(|name| Path::new(name).file_name()?.to_str());
+    let linker = name.and_then(|name| name.strip_prefix("backtrail-"));
+    match linker.filter(|linker| LINKERS.contains(linker)).map(OsString::from) {
+        Some(linker) => {
+            let link = ["backtrail".into(), "link".into(), "--".into(), linker];
+            link.into_iter().chain(arguments.into_iter().skip(1)).collect()
+        }
+        None => arguments,
+    }
 }
 
 pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
@@ -79,6 +102,7 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
         args: arguments.arguments.places(),
         // Linkers do not wait for the disk either.
         durable: Durable::No,
+        names: Names::One,
     };
     match add::add(&output, None, &how) {
         Ok(_) => Ok(Status::Done),
@@ -188,6 +212,17 @@ mod tests {
     fn output(arguments: &[&str]) -> String {
         let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
         output_of(&arguments).to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_name_of_a_linker_stands_for_its_arguments() {
+        let given = |arguments: &[&str]| as_linker(arguments.iter().map(OsString::from).collect());
+        let linker = given(&["/opt/bin/backtrail-cc", "-o", "x"]);
+        assert_eq!(linker, ["backtrail", "link", "--", "cc", "-o", "x"]);
+        for name in ["backtrail", "backtrail-0.5", "cc", "backtrail-"] {
+            assert_eq!(given(&[name, "-o", "x"]), [name, "-o", "x"]);
+        }
+        assert!(given(&[]).is_empty());
     }
 
     #[test]

@@ -71,6 +71,12 @@ impl Replacement {
         })
     }
 
+    /// Whether the file to be replaced is the one that is open as `file`.
+    pub(crate) fn replaces(&self, file: &File) -> io::Result<bool> {
+        let (open, present) = (file.metadata()?, self.present.as_ref());
+        Ok(present.is_some_and(|present| (present.dev(), present.ino()) == (open.dev(), open.ino())))
+    }
+
     /// What is to be written.
     pub(crate) fn file(&self) -> &File {
         match &self.place {
@@ -191,6 +197,15 @@ fn keep_owner_and_mode(file: &File, present: &Metadata) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(present.mode() & 0o7777))
 }
 
+/// Extended attributes that hold for one file with one content: the kernel refuses to run a file
+/// whose hash or signature is another's, and computes the second by itself.
+const OF_CONTENTS: [&[u8]; 2] = [b"security.ima", b"security.evm"];
+
+/// Whether the file has a hash or signature for the kernel, which a new content invalidates.
+pub(crate) fn is_signed(path: &Path) -> bool {
+    rustix::fs::getxattr(path, "security.ima", &mut [0u8; 0][..]).is_ok()
+}
+
 /// Copies extended attributes: capabilities, access control lists, labels. Runs after owner and
 /// mode, because changing those clears capabilities.
 fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
@@ -209,6 +224,9 @@ fn keep_attributes(old: &File, new: &File) -> io::Result<()> {
         let Ok(name) = std::ffi::CStr::from_bytes_with_nul(name) else {
             continue;
         };
+        if OF_CONTENTS.iter().any(|of_contents| name.to_bytes() == *of_contents) {
+            continue;
+        }
         let len = fgetxattr(old, name, &mut value[..])?;
         match fsetxattr(new, name, &value[..len], XattrFlags::empty()) {
             Ok(()) => {}

@@ -68,8 +68,10 @@ fn every_verb_ends_its_help_with_examples_that_run() {
 fn prepare(folder: &Path) -> Option<Server> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/server.c");
     std::fs::copy(source, folder.join("server.c")).unwrap();
+    std::fs::create_dir(folder.join("rootfs")).unwrap();
     for line in [
         "cc -g -O2 -o server server.c",
+        "cc -O2 -o rootfs/server server.c",
         "cc -g -O2 -c server.c",
         "cc -gctf -O2 -c server.c -o server.ctf.o",
         "cc -gctf -O2 -c server.c -o parse.ctf.o",

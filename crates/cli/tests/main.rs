@@ -37,6 +37,7 @@ mod report_debuginfod;
 mod report_views;
 mod sframe_add;
 mod sframe_add_files;
+mod sframe_add_many;
 mod sframe_by_hand;
 mod sframe_objects;
 mod sframe_show;

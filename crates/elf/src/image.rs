@@ -289,6 +289,16 @@ impl<'a> File<'a> {
         matches!(self.layout, Layout::Memory { .. })
     }
 
+    /// Whether the code that it describes is in another file, as in separate debug files.
+    pub fn is_separate_debug_information(&self) -> bool {
+        let code = self
+            .sections
+            .iter()
+            .filter(|section| section.is_loaded() && section.is_code());
+        let mut code = code.peekable();
+        code.peek().is_some() && code.all(|section| !section.has_bytes())
+    }
+
     /// `e_entry`; 0 if the file has no entry point.
     pub fn entry(&self) -> u64 {
         self.entry

@@ -13,11 +13,14 @@ use clap::{Args, ValueHint};
 use super::added::{Added, How, NO_FUNCTIONS};
 use super::args::WithArguments;
 use super::build::{self, Layout};
+use super::many::{self, Files};
+use super::report::{Format, Outcome};
 use super::{args, input, objects};
+use crate::edited::{self, Names};
 use crate::error::{Failure, Status};
 use crate::limits::Limits;
+use crate::output;
 use crate::replacement::Durable;
-use crate::{edited, output};
 
 /// Add a table, made from .eh_frame, to an executable, shared library or object file, or to those
 /// in an archive.
@@ -26,15 +29,30 @@ use crate::{edited, output};
 /// linked file nothing that is loaded changes its address. Object files get what an assembler would
 /// have written, for linkers to merge. The file is replaced once everything is written; processes
 /// that run it are not disturbed.
+///
+/// With several files or --recursive, files are edited in parallel, and a report counts them by
+/// outcome. A file that fails does not stop the others; the exit status is 2 then. Modes, owners,
+/// extended attributes, hard links and symbolic links stay. A file that has this table already is
+/// not written, so the same command continues a run that was interrupted.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub(crate) struct Add {
-    /// An executable, shared library, object file or archive of object files.
-    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
-    file: PathBuf,
-    /// Write the result to OUT [default: replace FILE].
-    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
+    /// Executables, shared libraries, object files or archives of object files.
+    #[arg(required_unless_present = "recursive", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// Write the result for a single FILE to OUT [default: replace FILE].
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath, conflicts_with_all = ["recursive", "json"])]
     output: Option<PathBuf>,
+    /// Add tables to all executables and shared libraries in DIR and the folders in it, on the same
+    /// file system. Repeatable.
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    recursive: Vec<PathBuf>,
+    /// Edit N files at a time [default: the number of CPUs].
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     layout: Layout,
     /// Give an object file one table for all its functions, as GNU as does, instead of one for each
@@ -53,14 +71,14 @@ pub(crate) struct Add {
 
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     arguments.limits.set();
-    let options = |image: &Image<'_>| arguments.layout.options(image);
-    let how = How {
-        options: &options,
-        one_table: arguments.one_table,
-        args: arguments.arguments.places(),
-        durable: Durable::Yes,
+    let [file] = &arguments.files[..] else {
+        return add_to_many(arguments);
     };
-    let added = add(&arguments.file, arguments.output.as_deref(), &how)?;
+    if arguments.json || !arguments.recursive.is_empty() {
+        return add_to_many(arguments);
+    }
+    let options = |image: &Image<'_>| arguments.layout.options(image);
+    let added = add(file, arguments.output.as_deref(), &arguments.how(&options, Names::One))?;
     if !arguments.quiet {
         added.summary.tell(arguments.layout.version());
         if let Some(made) = &added.arguments {
@@ -71,6 +89,90 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
         build::left_out(whose, built);
     }
     Ok(Status::Done)
+}
+
+impl Add {
+    fn how<'o>(&self, options: &'o dyn Fn(&Image<'_>) -> Options, names: Names) -> How<'o> {
+        How {
+            options,
+            one_table: self.one_table,
+            args: self.arguments.places(),
+            durable: Durable::Yes,
+            names,
+        }
+    }
+}
+
+/// Adds tables to several files, and to those in folders.
+fn add_to_many(arguments: &Add) -> Result<Status, Failure> {
+    if arguments.output.is_some() {
+        return Err(Failure::new("--output is for a single FILE"));
+    }
+    let mut files = Files::default();
+    for file in &arguments.files {
+        files.add(file);
+    }
+    for folder in &arguments.recursive {
+        files.add_folder(folder)?;
+    }
+    let format = match (arguments.json, arguments.quiet) {
+        (true, _) => Format::Json,
+        (false, true) => Format::None,
+        (false, false) => Format::Text,
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = arguments.jobs.map_or(cpus, usize::from);
+    many::run(files, jobs, format, &|path, named| outcome(arguments, path, named))
+}
+
+/// Adds the table to one of many files.
+fn outcome(arguments: &Add, path: &Path, named: bool) -> Outcome {
+    let size = || std::fs::metadata(path).map(|metadata| metadata.len());
+    let before = match size() {
+        Ok(before) => before,
+        Err(error) => return Outcome::Failed(error.to_string()),
+    };
+    if !named {
+        match kind_to_leave(path) {
+            Ok(None) => {}
+            Ok(Some(kind)) => return Outcome::Left(kind),
+            Err(failure) => return failed(path, &failure),
+        }
+        if let Some(why) = many::must_stay(path) {
+            return Outcome::Refused(why.to_owned());
+        }
+    }
+    let options = |image: &Image<'_>| arguments.layout.options(image);
+    match add(path, None, &arguments.how(&options, Names::All)) {
+        Ok(added) if added.unchanged => Outcome::Unchanged,
+        Ok(added) => Outcome::Added {
+            before,
+            after: size().unwrap_or(before),
+            added: Box::new(added.without_tables()),
+        },
+        Err(failure) => failed(path, &failure),
+    }
+}
+
+fn failed(path: &Path, failure: &Failure) -> Outcome {
+    let why = failure.without_file(path);
+    match failure.is_io() {
+        true => Outcome::Failed(why),
+        false => Outcome::Refused(why),
+    }
+}
+
+/// What a file in a folder is, if it is not a program or library: only those who build with object
+/// files know which of them should have tables, and kernel modules are signed.
+fn kind_to_leave(path: &Path) -> Result<Option<&'static str>, Failure> {
+    let file = input::open(path)?;
+    let image = Image::of(&file).map_err(|error| Failure::of(path, error))?;
+    Ok(match image.kind() {
+        Kind::Relocatable => Some("object files"),
+        Kind::Core => Some("cores"),
+        Kind::Executable | Kind::Shared if image.is_separate_debug_information() => Some("separate debug information"),
+        Kind::Executable | Kind::Shared => None,
+    })
 }
 
 fn tell_arguments(made: &ArgumentTable) -> Result<(), Failure> {
@@ -116,18 +218,33 @@ fn add_to_linked(
     output: Option<&Path>,
     how: &How<'_>,
 ) -> Result<Added, Failure> {
-    let replacement = edited::begin(path, output, how.durable, source, file.len() as u64)?;
-    let (edited, added) = with_table(path, file.into(), image, how)?;
-    edited::store_edited(replacement, path, output, source, &edited)?;
+    let begin = || edited::begin(path, output, how.durable, source, file.len() as u64);
+    let (has_table, ours) = (image.sframe_header().is_some(), edit::is_edited(file));
+    // The file may already have this very table, and is then not copied.
+    let again = output.is_none() && (has_table || ours);
+    let replacement = if again { None } else { begin()? };
+    let (edited, mut added) = with_table(path, file.into(), image, how)?;
+    if again && edited.is_same_as(file) {
+        added.unchanged = true;
+        return Ok(added);
+    }
+    added.replaced = has_table && !ours;
+    let replacement = if again { begin()? } else { replacement };
+    edited::store_edited(replacement, path, output, source, &edited, how.names)?;
     Ok(added)
 }
 
 fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
     let (bytes, made) = args::add(path, image, how.args.unwrap_or_default())?;
+    let before = image.bytes();
     let image = Image::parse(&bytes).map_err(|error| Failure::of(path, error))?;
     let (edited, mut added) = with_table(path, (&bytes).into(), &image, how)?;
-    edited::store(path, output, |out| edited.write_to(out))?;
     added.arguments = Some(made);
+    if output.is_none() && edited.is_same_as(before) {
+        added.unchanged = true;
+        return Ok(added);
+    }
+    edited::store(path, output, how.names, |out| edited.write_to(out))?;
     Ok(added)
 }
 

@@ -9,6 +9,7 @@ use backtrail_elf::Image;
 use backtrail_sframe::write::Options;
 
 use super::build::Summary;
+use crate::edited::Names;
 use crate::replacement::Durable;
 
 /// How to write tables.
@@ -20,6 +21,7 @@ pub(crate) struct How<'o> {
     pub(crate) args: Option<Places>,
     /// Applies to linked files.
     pub(crate) durable: Durable,
+    pub(crate) names: Names,
 }
 
 /// What was added.
@@ -30,12 +32,25 @@ pub(crate) struct Added {
     pub(super) parts: Vec<(PathBuf, Built)>,
     /// The table of arguments.
     pub(super) arguments: Option<ArgumentTable>,
+    /// The file already was what it would have become, and was not written.
+    pub(super) unchanged: bool,
+    /// The table of a linker was replaced.
+    pub(super) replaced: bool,
 }
 
 impl Added {
     pub(super) fn push(&mut self, whose: PathBuf, built: Built, bytes: usize) {
         self.summary.add(&built, bytes);
         self.parts.push((whose, built));
+    }
+
+    /// The same without the tables' bytes, for those who keep the results of many files.
+    pub(super) fn without_tables(mut self) -> Added {
+        for (_, built) in &mut self.parts {
+            built.bytes = Vec::new();
+        }
+        self.arguments = None;
+        self
     }
 }
 

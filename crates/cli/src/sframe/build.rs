@@ -98,13 +98,15 @@ pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
 }
 
 /// What was made, for one or several tables.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Summary {
-    functions: u64,
+    pub(super) functions: u64,
     rows: u64,
-    bytes: usize,
-    covered: u64,
-    uncovered: u64,
+    /// Bytes of the tables.
+    pub(super) bytes: usize,
+    /// Bytes of code.
+    pub(super) covered: u64,
+    pub(super) uncovered: u64,
 }
 
 impl Summary {
@@ -115,6 +117,15 @@ impl Summary {
         self.bytes += bytes;
         self.covered = self.covered.saturating_add(built.covered_bytes);
         self.uncovered = self.uncovered.saturating_add(built.uncovered_bytes());
+    }
+
+    /// Adds the counts of other tables.
+    pub(super) fn merge(&mut self, other: &Summary) {
+        self.functions += other.functions;
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+        self.covered = self.covered.saturating_add(other.covered);
+        self.uncovered = self.uncovered.saturating_add(other.uncovered);
     }
 
     /// Prints the summary on standard error.

@@ -24,12 +24,12 @@ pub(super) struct Table<'a> {
 }
 
 pub(super) fn open(path: &Path) -> Result<FileBytes, Failure> {
-    FileBytes::open(path).map_err(|error| Failure::of(path, error))
+    FileBytes::open(path).map_err(|error| Failure::of_io(path, &error))
 }
 
 /// Opens the file, and its contents.
 pub(super) fn open_both(path: &Path) -> Result<(File, FileBytes), Failure> {
-    let fails = |error: std::io::Error| Failure::of(path, error);
+    let fails = |error: std::io::Error| Failure::of_io(path, &error);
     let file = door::named(path).map_err(fails)?;
     let plain = file.file().try_clone().map_err(fails)?;
     let contents = file.contents(&Budget::new()).map_err(fails)?;

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use backtrail_cfi::objects;
 use backtrail_cfi::tables;
-use backtrail_elf::archive::{Archive, Change, Member, THIN_MAGIC};
+use backtrail_elf::archive::{Archive, Change, Member, RewrittenArchive, THIN_MAGIC};
 use backtrail_elf::edit::{self, Rewritten};
 use backtrail_elf::{Image, Kind};
 
 use super::added::{Added, How, NO_FUNCTIONS};
-use crate::edited;
+use crate::edited::{self, Names};
 use crate::error::Failure;
 
 pub(super) fn add_to_object(
@@ -19,9 +19,13 @@ pub(super) fn add_to_object(
     how: &How<'_>,
 ) -> Result<Added, Failure> {
     let mut added = Added::default();
+    let bytes = image.bytes();
     let edited = with_tables(path, image, how, &mut added)?;
     let edited = edited.map_err(|why| Failure::of(path, why))?;
-    edited::store(path, output, |out| edited.write_to(out))?;
+    added.unchanged = output.is_none() && edited::is_written_as(bytes, |out| edited.write_to(out));
+    if !added.unchanged {
+        edited::store(path, output, how.names, |out| edited.write_to(out))?;
+    }
     Ok(added)
 }
 
@@ -46,7 +50,11 @@ pub(super) fn add_to_archive(
     if changes.iter().all(Option::is_none) {
         return Err(Failure::of(path, "no object file in it that could get a table"));
     }
-    store_archive(path, &archive, &changes, output)?;
+    let rewritten = rewritten(path, &archive, &changes)?;
+    added.unchanged = output.is_none() && edited::is_written_as(bytes, |out| rewritten.write_to(out));
+    if !added.unchanged {
+        edited::store(path, output, how.names, |out| rewritten.write_to(out))?;
+    }
     Ok(added)
 }
 
@@ -68,7 +76,8 @@ pub(super) fn strip_archive(path: &Path, bytes: &[u8], output: Option<&Path>) ->
     if changes.iter().all(Option::is_none) {
         return Ok(false);
     }
-    store_archive(path, &archive, &changes, output)?;
+    let rewritten = rewritten(path, &archive, &changes)?;
+    edited::store(path, output, Names::One, |out| rewritten.write_to(out))?;
     Ok(true)
 }
 
@@ -80,15 +89,12 @@ fn open<'a>(path: &Path, bytes: &'a [u8]) -> Result<Archive<'a>, Failure> {
     Archive::parse(bytes).map_err(|error| Failure::of(path, error))
 }
 
-fn store_archive(
+fn rewritten<'c, 'a>(
     path: &Path,
-    archive: &Archive<'_>,
-    changes: &[Change<'_>],
-    output: Option<&Path>,
-) -> Result<(), Failure> {
-    let rewritten = archive.rewrite(changes);
-    let rewritten = rewritten.map_err(|error| Failure::of(path, error))?;
-    edited::store(path, output, |out| rewritten.write_to(out))
+    archive: &'c Archive<'a>,
+    changes: &'c [Change<'a>],
+) -> Result<RewrittenArchive<'c>, Failure> {
+    archive.rewrite(changes).map_err(|error| Failure::of(path, error))
 }
 
 /// A member's name in messages: `libx.a(member.o)`, as linkers print it.

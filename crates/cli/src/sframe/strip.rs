@@ -7,7 +7,7 @@ use backtrail_elf::{FileBytes, Image, Kind, edit};
 use clap::{Args, ValueHint};
 
 use super::{input, objects};
-use crate::edited;
+use crate::edited::{self, Names};
 use crate::error::{Failure, Status, shown};
 use crate::replacement::Durable;
 
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Strip) -> Result<Status, Failure> {
     if !strip(path, &source, &file, output)? {
         crate::error::say!("{}: has no table", shown(path));
         if output.is_some() {
-            edited::store(path, output, |out| out.write_all(file.bytes()))?;
+            edited::store(path, output, Names::One, |out| out.write_all(file.bytes()))?;
         }
     }
     Ok(Status::Done)
@@ -46,7 +46,7 @@ fn strip(path: &Path, source: &File, file: &FileBytes, output: Option<&Path>) ->
     let image = Image::of(file).map_err(|error| Failure::of(path, error))?;
     if image.kind() == Kind::Relocatable {
         return match objects::strip_object(path, file.bytes())? {
-            Some(stripped) => edited::store(path, output, |out| stripped.write_to(out)).map(|()| true),
+            Some(stripped) => edited::store(path, output, Names::One, |out| stripped.write_to(out)).map(|()| true),
             None => Ok(false),
         };
     }
@@ -60,5 +60,5 @@ fn strip(path: &Path, source: &File, file: &FileBytes, output: Option<&Path>) ->
         source,
         stripped.len().min(file.len() as u64),
     )?;
-    edited::store_edited(replacement, path, output, source, &stripped).map(|()| true)
+    edited::store_edited(replacement, path, output, source, &stripped, Names::One).map(|()| true)
 }

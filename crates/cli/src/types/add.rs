@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::build::{self, Making, NeedsFile};
 use super::input;
-use crate::edited;
+use crate::edited::{self, Names};
 use crate::error::{Failure, Status};
 use crate::limits::Limits;
 
@@ -45,7 +45,7 @@ fn add(path: &Path, output: Option<&Path>, making: &Making) -> Result<(), Failur
     let image = Image::of(&file).map_err(|error| Failure::of(path, error))?;
     let section = section(path, &image, making)?;
     let edited = edit::set_section(file.bytes(), ".ctf", &section).map_err(|error| Failure::of(path, error))?;
-    edited::store(path, output, |out| edited.write_to(out))
+    edited::store(path, output, Names::One, |out| edited.write_to(out))
 }
 
 /// The types for a file: linked from .ctf sections that its linker only concatenated, or made from

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::view::{Part, View};
+use super::view::{Part, Source, View};
 
 /// An edited file: its old bytes, with some replaced, and new bytes before and after them.
 #[derive(Clone, Debug)]
@@ -30,6 +30,21 @@ impl Edited<'_> {
             None => Err(std::io::ErrorKind::UnexpectedEof.into()),
         };
         self.parts().iter().try_for_each(write)
+    }
+
+    /// Whether the whole file has the bytes of `other`.
+    pub fn is_same_as<'b>(&self, other: impl Into<Source<'b>>) -> bool {
+        let other = other.into();
+        if other.len() as u64 != self.len() {
+            return false;
+        }
+        let mut at = 0;
+        self.parts().iter().all(|part| {
+            let start = at;
+            at += part.len();
+            let same = part.bytes().zip(other.get(start..at));
+            same.is_some_and(|(one, other)| std::ptr::eq(one, other) || one == other)
+        })
     }
 
     /// Size of the whole file in bytes.

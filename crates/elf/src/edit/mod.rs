@@ -94,6 +94,11 @@ pub fn add_table<'a, E: From<Error>>(
     Ok(edited)
 }
 
+/// Whether [`add_table`] made the linked file `source`, and nothing has changed what it wrote.
+pub fn is_edited<'a>(source: impl Into<Source<'a>>) -> bool {
+    record::undo(source.into()).is_some()
+}
+
 /// Removes the table from the linked file `source`; `None` if it has none.
 ///
 /// Undoes [`add_table`] to the byte, unless another tool has changed the same bytes since: if that
