@@ -90,7 +90,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail store add server.trace --to fleet",
             "backtrail store add server.trace --to fleet --service web --label version=1.2",
-            "backtrail store add /var/lib/backtrail/crashes --to fleet",
+            "backtrail store add crashes --to fleet",
         ],
     ),
     #[cfg(feature = "store")]

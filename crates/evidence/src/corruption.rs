@@ -43,8 +43,9 @@ pub struct Found {
 /// The judge's results for all damaged stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Stacks that were wrong before they were damaged; they are left out.
-    pub wrong_before: u64,
+    /// Stacks that were wrong before they were damaged, each with the judge's classification of
+    /// each pair; they are left out.
+    pub wrong_before: Vec<String>,
     /// By the damage.
     pub by_damage: BTreeMap<Damage, Found>,
 }
@@ -117,8 +118,11 @@ impl Laboratory {
         if self.pid.is_some_and(|of| of != pid) || program.len() < 4 {
             return;
         }
-        if self.judge.fits(pid, program).iter().any(|fit| fit.is_wrong()) {
-            self.outcome.wrong_before += 1;
+        let fits = self.judge.fits(pid, program);
+        if fits.iter().any(|fit| fit.is_wrong()) {
+            let addresses: Vec<String> = frames.iter().map(|frame| format!("{:#x}", frame.address)).collect();
+            let described = format!("{fits:?} in {}", addresses.join(" "));
+            self.outcome.wrong_before.push(described);
             return;
         }
         for pair in program.windows(2) {
