@@ -134,7 +134,10 @@ fn waits_are_as_long_as_the_program_measures_and_woken_by_the_right_threads() {
         (";sleeps;", "[woken by a timer]"),
         (";wait4;", "[woken by the exit of waits]"),
     ] {
-        let all = sum(&stacks, |stack| stack.contains(function));
+        // Of some wakings the kernel has no sample: then nobody is named.
+        let all = sum(&stacks, |stack| {
+            stack.contains(function) && stack.contains("[woken by ")
+        });
         let right = sum(&stacks, |stack| stack.contains(function) && stack.contains(source));
         assert!(
             all > 0 && right * 100 >= all * 99,

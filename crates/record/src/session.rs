@@ -115,7 +115,7 @@ pub(crate) fn run(
     }
     if let Target::Machine(_) = options.target {
         // A command's first moments count too.
-        session.enable(&sampler);
+        session.enable(&mut sampler);
     }
     let subject = match signals.unblocked(|| Subject::begin(&options.target, is_observed)) {
         Ok(subject) => subject,
@@ -126,7 +126,7 @@ pub(crate) fn run(
     };
     prefer_recorder();
     if let Target::Processes(_) = options.target {
-        session.enable(&sampler);
+        session.enable(&mut sampler);
     }
     let end = options.duration.map(|duration| Instant::now() + duration);
     let mut surroundings = Surroundings {
@@ -394,7 +394,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn enable(&mut self, sampler: &Sampler) {
+    fn enable(&mut self, sampler: &mut Sampler) {
         let enabled = sampler.set_enabled(true).map_err(WriteError::from);
         self.check(enabled);
     }

@@ -34,6 +34,11 @@ const LEAST_SAMPLES: usize = 32;
 /// half as much time again.
 const SAMPLES_A_WAKEUP: u32 = 64;
 
+/// How long a record of a waking may be invisible, in nanoseconds: an interrupt that wakes a thread
+/// while the interrupted task writes a sample appears together with that one. The thread then has
+/// another CPU, and says so in another ring, before its waking can be read.
+const NESTED_NS: u64 = 2_000_000;
+
 /// What triggers a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trigger {
@@ -182,6 +187,8 @@ pub struct Sampler {
     stack_bytes: u32,
     /// How records are written if switches are sampled.
     waits: Option<WaitsLayout>,
+    /// How old a record is when it is read.
+    delay_ns: u64,
     /// `None` without the right to load programs.
     dispatcher: Option<Dispatcher>,
     /// Declared after the rings, whose events use them.
@@ -327,6 +334,7 @@ impl Sampler {
                 waking: if waking.is_some() { layout.waking } else { 0 },
                 ..layout
             }),
+            delay_ns: if waits.is_some() { NESTED_NS } else { 0 },
             dispatcher,
             _probes: probes,
         })
@@ -373,7 +381,10 @@ impl Sampler {
     }
 
     /// Starts (or stops) sampling of processes that were already running.
-    pub fn set_enabled(&self, enabled: bool) -> io::Result<()> {
+    pub fn set_enabled(&mut self, enabled: bool) -> io::Result<()> {
+        if !enabled {
+            self.delay_ns = 0;
+        }
         for ring in &self.rings {
             sys::set_enabled(&ring.ring, enabled)?;
             for event in &ring.others {
@@ -419,7 +430,7 @@ impl Sampler {
     pub fn drain(&mut self, mut visit: impl FnMut(usize, u64, Record<'_>)) {
         // Newer ones wait for the next call: a record with an earlier time may still be on its way
         // in another ring.
-        let until = monotonic_ns();
+        let until = monotonic_ns().saturating_sub(self.delay_ns);
         for ring in &mut self.rings {
             ring.ring.refresh();
             ring.peek();
