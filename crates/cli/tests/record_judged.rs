@@ -58,7 +58,7 @@ fn first_stacks_are_whole_for_root() {
     }
     let (mut samples, mut cut) = (0, 0);
     for round in 1..=16 {
-        let counts = alternating::record(Path::new(BACKTRAIL), "six", 2_000, 997, 0.1).expect("it can be recorded");
+        let counts = alternating::record(Path::new(BACKTRAIL), "six", 2_000, 997, 0.4).expect("it can be recorded");
         assert_eq!((counts.impossible, counts.wrong), (0, 0));
         (samples, cut) = (samples + counts.samples, cut + counts.cut);
         // On a busy machine a recording has few samples.
