@@ -231,8 +231,12 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
     let (mut frames, mut short) = (0, 0);
     for (tid, thread) in ours {
         let Some(theirs) = theirs.get(tid) else { continue };
-        let pcs = real_pcs(thread);
-        let theirs = match ends_in_its_own_way(thread) {
+        let mut pcs = real_pcs(thread);
+        let has_left = has_left_its_goroutine(thread);
+        if has_left {
+            pcs.pop();
+        }
+        let theirs = match has_left || ends_in_its_own_way(thread) {
             true => &theirs[..theirs.len().min(pcs.len())],
             false => &theirs[..],
         };
@@ -262,6 +266,14 @@ fn ends_in_its_own_way(thread: &Thread) -> bool {
     let last = last.map_or("", |frame| frame.function.trim_end_matches(".abi0"));
     let is_whole = thread.stop == "end_of_stack";
     is_whole && last == "runtime.mstart" || !is_whole && SWITCHES.contains(&last)
+}
+
+/// Whether the thread's beginning follows the scheduler's switch: others then show the goroutine
+/// that it was on before, or nothing.
+fn has_left_its_goroutine(thread: &Thread) -> bool {
+    let functions = thread.frames.iter().rev().map(|frame| frame.function.as_str());
+    let mut outermost = functions.map(|function| function.trim_end_matches(".abi0"));
+    outermost.next() == Some("runtime.mstart0") && outermost.next() == Some("runtime.mcall")
 }
 
 fn up_to_switches(ours: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<GdbFrame>>) {

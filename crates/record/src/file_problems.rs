@@ -119,7 +119,7 @@ impl Missing {
                 None => "not found".to_owned(),
             },
             Missing::Unreadable(error) => format!("the file cannot be read: {error}"),
-            Missing::Replaced => "another file has replaced it since (its inode differs)".to_owned(),
+            Missing::Replaced => "another file has replaced it since".to_owned(),
             Missing::OtherBuild(found) => {
                 let wanted = hex(recorded);
                 match found.as_slice() {

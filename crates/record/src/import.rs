@@ -130,6 +130,8 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
     let arena = Arena::default();
     let mut modules = Modules::new(&tables, &arena);
     modules.sysroot.clone_from(&options.sysroot);
+    // A pipe's copy ends now, and no file is younger.
+    modules.ended = input.metadata().and_then(|metadata| metadata.modified()).ok();
     let mut session = Session::new(modules, file.stack_bytes(), writer);
     // The kernel that runs here may be loaded elsewhere than the recorded one was.
     let build_id = about.build_ids.get(&b"[kernel.kallsyms]"[..]);

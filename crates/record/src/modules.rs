@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use backtrail_arch::Cpu;
 use backtrail_cfi::cache::FileIdentity;
@@ -181,6 +182,9 @@ pub(crate) struct Modules<'a> {
     arena: &'a Arena,
     /// Where the files of another machine are.
     pub(crate) sysroot: Option<PathBuf>,
+    /// When an imported recording ended: younger files are others, though a file system gives
+    /// inodes again.
+    pub(crate) ended: Option<SystemTime>,
     problems: RefCell<Problems>,
     /// Files that were taken without a build ID to compare, in `sysroot`.
     unchecked: RefCell<BTreeSet<String>>,
@@ -201,6 +205,7 @@ impl<'a> Modules<'a> {
             tables,
             arena,
             sysroot: None,
+            ended: None,
             problems: RefCell::default(),
             unchecked: RefCell::default(),
             used: Cell::new(0),
@@ -229,6 +234,7 @@ impl<'a> Modules<'a> {
         let mut modules = Modules {
             next: known.next,
             sysroot: known.sysroot,
+            ended: None,
             problems: known.problems.into(),
             used: known.used.into(),
             ..Modules::new(tables, arena)
@@ -514,6 +520,19 @@ impl<'a> Modules<'a> {
         self.with_file(module, |image, _| look(image))
     }
 
+    /// Whether the file can be the one that was recorded.
+    fn is_recorded(&self, metadata: &Metadata, key: &FileKey) -> bool {
+        // Overlay and btrfs file systems report a different device here than in the mapping; the
+        // inode is the same.
+        let FileKey::Inode { inode, .. } = key else {
+            return true;
+        };
+        let is_younger = self
+            .ended
+            .is_some_and(|ended| metadata.created().is_ok_and(|born| born > ended));
+        metadata.ino() == *inode && !is_younger
+    }
+
     /// Passes the image of a module to `look`: from its file, with what identifies that, if it
     /// still exists; else from the process that has it mapped.
     fn with_file<T>(
@@ -546,7 +565,7 @@ impl<'a> Modules<'a> {
         };
         for candidate in candidates {
             let opened = open(&candidate).and_then(|file| {
-                let is_same = self.sysroot.is_some() || same_inode(file.metadata(), &module.key);
+                let is_same = self.sysroot.is_some() || self.is_recorded(file.metadata(), &module.key);
                 let identity = FileIdentity::of(file.metadata());
                 Ok(is_same.then_some((file.contents(&Budget::new())?, identity)))
             });
@@ -738,15 +757,6 @@ pub(crate) fn kernel_at(start: u64, build_id: Vec<u8>) -> Recorded {
         path: "[kernel.kallsyms]".to_owned(),
         build_id,
     }
-}
-
-fn same_inode(metadata: &Metadata, key: &FileKey) -> bool {
-    // Overlay and btrfs file systems report a different device here than in the mapping; the inode
-    // is the same.
-    let FileKey::Inode { inode, .. } = key else {
-        return true;
-    };
-    metadata.ino() == *inode
 }
 
 /// The vdso is the same in every process of this kernel, so ours can replace that of an ended
