@@ -7,7 +7,7 @@ use std::time::Instant;
 use backtrail_testkit::{SKIPPED, packages, place};
 
 use crate::cargo::{cargo_in, pass_on_both};
-use crate::suite;
+use crate::suite::{self, Compiler};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
@@ -77,24 +77,24 @@ pub(crate) fn run() -> Result<(), String> {
     let skipped = AtomicUsize::new(0);
     let mut failed = Vec::new();
     let mut programs = Vec::new();
+    let mut compiler = Compiler::Lints;
     thread::scope(|scope| {
         // The network's work, beside the compiler's.
         let installing = scope.spawn(|| packages::install(&TOOLS));
         step(&mut failed, "formatting", || {
             cargo(&["fmt", "--all", "--check"], &skipped)
         });
-        step(&mut failed, "lints", || {
-            [&["--all-targets"][..], &suite::COMMAND]
-                .iter()
-                .try_for_each(|targets| {
-                    let clippy = ["clippy", "--quiet", "--workspace"];
-                    cargo(&[&clippy, *targets, &["--", "-D", "warnings"]].concat(), &skipped)
-                })
-        });
-        step(&mut failed, "building the tests", || {
-            programs = suite::build()?;
+        step(&mut failed, "lints, and building the tests", || {
+            programs = suite::build(compiler)?;
             Ok(())
         });
+        if programs.is_empty() {
+            compiler = Compiler::Rustc;
+            step(&mut failed, "building the tests without lints", || {
+                programs = suite::build(compiler)?;
+                Ok(())
+            });
+        }
         step(&mut failed, "installing what they need", || {
             let missing = installing.join().map_err(|_| "it panicked")?;
             for package in missing {
@@ -104,9 +104,11 @@ pub(crate) fn run() -> Result<(), String> {
             Ok(())
         });
     });
-    step(&mut failed, "tests", || match &suite::run(&programs, &skipped)[..] {
-        [] => Ok(()),
-        failed => Err(failed.join("\n")),
+    step(&mut failed, "tests", || {
+        match &suite::run(&programs, compiler, &skipped)[..] {
+            [] => Ok(()),
+            failed => Err(failed.join("\n")),
+        }
     });
     match skipped.into_inner() {
         0 => println!("nothing was skipped"),
