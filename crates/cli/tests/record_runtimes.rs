@@ -46,22 +46,25 @@ fn goroutines_that_are_left_for_the_system_stack() {
         };
         let recording = setup.record(&[], &workload);
         recording.ended_with(0).complete_or_cut(200, 0.9, 0.2).readable();
-        let stacks = recording.folded();
-        let count = |is_one: &dyn Fn(&[String]) -> bool| -> u64 {
+        let (stacks, late) = (recording.folded(), recording.folded_with(&["--time", "0.5.."]));
+        let count = |stacks: &[(Vec<String>, u64)], is_one: &dyn Fn(&[String]) -> bool| -> u64 {
             let those = stacks.iter().filter(|(stack, _)| is_one(stack));
             those.map(|(_, count)| count).sum()
         };
         let has = |stack: &[String], name: &str| stack.iter().any(|frame| frame.starts_with(name));
         let left = |stack: &[String]| has(stack, "runtime.systemstack") || has(stack, "runtime.morestack");
         let begun = |stack: &[String]| has(stack, "runtime.goexit");
-        let (all, whole) = (count(&left), count(&|stack| left(stack) && begun(stack)));
         // Each thread's first ones are cut: until they are seen, nobody knows where its goroutines
         // are.
+        let all = count(&late, &left);
+        let whole = count(&late, &|stack| left(stack) && begun(stack));
         assert!(whole > 0 && 2 * whole >= all, "{whole} of {all}");
         // Nothing begins in `mcall`: it follows a goroutine, or the beginning of a thread.
         let is_cut = |stack: &[String]| has(stack, "[incomplete");
         let starts = |stack: &[String]| begun(stack) || has(stack, "runtime.mstart");
-        let bare = count(&|stack| has(stack, "runtime.mcall") && !is_cut(stack) && !starts(stack));
+        let bare = count(&stacks, &|stack| {
+            has(stack, "runtime.mcall") && !is_cut(stack) && !starts(stack)
+        });
         assert_eq!(bare, 0);
     }
 }

@@ -156,7 +156,7 @@ impl Backtrail {
     /// # Panics
     /// Where the report fails or is not what it should be: every recording must be readable.
     pub fn summary(&self, trace: &Path) -> Summary {
-        let report = self.report(trace, "--json");
+        let report = self.report(trace, "--json", &[]);
         Summary::from_json(&report.stdout).unwrap_or_else(|error| panic!("{error}: {}", report.describe()))
     }
 
@@ -165,11 +165,19 @@ impl Backtrail {
     /// # Panics
     /// As [`Backtrail::summary`].
     pub fn folded(&self, trace: &Path) -> Vec<(Vec<String>, u64)> {
+        self.folded_with(trace, &[])
+    }
+
+    /// The folded stacks of those samples that the options choose.
+    ///
+    /// # Panics
+    /// As [`Backtrail::summary`].
+    pub fn folded_with(&self, trace: &Path, options: &[&str]) -> Vec<(Vec<String>, u64)> {
         let line = |line: &str| {
             let (stack, count) = line.rsplit_once(' ')?;
             Some((stack.split(';').map(str::to_owned).collect(), count.parse().ok()?))
         };
-        let report = self.report(trace, "--folded");
+        let report = self.report(trace, "--folded", options);
         report
             .stdout
             .lines()
@@ -177,8 +185,9 @@ impl Backtrail {
             .collect()
     }
 
-    fn report(&self, trace: &Path, form: &str) -> Finished {
+    fn report(&self, trace: &Path, form: &str, options: &[&str]) -> Finished {
         let mut report = self.command(["report"]);
+        report.args(options);
         let finished =
             command::run(report.arg(trace).args([form, "-"]), Duration::from_secs(300)).expect("the binary is there");
         assert!(finished.status.success(), "{report:?}: {}", finished.describe());

@@ -155,6 +155,7 @@ fn shell(folder: &Path, script: &str) -> Vec<(i32, String)> {
     run.args(["-c", script]).current_dir(folder);
     run.env("PATH", path).env("XDG_CACHE_HOME", cache.path());
     run.env("LC_ALL", "C.UTF-8").env_remove("CARGO_TARGET_DIR");
+    run.env("PYTHONPATH", place::target().join("readers/python"));
     let finished = command::run(&mut run, LIMIT).unwrap();
     let mut commands = Vec::new();
     let mut output = String::new();

@@ -107,7 +107,12 @@ impl Recording<'_> {
 
     /// The folded stacks.
     pub(crate) fn folded(&self) -> Vec<(Vec<String>, u64)> {
-        self.setup.backtrail.folded(&self.trace)
+        self.folded_with(&[])
+    }
+
+    /// The folded stacks of those samples that the options choose.
+    pub(crate) fn folded_with(&self, options: &[&str]) -> Vec<(Vec<String>, u64)> {
+        self.setup.backtrail.folded_with(&self.trace, options)
     }
 
     /// The share of samples whose stack goes, without a gap, through these functions, the outermost
