@@ -35,8 +35,7 @@ pub fn default_folder() -> PathBuf {
 /// The folder of the collector that has started this program. A program that runs with more rights
 /// than its caller has none: whoever starts it chooses the environment.
 pub(crate) fn folder_of_starter() -> Option<PathBuf> {
-    // SAFETY: it only reads what the kernel passed to the process.
-    let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    let is_privileged = crate::map::is_privileged();
     let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty() && !is_privileged);
     folder.map(PathBuf::from)
 }
@@ -53,8 +52,7 @@ pub(crate) fn make_meeting_folder(folder: &Path) -> io::Result<()> {
 fn make_own_folder(folder: &Path) -> io::Result<()> {
     make_private_folder(folder)?;
     let found = fs::symlink_metadata(folder)?;
-    // SAFETY: it has no arguments and cannot fail.
-    if !found.is_dir() || found.uid() != unsafe { libc::geteuid() } {
+    if !found.is_dir() || found.uid() != crate::map::user() {
         let text = format!("{} is not a folder of this user", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
@@ -64,7 +62,7 @@ fn make_own_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a folder that others cannot read, if there is none.
+/// Makes a folder that others cannot read, unless it exists.
 fn make_private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
