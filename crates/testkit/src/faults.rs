@@ -68,7 +68,7 @@ const fn varying(arguments: &'static str) -> Case {
 }
 
 /// Every verb.
-pub const CASES: [Case; 37] = [
+pub const CASES: [Case; 49] = [
     case("trace show in.trace"),
     case("trace info in.trace"),
     case("trace check in.trace"),
@@ -108,6 +108,18 @@ pub const CASES: [Case; 37] = [
     varying("stack PID"),
     varying("stack PID --cbf"),
     varying("record -o out.trace -F 99 -- ./program 0.1"),
+    varying("top --once -F 99 --interval 0.1 -- ./program 0.2"),
+    case("sframe add -r in.programs"),
+    varying("pack --no-debuginfod in.trace"),
+    varying("export in.trace --to pprof -o out.pb.gz"),
+    varying("export in.trace --to firefox -o out.json.gz"),
+    varying("store add in.trace --to out.store"),
+    varying("store add in.trace --to in.store"),
+    case("store query in.store self"),
+    varying("store compact in.store"),
+    case("store check in.store"),
+    varying("trace record -o out.trace ./program 0.1"),
+    case("trace recover in.trace"),
 ];
 
 /// One failure.
@@ -151,7 +163,10 @@ impl Faults {
         let inputs = scratch();
         let place = |name: &str| inputs.path().join(name);
         let spin = program::SPIN.build()?;
-        fs::copy(&spin, place("program")).expect("room");
+        fs::create_dir(place("in.programs")).expect("room");
+        for name in ["program", "in.programs/first", "in.programs/second"] {
+            fs::copy(&spin, place(name)).expect("room");
+        }
         fs::write(
             place("object.c"),
             "struct s { int a; char *b; } x; int f(struct s *s) { return s->a; } int main(void) { return f(&x); }\n",
@@ -179,10 +194,11 @@ impl Faults {
             "types add program -o with.ctf",
             "cbf encode --word 64 -o in.cbf pc:0x1000 ra:0x2000",
             "record -q -o in.trace -F 499 -- ./program 0.3",
+            "store add in.trace --to in.store",
         ] {
             let mut prepare = faults.command(arguments, faults.inputs.path());
             let done = command::run(&mut prepare, LIMIT)?;
-            if !done.status.success() && !arguments.starts_with("record") {
+            if !done.status.success() && !arguments.contains(".trace") {
                 panic!("{arguments}: {}", done.describe());
             }
         }
@@ -193,7 +209,9 @@ impl Faults {
 
     /// Whether a case can be run here: recording needs permission.
     pub fn can_run(&self, case: &Case) -> bool {
-        let needs_recording = case.arguments.contains(".trace");
+        let needs_recording = [".trace", ".store", "top"]
+            .iter()
+            .any(|part| case.arguments.contains(part));
         !needs_recording || self.inputs.path().join("in.trace").exists()
     }
 
@@ -260,7 +278,9 @@ impl Faults {
             // Without a report it did not end by itself.
             What::Allocation => number > 0 && (count == 0 || count >= number),
         };
-        let wrong = self.fault(case, &finished, &before, &contents(&work));
+        let wrong = self
+            .fault(case, &finished, &before, &contents(&work))
+            .or_else(|| self.broken_store(case, &work));
         Ok(Outcome {
             count,
             was_met,
@@ -298,8 +318,17 @@ impl Faults {
         for (name, content) in after {
             let is_new = before.get(name) != Some(content);
             // A trace is a folder of files that appear one after the other.
-            let in_trace = name.starts_with("out.trace/") || name.starts_with("out.man/");
-            if is_new && !in_trace && whole.get(name) != Some(content) && !(case.varies && whole.contains_key(name)) {
+            // Readers skip a hidden folder, and the next 'pack' removes it.
+            let in_folder = [
+                "out.trace/",
+                "out.man/",
+                "in.store/",
+                "out.store/",
+                "in.trace/.symbols/",
+            ]
+            .iter()
+            .any(|folder| name.starts_with(folder));
+            if is_new && !in_folder && whole.get(name) != Some(content) && !(case.varies && whole.contains_key(name)) {
                 return Some(format!("left {name} with {} bytes", content.len()));
             }
         }
@@ -308,6 +337,23 @@ impl Faults {
             .keys()
             .find(|name| !after.contains_key(*name) && whole.contains_key(*name));
         lost.map(|lost| format!("removed {lost}"))
+    }
+
+    /// What is wrong with a store that the case has written to. An interrupted 'add' may be missing
+    /// samples, but the check names that recording, and that it can be added again.
+    fn broken_store(&self, case: &Case, work: &Path) -> Option<String> {
+        let store = case.arguments.split(' ').find(|word| word.ends_with(".store"))?;
+        // A failure before its first file leaves no store.
+        if !work.join(store).join("backtrail-store.json").exists() {
+            return None;
+        }
+        let mut check = self.command(&format!("store check {store}"), work);
+        let checked = available(command::run(&mut check, LIMIT))?;
+        // The last line is the summary.
+        let mut findings: Vec<&str> = checked.stdout.lines().collect();
+        findings.pop();
+        let can_go_on = !findings.is_empty() && findings.iter().all(|line| line.ends_with("add it again"));
+        (!checked.status.success() && !can_go_on).then(|| format!("leaves a broken store ({})", checked.describe()))
     }
 
     /// What the folder has after an unharmed run.

@@ -150,6 +150,18 @@ impl Map {
     }
 }
 
+/// Whether the process runs with more rights than its caller.
+pub(crate) fn is_privileged() -> bool {
+    // SAFETY: it only reads what the kernel passed to the process.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// The user as whom the process makes files.
+pub(crate) fn user() -> u32 {
+    // SAFETY: it has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
 #[cfg(test)]
 impl Map {
     /// Memory that is no file, for tests that run where files cannot be mapped.

@@ -70,7 +70,7 @@ impl Session {
         let has_collector = self.map.word(head::COLLECTOR).load(Ordering::Acquire) != 0;
         // A collector that starts programs looks at them after their end, perhaps for the first
         // time.
-        let was_started = std::env::var_os(crate::collect::FOLDER_VARIABLE).is_some();
+        let was_started = crate::collect::folder_of_starter().is_some();
         if matches!(self.destination, Destination::Folder(_)) && !has_collector && !was_started {
             let _ = self.path().map(fs::remove_file);
         }

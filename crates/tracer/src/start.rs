@@ -46,11 +46,10 @@ impl Session {
             .clone()
             .unwrap_or_else(|| Destination::Folder(collect::default_folder()));
         // A collector that started the program has precedence.
-        let (destination, rules) = match std::env::var_os(collect::FOLDER_VARIABLE).filter(|folder| !folder.is_empty())
-        {
+        let (destination, rules) = match collect::folder_of_starter() {
             Some(folder) => {
-                let rules = fs::read_to_string(Path::new(&folder).join(collect::RULES_FILE));
-                (Destination::Folder(PathBuf::from(folder)), rules.unwrap_or_default())
+                let rules = fs::read_to_string(folder.join(collect::RULES_FILE));
+                (Destination::Folder(folder), rules.unwrap_or_default())
             }
             None => (destination, options.rules.clone()),
         };
@@ -97,7 +96,7 @@ fn create(destination: &Destination) -> io::Result<(File, Option<CString>)> {
     let name = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from);
     match destination {
         Destination::Directory(folder) | Destination::Folder(folder) => {
-            fs::create_dir_all(folder)?;
+            collect::make_meeting_folder(folder)?;
             let path = folder.join(file_name(std::process::id()));
             // That of an earlier process with this number.
             if matches!(destination, Destination::Directory(_)) {

@@ -1,6 +1,8 @@
 //! What is left of threads, signal handlers and forks, also of those that are killed.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -171,4 +173,30 @@ fn a_hundred_million_events() {
         rounds += 1;
     }
     println!("{ticks} events, {discarded} discarded and counted, {kills} of {rounds} programs killed");
+}
+
+/// Its caller chooses the environment: it could have root make and remove files anywhere.
+#[test]
+fn programs_with_more_rights_than_their_caller_do_not_let_it_choose_the_folder() {
+    let scratch = backtrail_testkit::scratch();
+    let place = |name: &str| scratch.path().join(name);
+    std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o755)).unwrap();
+    std::fs::copy(example("hammer").get_program(), place("hammer")).unwrap();
+    std::fs::set_permissions(place("hammer"), Permissions::from_mode(0o4755)).unwrap();
+    let run = Command::new("setpriv")
+        .args(["--reuid", "65533", "--clear-groups"])
+        .arg(place("hammer"))
+        .arg(place("own"))
+        .args(["10", "1", "0"])
+        .env("BACKTRAIL_TRACE", place("chosen"))
+        .output()
+        .unwrap();
+    // Only root can run a program as another user, and files of others.
+    if run.status.success() && place("own").is_dir() {
+        assert!(!place("chosen").exists());
+        let mode = std::fs::metadata(place("own")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    } else {
+        assert!(!place("chosen").exists(), "{run:?}");
+    }
 }

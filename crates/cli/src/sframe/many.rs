@@ -144,18 +144,23 @@ pub(super) fn run(
     let entries = &files.entries;
     let next = AtomicUsize::new(0);
     let done = Mutex::new((Vec::with_capacity(entries.len()), Progress::new(entries.len())));
-    thread::scope(|scope| {
-        for _ in 0..jobs.min(entries.len()) {
-            scope.spawn(|| {
-                while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = of_entry(entry, work);
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.0.push((entry, outcome));
-                    let count = done.0.len();
-                    done.1.show(count);
-                }
-            });
+    let run = || {
+        while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let outcome = of_entry(entry, work);
+            let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+            done.0.push((entry, outcome));
+            let count = done.0.len();
+            done.1.show(count);
         }
+    };
+    thread::scope(|scope| {
+        // Fewer threads take longer; this one works, too.
+        for _ in 1..jobs.min(entries.len()) {
+            if thread::Builder::new().spawn_scoped(scope, run).is_err() {
+                break;
+            }
+        }
+        run();
     });
     let (mut done, progress) = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     progress.clear();

@@ -10,8 +10,8 @@ use backtrail_trace::constants::{METADATA_FILE, PACKET_MAGIC};
 use backtrail_trace::description::Clock;
 use backtrail_trace::{json2, tsdl};
 
-use super::append_to;
 use super::describe::description;
+use super::{append_to, make_private_folder};
 use crate::clock;
 use crate::layout::{LENGTH_BITS, POSITION_MASK, control, flag, head, packet};
 use crate::map::Map;
@@ -460,7 +460,7 @@ fn write_metadata(map: &Map, clock: Clock, directory: &Path, ctf2: bool) -> io::
         false => tsdl::write(&description).map_err(|error| broken(error.to_string()))?,
         true => json2::write(&description).map_err(|error| broken(error.to_string()))?,
     };
-    fs::create_dir_all(directory)?;
+    make_private_folder(directory)?;
     // Readers skip hidden files, and never see half of it.
     let hidden = directory.join(".metadata");
     fs::write(&hidden, text)?;
@@ -541,7 +541,7 @@ fn latest(map: &Map) -> (u64, u64) {
 pub(crate) fn snapshot(map: &Map, file: &File, directory: &Path) -> io::Result<()> {
     let mut drain = Drain::new(*map, file.try_clone()?, directory, false, 0);
     directory.clone_into(&mut drain.directory);
-    fs::create_dir_all(directory)?;
+    make_private_folder(directory)?;
     if fs::read_dir(directory)?.next().is_some() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "directory is not empty"));
     }

@@ -7,9 +7,9 @@ mod describe;
 mod drain;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
@@ -30,6 +30,55 @@ pub fn default_folder() -> PathBuf {
     // The process's own directory belongs to its user.
     let user = fs::metadata("/proc/self").map_or(0, |of| of.uid());
     PathBuf::from(format!("/dev/shm/backtrail-{user}"))
+}
+
+/// The folder of the collector that has started this program. A program that runs with more rights
+/// than its caller has none: whoever starts it chooses the environment.
+pub(crate) fn folder_of_starter() -> Option<PathBuf> {
+    let is_privileged = crate::map::is_privileged();
+    let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty() && !is_privileged);
+    folder.map(PathBuf::from)
+}
+
+/// Makes the folder in which programs and collectors meet. Everybody can make a folder with the
+/// name of the [default one](default_folder), so it must be ours, and is closed to others.
+pub(crate) fn make_meeting_folder(folder: &Path) -> io::Result<()> {
+    match folder == default_folder() {
+        true => make_own_folder(folder),
+        false => make_private_folder(folder),
+    }
+}
+
+fn make_own_folder(folder: &Path) -> io::Result<()> {
+    make_private_folder(folder)?;
+    let found = fs::symlink_metadata(folder)?;
+    if !found.is_dir() || found.uid() != crate::map::user() {
+        let text = format!("{} is not a folder of this user", folder.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// Makes a folder that others cannot read, unless it exists.
+fn make_private_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Opens rings: a regular file, and not one that a link in the folder leads to.
+fn open_rings(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "not a file of rings")),
+    }
 }
 
 /// When a process started, in clock ticks since boot; `None` without one.
@@ -91,8 +140,8 @@ impl Collector {
                 format!("not a rule: {rule}"),
             ));
         }
-        fs::create_dir_all(folder)?;
-        fs::create_dir_all(output)?;
+        make_meeting_folder(folder)?;
+        make_private_folder(output)?;
         if let Some(rules) = &options.rules {
             if rules.len() >= head::RULES_BYTES {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "rules are too long"));
@@ -217,7 +266,7 @@ impl Collector {
 
 impl Process {
     fn open(path: &Path, output: &Path, options: &CollectOptions, chunk: u64) -> io::Result<Process> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let file = open_rings(path)?;
         let map = Map::open(&file)?;
         let pid = map.word(head::PID).load(Ordering::Acquire) as u32;
         let collector = map.word(head::COLLECTOR).load(Ordering::Acquire);
@@ -284,8 +333,8 @@ pub fn recover(path: &Path) -> io::Result<usize> {
         if !name.starts_with('.') || !name.ends_with(".rings") {
             continue;
         }
-        let file = OpenOptions::new().read(true).write(true).open(&rings)?;
-        let Ok(map) = Map::open(&file) else {
+        let opened = open_rings(&rings).and_then(|file| Ok((Map::open(&file)?, file)));
+        let Ok((map, file)) = opened else {
             remove_unfinished(&rings);
             continue;
         };
@@ -331,5 +380,38 @@ fn recover_file(path: &Path) -> io::Result<()> {
 
 /// A file that ends with whole packets.
 fn append_to(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).open(path)
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{chown, symlink};
+
+    #[test]
+    fn folders_of_others_are_not_used() {
+        let scratch = backtrail_testkit::scratch();
+        let place = |name: &str| scratch.path().join(name);
+        make_own_folder(&place("own")).unwrap();
+        fs::set_permissions(place("own"), Permissions::from_mode(0o777)).unwrap();
+        make_own_folder(&place("own")).unwrap();
+        assert_eq!(fs::metadata(place("own")).unwrap().mode() & 0o777, 0o700);
+        symlink(place("own"), place("link")).unwrap();
+        assert!(make_own_folder(&place("link")).is_err());
+        // Only root can give a folder away.
+        if chown(place("own"), Some(65_533), None).is_ok() {
+            assert!(make_own_folder(&place("own")).is_err());
+        }
+    }
+
+    #[test]
+    fn rings_behind_links_are_not_opened() {
+        let scratch = backtrail_testkit::scratch();
+        let place = |name: &str| scratch.path().join(name);
+        fs::write(place("file"), "").unwrap();
+        symlink(place("file"), place("link")).unwrap();
+        assert!(open_rings(&place("file")).is_ok());
+        assert!(open_rings(&place("link")).is_err());
+        assert!(open_rings(Path::new("/dev/null")).is_err());
+    }
 }
