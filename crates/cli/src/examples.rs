@@ -116,6 +116,14 @@ const EXAMPLES: &[Examples] = &[
         &["store", "check"],
         &["backtrail store check fleet", "backtrail store check fleet --json"],
     ),
+    #[cfg(feature = "store")]
+    (
+        &["store", "push"],
+        &[
+            "backtrail store push server.trace --otlp http://localhost:4318",
+            "backtrail store push server.trace live.trace --otlp http://localhost:4318 --timeout 5",
+        ],
+    ),
     (
         &["trace", "show"],
         &[

@@ -1,8 +1,8 @@
 //! `backtrail export`: writes a recording in the format of another tool.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use backtrail_export::Format;
+use backtrail_export::{Format, Samples};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -68,10 +68,16 @@ pub(crate) fn run(arguments: &Export) -> Result<Status, Failure> {
     output::to(&arguments.output, |out| {
         backtrail_export::write(&samples, format, &title, out)
     })?;
+    say_left_out(&arguments.trace, &samples, format);
+    Ok(Status::Done)
+}
+
+/// Reports what is notable about a recording, and what of it the format cannot hold.
+pub(crate) fn say_left_out(trace: &Path, samples: &Samples, format: Format) {
     for note in &samples.notes {
-        eprintln!("backtrail: {}: {note}", shown(&arguments.trace));
+        eprintln!("backtrail: {}: {note}", shown(trace));
     }
-    let left_out = format.left_out(&samples);
+    let left_out = format.left_out(samples);
     if !left_out.is_empty() {
         eprintln!(
             "backtrail: left out, as {} cannot hold it: {}",
@@ -79,5 +85,4 @@ pub(crate) fn run(arguments: &Export) -> Result<Status, Failure> {
             left_out.join(", ")
         );
     }
-    Ok(Status::Done)
 }

@@ -9,6 +9,9 @@ use backtrail_testkit::command::{self, Finished};
 use backtrail_testkit::{SKIPPED, alone, available, readers, scratch};
 use rustix::process::{Pid, Signal, kill_process_group};
 
+#[cfg(feature = "store")]
+use crate::common::collector::Collector;
+
 const LIMIT: Duration = Duration::from_secs(120);
 const BACKTRAIL: &str = env!("CARGO_BIN_EXE_backtrail");
 
@@ -23,6 +26,9 @@ fn every_verb_ends_its_help_with_examples_that_run() {
     // It takes what all examples send, one after the other.
     let receive = "backtrail trace receive --listen tcp://localhost:5347 -o collected --duration 3600";
     let _receiver = Server::start(&mut in_shell(folder.path(), receive));
+    // What collects OpenTelemetry's profiles.
+    #[cfg(feature = "store")]
+    let _collector = Collector::start("127.0.0.1:4318", "200 OK", "application/x-protobuf", b"");
     let mut left: Vec<String> = verbs(&[]).iter().flat_map(|verb| examples(verb)).collect();
     let mut perf = Command::new("perf");
     perf.args("record -q -g -o perf.data ./server 100".split(' '))

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::TcpListener;
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Finished};
 use backtrail_testkit::{available, readers, workload};
 use serde_json::Value;
 
-use crate::common::{LIMIT, Setup, setup};
+use crate::common::collector::Collector;
+use crate::common::{LIMIT, Setup, setup, without_sampling};
 
 fn passed(command: &mut Command) -> Finished {
     let finished = command::run(command, LIMIT).unwrap_or_else(|missing| panic!("{missing}"));
@@ -107,4 +109,74 @@ fn a_store_exports_and_answers_as_the_recording_does() {
     }
     let changed = ["changed", "--old", "1", "--new", "2", "--where", "version=1", "--json"];
     assert!(query(&setup, &packages, &changed).stdout.contains("\"old_self\":"));
+}
+
+/// Sends recordings; the exit status and what it says.
+fn push(setup: &Setup, arguments: &[&str]) -> Finished {
+    let mut push = setup.backtrail.command(["store", "push"]);
+    command::run(push.args(arguments).current_dir(setup.folder.path()), LIMIT).expect("the binary is there")
+}
+
+#[test]
+fn a_collector_receives_what_export_writes() {
+    let Some(setup) = setup() else { return };
+    let Some(python) = available(workload::python(1)) else {
+        return;
+    };
+    setup.record(&[], &python).ended_with(0);
+    let mut export = setup
+        .backtrail
+        .command(["export", "trace", "--to", "otlp", "-o", "profile"]);
+    passed(export.current_dir(setup.folder.path()));
+    let profile = fs::read(setup.path("profile")).expect("it was written");
+    assert!(profile.len() > 1000);
+
+    let collector = Collector::start("127.0.0.1:0", "200 OK", "application/x-protobuf", b"");
+    let url = format!("http://{}", collector.address);
+    let finished = push(&setup, &["trace", "trace", "--otlp", &url]);
+    assert_eq!(finished.code(), 0, "{}", finished.describe());
+    assert_eq!(finished.stderr.matches(" KiB sent").count(), 2, "{}", finished.stderr);
+    for _ in 0..2 {
+        let (head, body) = collector.received();
+        assert!(head.starts_with("POST /v1development/profiles HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("\r\nContent-Type: application/x-protobuf\r\n"), "{head}");
+        assert!(body == profile, "{} bytes, not {}", body.len(), profile.len());
+    }
+
+    let refusal = b"\x08\x03\x12\x0btoo old\nmore";
+    let collector = Collector::start("127.0.0.1:0", "400 Bad Request", "application/x-protobuf", refusal);
+    let url = format!("http://{}/elsewhere", collector.address);
+    let finished = push(&setup, &["trace", "--otlp", &url]);
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    let line = format!("backtrail: {url}: trace: 400 Bad Request: too old");
+    assert!(finished.stderr.lines().any(|said| said == line), "{}", finished.stderr);
+    assert!(collector.received().0.starts_with("POST /elsewhere HTTP/1.1\r\n"));
+    let finished = push(&setup, &["trace", "missing", "trace", "--otlp", &url]);
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    assert_eq!(finished.stderr.matches("too old").count(), 2, "{}", finished.stderr);
+
+    // The system accepts the connection; nobody answers.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", silent.local_addr().expect("it is bound"));
+    let finished = push(&setup, &["trace", "--otlp", &url, "--timeout", "1"]);
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    assert!(finished.wall.as_secs() < 60, "{}", finished.describe());
+    let line = format!("backtrail: {url}: no answer within 1 s");
+    assert!(finished.stderr.lines().any(|said| said == line), "{}", finished.stderr);
+}
+
+#[test]
+fn a_collector_has_a_plain_url() {
+    let setup = without_sampling();
+    for (url, what) in [
+        ("https://localhost:4318", "TLS is not supported"),
+        ("http://localhost", "no port"),
+        ("localhost:4318", "not a URL"),
+    ] {
+        let finished = push(&setup, &["trace", "--otlp", url]);
+        assert_eq!(finished.code(), 2, "{}", finished.describe());
+        let lines: Vec<&str> = finished.stderr.lines().collect();
+        assert_eq!(lines[0], format!("backtrail: {url}: {what}"));
+        assert!(lines.len() == 2 && lines[1].starts_with("help: "), "{lines:?}");
+    }
 }

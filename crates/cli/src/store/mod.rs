@@ -2,6 +2,8 @@
 
 mod add;
 mod engine;
+mod http;
+mod push;
 mod query;
 mod samples;
 mod upkeep;
@@ -20,6 +22,7 @@ pub(crate) enum Command {
     Query(query::Query),
     Compact(upkeep::Compact),
     Check(upkeep::Check),
+    Push(push::Push),
 }
 
 pub(crate) fn run(command: &Command) -> Result<Status, Failure> {
@@ -28,6 +31,7 @@ pub(crate) fn run(command: &Command) -> Result<Status, Failure> {
         Command::Query(arguments) => query::run(arguments),
         Command::Compact(arguments) => upkeep::compact(arguments),
         Command::Check(arguments) => upkeep::check(arguments),
+        Command::Push(arguments) => push::run(arguments),
     }
 }
 

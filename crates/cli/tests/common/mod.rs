@@ -1,5 +1,8 @@
 //! What the tests of recordings share.
 
+#[cfg(feature = "store")]
+pub(crate) mod collector;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
