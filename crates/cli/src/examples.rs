@@ -223,6 +223,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail sframe check server.new",
             "backtrail sframe check --json server.new",
+            "backtrail sframe check --for kernel server.new",
         ],
     ),
     (

@@ -38,6 +38,7 @@ pub mod dump;
 mod error;
 mod layout;
 mod read;
+pub mod readers;
 #[cfg(feature = "write")]
 mod reason;
 mod row;

@@ -11,5 +11,6 @@ mod known_bytes;
 mod lookup;
 mod merge;
 mod promises;
+mod readers;
 mod validate;
 mod write_read;

@@ -2,13 +2,16 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use backtrail_cfi::check::{self, Report};
 use backtrail_cfi::{build, tables};
 use backtrail_elf::{FileBytes, Image, Symbols};
+use backtrail_sframe::readers::{Reader, Refusal};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use serde_json::{Value, json};
 
@@ -40,11 +43,20 @@ pub(crate) struct Check {
     /// Check the table that 'build' makes in this version, even if FILE has one.
     #[arg(long, value_name = "VERSION", value_parser = version())]
     built: Option<Version>,
+    /// Also report everything that READER refuses in the table, from versions that it does not read
+    /// to rows; the exit status is 1 if there is any.
+    #[arg(long = "for", value_name = "READER", value_parser = reader())]
+    reader: Option<Reader>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     limits: Limits,
+}
+
+fn reader() -> impl TypedValueParser<Value = Reader> {
+    PossibleValuesParser::new(Reader::ALL.map(Reader::name))
+        .try_map(|name| Reader::from_name(&name).ok_or("there is no such reader"))
 }
 
 pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
@@ -73,7 +85,7 @@ pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
                 failure.report();
                 Status::Bad
             }
-            (Status::Done, None) if !checked.report.mismatches.is_empty() => Status::Found,
+            (Status::Done, None) if checked.found() => Status::Found,
             (status, None) => status,
         };
     }
@@ -90,6 +102,8 @@ struct Checked<'a> {
     /// The table was made for this check.
     built: bool,
     report: Report,
+    /// What the reader refuses, if one is given.
+    refused: Option<(Reader, Vec<Refusal>)>,
     /// A name for each reported piece of uncovered code.
     names: Vec<String>,
     damage: Option<backtrail_cfi::eh_frame::Error>,
@@ -123,6 +137,26 @@ impl<'a> Checked<'a> {
         let report = check::check_image(&image, &section, &built.skipped);
         let mut report = report.map_err(|error| fails(&error))?;
         report.damage = report.damage.or(missing);
+        let refused = match arguments.reader {
+            // What takes too long to compare may have too many rows to look at each.
+            Some(reader) if report.gave_up_at.is_none() => {
+                let mut refused = Vec::new();
+                // Several tables of an object file were joined to compare them.
+                let stored = match own.is_some() && raw.is_none() {
+                    true => Table::all_of_image(&image).map_err(|error| fails(&error))?,
+                    false => Vec::new(),
+                };
+                if stored.is_empty() {
+                    refuse(reader, &section, &mut refused);
+                }
+                for table in &stored {
+                    let (section, _) = table.section().map_err(|error| fails(&error))?;
+                    refuse(reader, &section, &mut refused);
+                }
+                Some((reader, refused))
+            }
+            _ => None,
+        };
         let names = match arguments.json {
             true => Vec::new(),
             false => names(&image, &report),
@@ -132,9 +166,16 @@ impl<'a> Checked<'a> {
             version,
             built: own.is_none(),
             report,
+            refused,
             names,
             damage: built.damage,
         })
+    }
+
+    /// Whether there is anything that the exit status tells.
+    fn found(&self) -> bool {
+        let refused = self.refused.as_ref();
+        !self.report.mismatches.is_empty() || refused.is_some_and(|(_, refused)| !refused.is_empty())
     }
 
     /// Why the comparison is incomplete.
@@ -167,7 +208,7 @@ impl<'a> Checked<'a> {
                 })
             })
             .collect();
-        json!({
+        let mut document = json!({
             "file": self.path.display().to_string(),
             "functions": report.functions,
             "rows": report.rows,
@@ -175,7 +216,18 @@ impl<'a> Checked<'a> {
             "uncovered_bytes": report.uncovered_bytes(),
             "skipped": report.skipped,
             "mismatches": mismatches,
-        })
+        });
+        if let Some((_, refused)) = &self.refused {
+            let refused = refused.iter().map(|refusal| {
+                json!({
+                    "reader": refusal.reader.name(),
+                    "what": what(refusal),
+                    "offset": refusal.offset,
+                })
+            });
+            document["refused"] = refused.collect();
+        }
+        document
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -203,6 +255,20 @@ impl<'a> Checked<'a> {
                 found.sframe, found.eh_frame
             )?;
         }
+        if let Some((reader, refused)) = &self.refused {
+            let name = reader.name();
+            if refused.is_empty() {
+                writeln!(out, "  {name} refuses nothing")?;
+            }
+            for refusal in refused {
+                writeln!(
+                    out,
+                    "  {name} refuses: {} at offset {:#x}",
+                    what(refusal),
+                    refusal.offset
+                )?;
+            }
+        }
         if report.padding > 0 {
             writeln!(out, "  padding between joined functions: {} bytes", report.padding)?;
         }
@@ -226,6 +292,21 @@ impl<'a> Checked<'a> {
             0 => Ok(()),
             more => writeln!(out, "    … and {more} more"),
         }
+    }
+}
+
+fn refuse(reader: Reader, section: &Section<'_>, refused: &mut Vec<Refusal>) {
+    reader.refusals(section, &mut |refusal| {
+        refused.push(refusal);
+        ControlFlow::Continue(())
+    });
+}
+
+/// What is refused, and of which function.
+fn what(refusal: &Refusal) -> String {
+    match refusal.function {
+        Some(start) => format!("function {start:#x}: {}", refusal.what),
+        None => refusal.what.to_string(),
     }
 }
 

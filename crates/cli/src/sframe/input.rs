@@ -92,7 +92,8 @@ impl<'a> Table<'a> {
         Ok(joined.or_else(|| (!tables.is_empty()).then(|| tables.swap_remove(0))))
     }
 
-    fn all_of_image(image: &Image<'a>) -> backtrail_elf::Result<Vec<Table<'a>>> {
+    /// The tables of a file, none or several, as they are stored.
+    pub(super) fn all_of_image(image: &Image<'a>) -> backtrail_elf::Result<Vec<Table<'a>>> {
         let name = |header: Option<&[u8]>| String::from_utf8_lossy(header.unwrap_or(b".sframe")).into_owned();
         let tables = image.sframe_tables()?.into_iter().map(|(header, data)| {
             let stored = match header {

@@ -170,6 +170,18 @@ impl<'a> Section<'a> {
         Ok([self.fdes.u32(16)?, self.fdes.u32(20)?, self.fdes.u32(24)?])
     }
 
+    /// Whether the data ends before the FRE sub-section, of these `sfh_fre_len` bytes, does.
+    pub(crate) fn is_cut_off(&self, fre_len: u32, freoff: u32) -> bool {
+        let header_end = (HEADER_SIZE + usize::from(self.auxhdr_len)) as u64;
+        let end = header_end.saturating_add(freoff.into()).saturating_add(fre_len.into());
+        end > self.fres.len() as u64
+    }
+
+    /// Whether start fields are relative to themselves, by the flag or without it.
+    pub(crate) fn has_relative_starts(&self) -> bool {
+        self.pcrel
+    }
+
     /// The section's address, as passed to [`Section::parse`].
     pub fn address(&self) -> u64 {
         self.address
