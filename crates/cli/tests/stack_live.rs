@@ -305,7 +305,7 @@ fn a_killed_look_lets_go() {
 
 #[test]
 fn signals_that_arrive_meanwhile_are_delivered() {
-    // Tells each signal that it gets.
+    // Reports each signal that it gets.
     let script = "import signal,time\ncount=0\ndef tick(*_):\n global count\n count+=1\n print(f'[{count}]',flush=True)\n\
                   signal.signal(signal.SIGUSR1,tick)\nprint('ready',flush=True)\nwhile True: time.sleep(0.001)";
     let Some(running) = available(command::start(Command::new("python3").args(["-c", script]), LIMIT)) else {

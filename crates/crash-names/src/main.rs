@@ -1,6 +1,6 @@
 //! `backtrail-crash-names < REPORT`: repeats the report of a crash that `backtrail_crash_install`
 //! has made, with a line for each call below each address. Given as the helper there, it is started
-//! by the crashing process, and tells too what functions were called with where their files have
+//! by the crashing process, and adds what functions were called with where their files have
 //! tables of arguments.
 #![forbid(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use arguments::Arguments;
 
-/// Reports are a few hundred lines; what is larger is none.
+/// Reports are a few hundred lines; anything larger is not one.
 const LARGEST: u64 = 16 << 20;
 
 fn main() -> ExitCode {

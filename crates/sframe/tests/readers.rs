@@ -124,7 +124,7 @@ fn flags_and_headers() {
         &v3[..v3.len() - 1],
         &[
             "sub-sections overlap or extend past the section at 16",
-            "0x2000: SFrame section ends 1 bytes too early at 80",
+            "0x2000: SFrame section ends 1 bytes too early at 81",
         ],
     );
     // An FDE table that does not follow the header.

@@ -172,7 +172,7 @@ impl<'a> Checked<'a> {
         })
     }
 
-    /// Whether there is anything that the exit status tells.
+    /// Whether the check found anything, as the exit status reports it.
     fn found(&self) -> bool {
         let refused = self.refused.as_ref();
         !self.report.mismatches.is_empty() || refused.is_some_and(|(_, refused)| !refused.is_empty())

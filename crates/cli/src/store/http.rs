@@ -1,4 +1,5 @@
-//! A request by HTTP/1.1 without TLS: one body is sent, and a bounded answer read within a time limit.
+//! A request by HTTP/1.1 without TLS: one body is sent, and a bounded answer read within a time
+//! limit.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -30,7 +31,7 @@ pub(super) enum BadUrl {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The server's words for the status.
+    /// The reason phrase of the status.
     pub(super) reason: String,
     pub(super) content_type: String,
     pub(super) body: Vec<u8>,

@@ -261,7 +261,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// Tells a unit's own functions from those it only declares: compilers write the types of both.
+/// Separates a unit's own functions from those it only declares: compilers write the types of both.
 pub(super) fn tell_declared(unit: &mut Unit<'_>, file: &File<'_>) {
     let Some((entries, _)) = file.symbol_table(Table::Full) else {
         return;

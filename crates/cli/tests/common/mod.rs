@@ -18,7 +18,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 /// The share of stacks that must be complete.
 pub(crate) const PROMISED: f64 = 0.995;
 
-/// So many incomplete stacks are no share yet: each start of a program has one or two.
+/// This many incomplete stacks are no share yet: each start of a program has one or two.
 const FEW: u64 = 5;
 
 /// The command under test, and a directory to work in.

@@ -80,7 +80,7 @@ impl Cause {
             Cause::ReturnNotKept(register) => {
                 format!("hand-written: the return address is in {register}, which SFrame does not restore")
             }
-            Cause::TellsOfTarget => "hand-written: tells of the frame that it is about to jump to".into(),
+            Cause::TellsOfTarget => "hand-written: describes the frame that it is about to jump to".into(),
             Cause::ReturnAboveFrame => {
                 "hand-written: says that the return address lies above the frame, so that the caller's stack pointer is wrong".into()
             }

@@ -148,7 +148,7 @@ fn behind_exclusive(pid: i32, pc: u64) -> Vec<u64> {
 
 /// As [`behind_exclusive`], of the instructions there.
 fn exclusive_loop(pc: u64, words: &[u32]) -> Vec<u64> {
-    // Load and store exclusive, of a register or a pair (C4.1.66): bit 22 tells which of them.
+    // Load and store exclusive, of a register or a pair (C4.1.66): bit 22 says which of them.
     // Small pairs with bit 21 are CASP.
     let is_exclusive = |word: u32, load: u32| {
         word & 0x3f80_0000 == 0x0800_0000 && word >> 22 & 1 == load && word & 0x8020_0000 != 0x0020_0000
