@@ -87,10 +87,10 @@ static void load(unsigned char *at, uint64_t index, const char *name, uint32_t l
 
 static FRAME void run_for(unsigned char *at, double seconds) {
     uint64_t rounds = rounds_per_ms();
-    double end = now() + seconds;
+    double end = cpu_time() + seconds;
     code entry;
     memcpy(&entry, &at, sizeof entry);
-    while (now() < end) entry(rounds);
+    while (cpu_time() < end) entry(rounds);
 }
 
 int main(int argc, char **argv) {

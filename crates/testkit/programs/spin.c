@@ -1,7 +1,7 @@
 /* spin SECONDS [exit STATUS | signal NUMBER]
  *
- * Works in a short chain of calls, then ends as told. An interrupt (Ctrl-C) ends it with status 42, so that one sees that it was the
- * program that decided. Prints a line when it starts, so that others know that it runs. */
+ * Works in a short chain of calls for SECONDS of the CPU, then ends as its arguments say. An interrupt (Ctrl-C) ends it with status
+ * 42, which shows that the program decided. Prints a line when it starts, so that others know that it runs. */
 #include "common.h"
 #include <signal.h>
 #include <string.h>
@@ -17,12 +17,12 @@ static FRAME uint64_t outer_work(uint64_t ms) { return inner_work(ms) + 2; }
 
 int main(int argc, char **argv) {
     signal(SIGINT, on_interrupt);
-    double end = now() + argument(argc, argv, 1, 3);
+    double end = cpu_time() + argument(argc, argv, 1, 3);
     int number = (int)argument(argc, argv, 3, 0);
     uint64_t ms = rounds_per_ms(), result = 0;
     puts("started");
     fflush(stdout);
-    while (now() < end) result += outer_work(ms);
+    while (cpu_time() < end) result += outer_work(ms);
     if (argc > 3 && strcmp(argv[2], "signal") == 0) {
         signal(number, SIG_DFL);
         raise(number);

@@ -23,7 +23,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static sem_t taken, asked, released, first, second, done;
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
-static int is_so;
+/* How often, because on a busy machine a second time comes before the first was seen. */
+static int signalled;
 
 struct waited {
     uint64_t time;
@@ -143,9 +144,9 @@ FRAME void *conditions(void *unused) {
     for (int i = 0; i < rounds; i++) {
         pthread_mutex_lock(&guard);
         struct waited begin = moment();
-        while (!is_so) pthread_cond_wait(&condition, &guard);
+        while (!signalled) pthread_cond_wait(&condition, &guard);
         add(&waited_conditions, begin);
-        is_so = 0;
+        signalled--;
         pthread_mutex_unlock(&guard);
     }
     return unused;
@@ -155,7 +156,7 @@ FRAME void *signals(void *unused) {
     for (int i = 0; i < rounds; i++) {
         pause_ms(28);
         pthread_mutex_lock(&guard);
-        is_so = 1;
+        signalled++;
         pthread_mutex_unlock(&guard);
         pthread_cond_signal(&condition);
     }

@@ -545,52 +545,69 @@ pub(crate) fn snapshot(map: &Map, file: &File, directory: &Path) -> io::Result<(
     if fs::read_dir(directory)?.next().is_some() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "directory is not empty"));
     }
-    let shape = shape(map);
     for ring in 0..map.geometry.rings {
-        let (at, data) = (map.geometry.control(ring), map.geometry.data(ring));
-        let word = map.word(at + control::POSITION).load(Ordering::Acquire);
-        let mut state = State {
-            drained: oldest(&shape, word),
-            ..State::default()
-        };
-        // The number of a packet is its place since the ring's start.
-        state.sequence = state.drained / (shape.packet_mask + 1);
-        let mut file = None;
-        loop {
-            let before = |next: u64| {
-                Some(
-                    map.word(data + (next & shape.ring_mask) as usize + packet::BEFORE)
-                        .load(Ordering::Acquire),
-                )
-            };
-            let Some(found) = piece(&shape, state.drained, word, before).filter(|_| word != 0) else {
-                break;
-            };
-            let next = found.packet.wrapping_add(shape.packet_mask + 1) & POSITION_MASK;
-            let drained = if found.whole { next } else { found.to };
-            if found.to > found.from {
-                drain.describe(false)?;
-                let discarded = match found.whole {
-                    true => map
-                        .word(data + (next & shape.ring_mask) as usize + packet::DISCARDED)
-                        .load(Ordering::Relaxed),
-                    false => drain.discarded(ring),
-                };
-                let written = drain.packet(ring, &shape, found, State { drained, ..state }, discarded)?;
-                // If the writer has come around meanwhile, the packet is gone.
-                fence(Ordering::Acquire);
-                let now = map.word(at + control::POSITION).load(Ordering::Acquire);
-                if oldest(&shape, now) <= found.packet {
-                    let stream = match &mut file {
-                        Some(file) => file,
-                        None => file.insert(append_to(&directory.join(stream_name(ring)))?),
-                    };
-                    stream.write_all(&drain.buffer)?;
-                    state = written;
-                }
-            }
-            state.drained = drained;
-        }
+        snapshot_of_ring(&mut drain, ring, directory)?;
     }
     drain.describe(true)
+}
+
+/// How often a snapshot may lose a packet to a writer that has come around the ring meanwhile.
+/// Without a limit, a fast one could keep it for ever.
+const OVERTAKEN: u32 = 100;
+
+fn snapshot_of_ring(drain: &mut Drain, ring: usize, directory: &Path) -> io::Result<()> {
+    let map = drain.map;
+    let shape = shape(&map);
+    let (at, data) = (map.geometry.control(ring), map.geometry.data(ring));
+    let position = || map.word(at + control::POSITION).load(Ordering::Acquire);
+    // The number of a packet is its place since the ring's start.
+    let from_packet = |drained: u64| State {
+        drained,
+        sequence: drained / (shape.packet_mask + 1),
+        ..State::default()
+    };
+    let mut word = position();
+    let mut state = from_packet(oldest(&shape, word));
+    let mut file = None;
+    let mut overtaken = 0;
+    loop {
+        let before = |next: u64| {
+            let word = map.word(data + (next & shape.ring_mask) as usize + packet::BEFORE);
+            Some(word.load(Ordering::Acquire))
+        };
+        let Some(found) = piece(&shape, state.drained, word, before).filter(|_| word != 0) else {
+            return Ok(());
+        };
+        let next = found.packet.wrapping_add(shape.packet_mask + 1) & POSITION_MASK;
+        let drained = if found.whole { next } else { found.to };
+        if found.to > found.from {
+            drain.describe(false)?;
+            let discarded = match found.whole {
+                true => map
+                    .word(data + (next & shape.ring_mask) as usize + packet::DISCARDED)
+                    .load(Ordering::Relaxed),
+                false => drain.discarded(ring),
+            };
+            let written = drain.packet(ring, &shape, found, State { drained, ..state }, discarded)?;
+            // If the writer has come around meanwhile, the packet is gone.
+            fence(Ordering::Acquire);
+            let now = position();
+            if oldest(&shape, now) > found.packet {
+                overtaken += 1;
+                if overtaken == OVERTAKEN {
+                    return Ok(());
+                }
+                word = now;
+                state = from_packet(oldest(&shape, now));
+                continue;
+            }
+            let stream = match &mut file {
+                Some(file) => file,
+                None => file.insert(append_to(&directory.join(stream_name(ring)))?),
+            };
+            stream.write_all(&drain.buffer)?;
+            state = written;
+        }
+        state.drained = drained;
+    }
 }
