@@ -400,6 +400,9 @@ impl<'c> Search<'c> {
     }
 
     fn take(&mut self, instruction: &Instruction, state: &mut State) -> Next {
+        if prologue::changes_nothing(instruction) {
+            return Next::Follows;
+        }
         let (first, second) = (register(instruction, 0), register(instruction, 1));
         match instruction.mnemonic() {
             Mnemonic::Ret => {
@@ -671,6 +674,9 @@ fn register(instruction: &Instruction, operand: u32) -> Register {
 /// Whether the instruction may write the register, from its operands: the first one, and both of an
 /// exchange.
 fn writes(instruction: &Instruction, written: Register) -> bool {
+    if prologue::changes_nothing(instruction) {
+        return false;
+    }
     register(instruction, 0) == written
         || matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd) && register(instruction, 1) == written
 }

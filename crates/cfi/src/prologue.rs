@@ -42,6 +42,23 @@ pub(crate) fn decoded(code: &[u8], start: u64, at: u64) -> Option<Instruction> {
     (!instruction.is_invalid()).then_some(instruction)
 }
 
+/// Whether a `lea` or `mov` writes to a register what is in it: Mono's compiler pads with these.
+pub(crate) fn changes_nothing(instruction: &Instruction) -> bool {
+    let written = instruction.op0_register();
+    match instruction.mnemonic() {
+        Mnemonic::Lea => {
+            written.is_gpr64()
+                && instruction.memory_base() == written
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement64() == 0
+        }
+        Mnemonic::Mov => {
+            written.is_gpr64() && instruction.op1_kind() == OpKind::Register && instruction.op1_register() == written
+        }
+        _ => false,
+    }
+}
+
 /// The alignment of functions.
 const ALIGN: u64 = 16;
 const MOST_INSTRUCTIONS: usize = 2000;
@@ -126,13 +143,23 @@ fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
             let bytes = bytes_at(code, start, from).and_then(|bytes| bytes.get(..back as usize));
             bytes.is_some_and(|bytes| padding_len(bytes) == bytes.len()) && ends_before(code, start, from)
         });
-        let adjoins = || bytes_at(code, start, at).is_some_and(makes_frame) && ends_before(code, start, at);
-        if begins && padded || adjoins() || follows_traps(code, start, at) {
+        if begins && padded || adjoins(code, start, at) || follows_traps(code, start, at) {
             return Some(at);
         }
         at = at.checked_sub(ALIGN)?;
     }
     None
+}
+
+/// The start of the function with the code at `inside` in code that is not aligned, as compilers
+/// write it to be small: the nearest place that makes a frame, right after code that ends.
+fn unaligned_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
+    (start..=inside).rev().find(|&at| adjoins(code, start, at))
+}
+
+/// Whether a frame is made at `at`, right after code that ends.
+fn adjoins(code: &[u8], start: u64, at: u64) -> bool {
+    bytes_at(code, start, at).is_some_and(makes_frame) && ends_before(code, start, at)
 }
 
 /// Whether a function begins at `at` in code like V8's builtins, which `int3` pads to this
@@ -196,7 +223,7 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Op
     let inside = pc.checked_sub(is_return.into())?;
     let before = functions.partition_point(|function| *function <= inside).checked_sub(1);
     let known = before.map(|last| functions[last]).filter(|known| *known >= start);
-    let seen = function_start(bytes, start, inside);
+    let seen = function_start(bytes, start, inside).max(unaligned_start(bytes, start, inside));
     let last = known.max(seen)?;
     let first = known.min(seen).filter(|first| *first != last);
     let from = |begin| state_at(code, begin, pc, is_return);
@@ -270,6 +297,9 @@ fn take(instruction: &Instruction, state: &mut State) {
         true if instruction.op_kind(operand) == OpKind::Register => instruction.op_register(operand).full_register(),
         _ => Register::None,
     };
+    if changes_nothing(instruction) {
+        return;
+    }
     let (first, second) = (register(0), register(1));
     let moved = |sign: i64| {
         let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
@@ -381,6 +411,19 @@ mod tests {
         assert_eq!(at(8), None);
         assert!(is_end(&code, START, START + 52));
         assert!(!is_end(&code, START, START + 45));
+    }
+
+    #[test]
+    fn functions_that_are_not_aligned() {
+        // As in a program that is compiled to be small: pop rbp; ret; then push rbp; mov rbp, rsp;
+        // call of the next function, which does not return; then that function.
+        let code = [
+            0x90, 0x5d, 0xc3, 0x55, 0x48, 0x89, 0xe5, 0xe8, 0, 0, 0, 0, 0x55, 0x48, 0x89, 0xe5, 0x41, 0x57,
+        ];
+        assert!(is_end(&code, START, START + 12));
+        let found = rule(&ARCH, &code, START, START + 12).unwrap();
+        assert_eq!(found.cfa, Location::register(ARCH.sp.0, 16));
+        assert_eq!(found.fp.map(|fp| fp.offset), Some(-16));
     }
 
     #[test]

@@ -151,11 +151,14 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 return Uncovered::Rule(rule);
             }
             let by_fp = |rule: &Rule| rule.cfa.base == Base::Register(arch.fp.0);
+            // After a call that does not return, the code at `pc` is another function's.
+            let has_left_frame =
+                || !(is_return && code.ends(pc)) && instructions::has_left_frame(arch, &code, pc, &elsewhere);
             match (instructions::rule(arch, &code, pc, is_return, &elsewhere), interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
                 (Some(rule), _) => Uncovered::Rule(rule),
                 (None, Some(interpreted)) => Uncovered::Linked(interpreted),
-                (None, None) if instructions::has_left_frame(arch, &code, pc, &elsewhere) => Uncovered::Unknown,
+                (None, None) if has_left_frame() => Uncovered::Unknown,
                 (None, None) => match lisp::in_function(arch, &code, pc) {
                     Some(rule) if !is_return => Uncovered::Rule(rule),
                     _ => Uncovered::FramePointer,

@@ -287,3 +287,12 @@ fn no_bytes_are_too_odd() {
         let _ = rule(&ARCH, &at_end, u64::MAX - 50, true, &Nothing);
     }
 }
+
+#[test]
+fn padding_that_looks_like_a_write() {
+    // lea rbp, [rbp+0]; lea rsp, [rsp+0]; mov rbp, rbp; add rsp, 8; ret
+    let code = [
+        0x48, 0x8d, 0xad, 0, 0, 0, 0, 0x48, 0x8d, 0xa4, 0x24, 0, 0, 0, 0, 0x48, 0x89, 0xed, 0x48, 0x83, 0xc4, 0x08, 0xc3,
+    ];
+    assert_eq!(found(&code, 0), Some((Place::Sp(16), None)));
+}

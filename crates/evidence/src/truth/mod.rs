@@ -376,17 +376,25 @@ fn page(places: u32, all: &[Seen]) -> String {
     let head = "| program | frames | arguments | gdb: as it is | gdb: as passed | gdb: left over | shown: as it is | shown: as passed | wrong |\n\
                 |---|---|---|---|---|---|---|---|---|\n";
     format!(
-        "# What functions were called with\n\n\
-         Written by `cargo evidence arguments-truth`, of programs from Debian's sources: built by `gcc -O2 -g`, or clang 14 or for AArch64 where it is said, given a table by `backtrail sframe add --args`, then \
-         stripped of debug information. Each was stopped at {places} places by chance; for AArch64 it is qemu that was made to leave cores. `backtrail stack --args` has only what is left in the stripped \
-         file; gdb has the program's debug information, but none of libraries, which \
-         would tell it `main`'s arguments from its caller. Inlined calls, which the table does not tell, are not counted, nor are other threads than the first.\n\n\
-         *As it is* is the value of the argument at that moment; *as passed* is what the function was called with, where the former is lost \
-         (`name@entry`). *Left over* is what gdb shows beside these of arguments that debug information \
-         has in registers that calls do not preserve, which clang says until the call is done: it is whatever has come there since, in the innermost function or before. *Wrong* are \
-         values that both show as the same of the two, and that differ. Of a function that does not have its parameter any more (`.isra`) and is told it by an inlined call as \
-         what the caller was called with, gdb 13 shows a register of another frame; that ours is what was passed, `cargo test -p backtrail --test command stack_args::parameters_that` shows by a program \
-         that tells it. Such values that differ are not among the wrong ones: {}.\n\n\
+        "# What functions were called with\n\
+         \n\
+         Made by `cargo evidence arguments-truth`. The programs are from Debian's sources, compiled with `gcc -O2 -g` (or clang 14, or for\n\
+         AArch64, as the table says). `backtrail sframe add --args` added a table to each, and `strip` removed its debug information. Each\n\
+         was stopped at {places} random places; the AArch64 cores are qemu's.\n\
+         \n\
+         `backtrail stack --args` has only what is left in the stripped file. gdb has the program's debug information, but not that of\n\
+         libraries, so it can't take `main`'s arguments from its caller. Inlined calls are not in the table and are not counted; nor are\n\
+         threads other than the first.\n\
+         \n\
+         - *As it is*: the value of the argument at that moment.\n\
+         - *As passed*: what the function was called with, if the current value is lost (`name@entry`).\n\
+         - *Left over*: values that gdb also shows, of arguments that debug information places in caller-saved registers. clang's debug\n\
+         \x20\x20information says so until the call returns, so such a value is whatever was written there since.\n\
+         - *Wrong*: both show a value of the same kind, and the two differ.\n\
+         \n\
+         gdb 13 shows a register of another frame if a function no longer has its parameter (`.isra`) and an inlined call describes it by what\n\
+         the caller was called with. `cargo test -p backtrail --test command stack_args::parameters_that` shows with a program that knows\n\
+         its arguments that our value is the one passed. Differences of this kind are not counted as wrong: {}.\n\n\
          ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Innermost frames, with a table of `--innermost`\n\n{head}{}\n## Size\n\n\
          | program | .text | debug information | .ctf | table | of .text | of debug information | `--innermost` | of .text | of debug information |\n\
          |---|---|---|---|---|---|---|---|---|---|\n{}",
