@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::tables::{ALL, Kind, PARTITIONS, Table};
+use crate::tables::{ALL, CRASHES, Kind, NAMED_STACKS, PARTITIONS, SAMPLES, Table};
 
 /// An engine that reads the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -342,12 +342,52 @@ pub fn views(store: &Path, engine: Engine) -> Vec<String> {
         statements.push("SET spark.sql.session.timeZone=UTC".to_owned());
         statements.push("SET spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS".to_owned());
     }
-    statements.extend(ALL.iter().map(|table| view(store, table, engine)));
+    let is_named = has_files(&store.join(NAMED_STACKS.name));
+    for table in ALL {
+        let refers_to_stacks = table.name == SAMPLES.name || table.name == CRASHES.name;
+        if is_named && refers_to_stacks && has_files(&store.join(table.name)) {
+            let stored = format!("stored_{}", table.name);
+            statements.push(view(store, table, &stored, engine));
+            statements.push(named_view(table, &stored, engine));
+        } else {
+            statements.push(view(store, table, table.name, engine));
+        }
+    }
     statements
 }
 
-fn view(store: &Path, table: &Table, engine: Engine) -> String {
-    let (name, folder) = (table.name, store.join(table.name));
+const fn create_view(engine: Engine) -> &'static str {
+    match engine {
+        Engine::DataFusion => "CREATE VIEW",
+        _ => "CREATE OR REPLACE TEMPORARY VIEW",
+    }
+}
+
+/// A table whose stacks are those with the names that were found after it was written.
+fn named_view(table: &Table, stored: &str, engine: Engine) -> String {
+    let columns = table.columns.iter().map(|column| match column.name {
+        "stack" => "COALESCE(n.named, s.stack) AS stack".to_owned(),
+        name => format!("s.{name} AS {name}"),
+    });
+    let keys = PARTITIONS.iter().map(|key| format!("s.{key} AS {key}"));
+    let columns: Vec<String> = columns.chain(keys).collect();
+    let same = PARTITIONS.map(|key| format!("n.{key} = s.{key}"));
+    let keys = PARTITIONS.join(", ");
+    format!(
+        "{} {} AS SELECT {} FROM {stored} s LEFT JOIN (SELECT {keys}, stack, named FROM \
+         (SELECT {keys}, stack, named, ROW_NUMBER() OVER \
+         (PARTITION BY {keys}, stack ORDER BY quality DESC, named DESC) AS place FROM {}) ranked WHERE place = 1) n \
+         ON n.stack = s.stack AND {}",
+        create_view(engine),
+        table.name,
+        columns.join(", "),
+        NAMED_STACKS.name,
+        same.join(" AND "),
+    )
+}
+
+fn view(store: &Path, table: &Table, name: &str, engine: Engine) -> String {
+    let folder = store.join(table.name);
     if !has_files(&folder) {
         let columns = table
             .columns
@@ -355,10 +395,7 @@ fn view(store: &Path, table: &Table, engine: Engine) -> String {
             .map(|column| empty(column.name, column.kind, engine));
         let keys = PARTITIONS.iter().map(|key| empty(key, Kind::Text, engine));
         let columns: Vec<String> = columns.chain(keys).collect();
-        let create = match engine {
-            Engine::DataFusion => "CREATE VIEW",
-            _ => "CREATE OR REPLACE TEMPORARY VIEW",
-        };
+        let create = create_view(engine);
         return format!("{create} {name} AS SELECT {} WHERE FALSE", columns.join(", "));
     }
     let path = folder.display().to_string().replace('\'', "''");
