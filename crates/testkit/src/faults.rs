@@ -68,7 +68,7 @@ const fn varying(arguments: &'static str) -> Case {
 }
 
 /// Every verb.
-pub const CASES: [Case; 49] = [
+pub const CASES: [Case; 50] = [
     case("trace show in.trace"),
     case("trace info in.trace"),
     case("trace check in.trace"),
