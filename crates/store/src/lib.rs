@@ -47,7 +47,7 @@ pub use description::{Description, Resolution};
 pub use error::{SchemaError, StoreError};
 pub use files::{TableReader, TableWriter, Value, read_result};
 pub use place::{Partition, SCHEMA, Store, is_service};
-pub use query::{By, Choice, Engine, QUESTIONS, Question, views};
+pub use query::{By, Choice, Engine, QUESTIONS, Question, has_names, views};
 pub use rows::{Cell, Lists, Rows, Texts, Values};
 pub use selection::{CallRow, FrameRow, ModuleRow, Selection, StackRow};
 pub use symbols::{ModuleNames, SymbolSources, Symbolized};

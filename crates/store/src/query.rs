@@ -81,6 +81,8 @@ impl Question {
         let dialect = Dialect(engine);
         let (old, new) = &choice.between;
         self.template
+            .replace("{samples}", &choice.source(&SAMPLES, dialect))
+            .replace("{crashes}", &choice.source(&CRASHES, dialect))
             .replace("{where}", &choice.condition(dialect))
             .replace("{partitions}", &choice.partitions(dialect))
             .replace("{by}", by.expression())
@@ -174,6 +176,8 @@ pub struct Choice {
     pub between: (String, String),
     /// Rows of the answer, for each group.
     pub limit: u64,
+    /// Whether stacks are shown with the names that were found after they were added.
+    pub named: bool,
 }
 
 impl Default for Choice {
@@ -188,6 +192,7 @@ impl Default for Choice {
             by: None,
             between: Default::default(),
             limit: 20,
+            named: false,
         }
     }
 }
@@ -212,6 +217,29 @@ impl Choice {
             true => "TRUE".to_owned(),
             false => parts.join(" AND "),
         }
+    }
+
+    /// The samples, or the crashes, with the stacks that are shown. Only names of the chosen
+    /// partitions count, since only there everything that their stacks refer to is certain to be.
+    fn source(&self, table: &Table, dialect: Dialect) -> String {
+        if !self.named {
+            return table.name.to_owned();
+        }
+        let columns = table.columns.iter().map(|column| column.name).chain(PARTITIONS);
+        let columns = columns.map(|name| match name {
+            "stack" => "COALESCE(n.named, s.stack) AS stack".to_owned(),
+            name => format!("s.{name} AS {name}"),
+        });
+        let columns: Vec<String> = columns.collect();
+        format!(
+            "(SELECT {} FROM {name} s LEFT JOIN (SELECT stack, named FROM (SELECT stack, named, ROW_NUMBER() OVER \
+             (PARTITION BY stack ORDER BY quality DESC, named DESC) AS place FROM (SELECT DISTINCT stack, named, quality \
+             FROM {} WHERE {}) every) ranked WHERE place = 1) n ON n.stack = s.stack) {name}",
+            columns.join(", "),
+            NAMED_STACKS.name,
+            self.partitions(dialect),
+            name = table.name,
+        )
     }
 
     /// The condition on samples.
@@ -242,18 +270,23 @@ impl Choice {
     /// The queries whose results [`Selection`](crate::Selection) reads: the samples and what they
     /// refer to.
     pub fn selection(&self, engine: Engine) -> [(&'static Table, String); 5] {
-        use crate::tables::{FRAMES, MODULES, RECORDINGS, SAMPLES, STACKS};
+        use crate::tables::{FRAMES, MODULES, RECORDINGS, STACKS};
         let dialect = Dialect(engine);
         let (condition, partitions) = (self.condition(dialect), self.partitions(dialect));
+        let samples = self.source(&SAMPLES, dialect);
         let columns = |table: &Table| {
             let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
             names.join(", ")
         };
         let of = |table: &'static Table, distinct: &str, rest: String| {
-            let sql = format!("SELECT {distinct}{} FROM {} WHERE {rest}", columns(table), table.name);
+            let from = match table.name == SAMPLES.name {
+                true => &samples[..],
+                false => table.name,
+            };
+            let sql = format!("SELECT {distinct}{} FROM {from} WHERE {rest}", columns(table));
             (table, sql)
         };
-        let chosen = |column: &str| format!("(SELECT {column} FROM samples WHERE {condition})");
+        let chosen = |column: &str| format!("(SELECT {column} FROM {samples} WHERE {condition})");
         [
             of(&SAMPLES, "", format!("{condition} ORDER BY time, nanos, cpu, pid, tid")),
             of(
@@ -342,52 +375,17 @@ pub fn views(store: &Path, engine: Engine) -> Vec<String> {
         statements.push("SET spark.sql.session.timeZone=UTC".to_owned());
         statements.push("SET spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS".to_owned());
     }
-    let is_named = has_files(&store.join(NAMED_STACKS.name));
-    for table in ALL {
-        let refers_to_stacks = table.name == SAMPLES.name || table.name == CRASHES.name;
-        if is_named && refers_to_stacks && has_files(&store.join(table.name)) {
-            let stored = format!("stored_{}", table.name);
-            statements.push(view(store, table, &stored, engine));
-            statements.push(named_view(table, &stored, engine));
-        } else {
-            statements.push(view(store, table, table.name, engine));
-        }
-    }
+    statements.extend(ALL.iter().map(|table| view(store, table, engine)));
     statements
 }
 
-const fn create_view(engine: Engine) -> &'static str {
-    match engine {
-        Engine::DataFusion => "CREATE VIEW",
-        _ => "CREATE OR REPLACE TEMPORARY VIEW",
-    }
+/// Whether `store symbols` has added names: then [`Choice::named`] makes questions use them.
+pub fn has_names(store: &Path) -> bool {
+    has_files(&store.join(NAMED_STACKS.name))
 }
 
-/// A table whose stacks are those with the names that were found after it was written.
-fn named_view(table: &Table, stored: &str, engine: Engine) -> String {
-    let columns = table.columns.iter().map(|column| match column.name {
-        "stack" => "COALESCE(n.named, s.stack) AS stack".to_owned(),
-        name => format!("s.{name} AS {name}"),
-    });
-    let keys = PARTITIONS.iter().map(|key| format!("s.{key} AS {key}"));
-    let columns: Vec<String> = columns.chain(keys).collect();
-    let same = PARTITIONS.map(|key| format!("n.{key} = s.{key}"));
-    let keys = PARTITIONS.join(", ");
-    format!(
-        "{} {} AS SELECT {} FROM {stored} s LEFT JOIN (SELECT {keys}, stack, named FROM \
-         (SELECT {keys}, stack, named, ROW_NUMBER() OVER \
-         (PARTITION BY {keys}, stack ORDER BY quality DESC, named DESC) AS place FROM {}) ranked WHERE place = 1) n \
-         ON n.stack = s.stack AND {}",
-        create_view(engine),
-        table.name,
-        columns.join(", "),
-        NAMED_STACKS.name,
-        same.join(" AND "),
-    )
-}
-
-fn view(store: &Path, table: &Table, name: &str, engine: Engine) -> String {
-    let folder = store.join(table.name);
+fn view(store: &Path, table: &Table, engine: Engine) -> String {
+    let (name, folder) = (table.name, store.join(table.name));
     if !has_files(&folder) {
         let columns = table
             .columns
@@ -395,7 +393,10 @@ fn view(store: &Path, table: &Table, name: &str, engine: Engine) -> String {
             .map(|column| empty(column.name, column.kind, engine));
         let keys = PARTITIONS.iter().map(|key| empty(key, Kind::Text, engine));
         let columns: Vec<String> = columns.chain(keys).collect();
-        let create = create_view(engine);
+        let create = match engine {
+            Engine::DataFusion => "CREATE VIEW",
+            _ => "CREATE OR REPLACE TEMPORARY VIEW",
+        };
         return format!("{create} {name} AS SELECT {} WHERE FALSE", columns.join(", "));
     }
     let path = folder.display().to_string().replace('\'', "''");
@@ -451,6 +452,7 @@ mod tests {
             labels: vec![("zone".into(), "eu".into())],
             function: Some("parse".into()),
             between: ("1".into(), "2".into()),
+            named: true,
             ..Choice::default()
         };
         for question in &QUESTIONS {

@@ -2,8 +2,9 @@
 //!
 //! What was added stays as it is. A stack whose frames get names is a new stack, with rows in all
 //! tables as if it had been added so; a row of `named_stacks` connects the two. That row is written
-//! last, and counts only in its own partition, where all that it leads to is. Several runs may
-//! write different rows for a stack: the one with the most names counts, so no run undoes another.
+//! last, into the partition that has all that it leads to, and counts where that is read. Several
+//! runs may write different rows for a stack: the one with the most names counts, so no run undoes
+//! another.
 
 mod content;
 mod lookup;
@@ -61,7 +62,7 @@ pub struct Symbolized {
     pub bytes: u64,
 }
 
-/// A compaction replaces files while they are read: then they are read again, at most so often.
+/// A compaction replaces files while they are read: then they are read again, up to this often.
 const ATTEMPTS: u32 = 20;
 
 impl Store {
