@@ -95,6 +95,15 @@ const EXAMPLES: &[Examples] = &[
     ),
     #[cfg(feature = "store")]
     (
+        &["store", "symbols"],
+        &[
+            "backtrail store symbols fleet",
+            "backtrail store symbols fleet --from rootfs --no-debuginfod",
+            "backtrail store symbols fleet --json",
+        ],
+    ),
+    #[cfg(feature = "store")]
+    (
         &["store", "query"],
         &[
             "backtrail store query fleet self --service server",

@@ -51,6 +51,8 @@ mod stack_odd;
 mod stack_programs;
 #[cfg(feature = "store")]
 mod store;
+#[cfg(feature = "store")]
+mod store_symbols;
 mod top;
 mod trace;
 mod trace_record;

@@ -44,6 +44,7 @@ mod source;
 mod symbol_table;
 mod symbols;
 mod unwind_data;
+mod uploads;
 
 pub use compression::Packed;
 pub use error::{Error, ErrorKind, Result};
@@ -57,3 +58,4 @@ pub use segment::Segment;
 pub use source::Stored;
 pub use symbol_table::{SymbolEntry, Table};
 pub use symbols::{Named, Symbol, Symbols};
+pub use uploads::{Upload, Uploads};

@@ -68,7 +68,7 @@ impl Store {
     }
 
     /// Writes the tables in their order, so that a sample comes after all that it refers to.
-    fn add_partition(
+    pub(crate) fn add_partition(
         &self,
         partition: &Partition,
         tables: &Tables,

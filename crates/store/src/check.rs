@@ -10,7 +10,9 @@ use crate::files::TableReader;
 use crate::id;
 use crate::place::{Partition, Store};
 use crate::rows::Rows;
-use crate::tables::{self, CRASHES, FRAMES, FUNCTIONS, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS, Table};
+use crate::tables::{
+    self, CRASHES, FRAMES, FUNCTIONS, NAMED_STACKS, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS, Table,
+};
 
 /// What is wrong in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +148,9 @@ impl Part {
         } else if table == STACK_FUNCTIONS.name {
             let is_known = self.stacks.contains(&long(0)) && self.functions.contains(&long(1));
             whats.check(is_known, "functions of stacks that are missing");
+        } else if table == NAMED_STACKS.name {
+            let is_known = self.stacks.contains(&long(0)) && self.stacks.contains(&long(1));
+            whats.check(is_known, "names of stacks that are missing");
         } else if table == RECORDINGS.name {
             self.counts.entry(long(0)).or_default().0 += long(11);
         } else if table == SAMPLES.name {

@@ -5,7 +5,7 @@
 //! the folder that was replaced moves to the new one; a compaction that was killed is completed by
 //! the next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,8 @@ use crate::error::StoreError;
 use crate::files::{GROUP_ROWS, TableReader};
 use crate::id::Id;
 use crate::place::{Partition, Store, files_in};
-use crate::rows::Rows;
+use crate::rows::{Cell, Rows};
+use crate::selection::each;
 use crate::tables::{self, Table};
 
 /// Where folders are that replace others, and those that they replaced.
@@ -265,6 +266,9 @@ fn merge(
     files: &[PathBuf],
     write: &mut dyn FnMut(&Rows) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
+    if table.name == tables::NAMED_STACKS.name {
+        return merge_names(files, write);
+    }
     let is_distinct = table.name != tables::SAMPLES.name && table.name != tables::RECORDINGS.name;
     let mut seen: FxHashSet<[u8; 16]> = FxHashSet::default();
     let mut pending = Rows::new(table);
@@ -288,6 +292,26 @@ fn merge(
         write(&pending)?;
     }
     Ok(left_out)
+}
+
+/// Of the rows of a stack, only the one that counts is passed on.
+fn merge_names(files: &[PathBuf], write: &mut dyn FnMut(&Rows) -> Result<(), StoreError>) -> Result<u64, StoreError> {
+    let mut best: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
+    let mut all = 0;
+    for path in files {
+        each(TableReader::open(path, &tables::NAMED_STACKS)?, |rows, row| {
+            let (stack, named, quality) = (rows.long(0, row), rows.long(1, row), rows.long(2, row));
+            let best = best.entry(stack).or_insert((quality, named));
+            *best = (quality, named).max(*best);
+            all += 1;
+        })?;
+    }
+    let mut merged = Rows::new(&tables::NAMED_STACKS);
+    for (stack, (quality, named)) in &best {
+        merged.push([Cell::Long(*stack), Cell::Long(*named), Cell::Long(*quality)]);
+    }
+    write(&merged)?;
+    Ok(all - best.len() as u64)
 }
 
 /// The name of a folder that replaces a partition's.

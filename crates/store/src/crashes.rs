@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::add::COMPACTED;
 use crate::error::StoreError;
 use crate::files::TableReader;
+use crate::frames;
 use crate::id::{self, Id};
 use crate::intake::{self, Tables, table};
 use crate::place::{Partition, Store, is_service};
@@ -278,7 +279,7 @@ impl<'r> Crash<'r> {
         let (path, build_id) = (text(found, "path"), self.build_id(found));
         let base = number(&found["base"]);
         Some(Module {
-            id: Id::new("mapped").text(path).text(build_id).finish(),
+            id: id::mapped_module(path, build_id),
             path,
             build_id,
             base,
@@ -407,18 +408,13 @@ impl Making {
             Cell::Bool(false),
         ];
         self.rows(&tables::STACKS).push(cells);
-        let mut on_stack = FxHashSet::default();
+        let mut on_stack = Vec::new();
         for call in &calls {
             self.call(call);
-            for frame in call.frames {
-                let function = id::function(text(frame, "function"), base_name(text(frame, "module")));
-                let is_self = on_stack.is_empty();
-                if on_stack.insert(function) {
-                    let cells = [Cell::Long(stack), Cell::Long(function), Cell::Bool(is_self)];
-                    self.rows(&tables::STACK_FUNCTIONS).push(cells);
-                }
-            }
+            let function = |frame| id::function(text(frame, "function"), base_name(text(frame, "module")));
+            on_stack.extend(call.frames.iter().map(function));
         }
+        frames::push_stack_functions(&mut self.tables, stack, on_stack);
         stack
     }
 
@@ -444,8 +440,7 @@ impl Making {
             let (name, module) = (text(frame, "function"), base_name(text(frame, "module")));
             let function = id::function(name, module);
             if self.new_row(&tables::FUNCTIONS, function) {
-                let cells = [Cell::Long(function), self.text(name), self.text(module)];
-                self.rows(&tables::FUNCTIONS).push(cells);
+                frames::push_function(&mut self.tables, &mut self.texts, function, name, module);
             }
             let cells = [
                 Cell::Long(call.id),

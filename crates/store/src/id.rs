@@ -38,6 +38,16 @@ pub(crate) fn function(name: &str, module: &str) -> i64 {
     Id::new("function").text(name).text(module).finish()
 }
 
+/// The id of a file in which addresses are those that it was linked for.
+pub(crate) fn module(path: &str, build_id: &str) -> i64 {
+    Id::new("module").text(path).text(build_id).finish()
+}
+
+/// The id of a file in which addresses count from where it was mapped.
+pub(crate) fn mapped_module(path: &str, build_id: &str) -> i64 {
+    Id::new("mapped").text(path).text(build_id).finish()
+}
+
 /// The id of a stack.
 pub(crate) fn stack(frames: &[i64], ending: &str, late: bool) -> i64 {
     let id = Id::new("stack").text(ending).number(late.into());

@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::description::{Description, Resolution};
 use crate::error::StoreError;
+use crate::frames::{self, CallCells, PlaceCells};
 use crate::id::{self, Id};
 use crate::place::Partition;
 use crate::rows::{Cell, Rows, Texts};
@@ -143,7 +144,7 @@ fn file<'r>(code: &CodeAddress<'r>) -> Option<&'r File> {
     code.file.filter(is_file)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -213,20 +214,14 @@ impl<'r> Names<'r> {
                     let past = self.past.entry(file).or_default();
                     *past = code.extent.1.max(code.address.saturating_add(1)).max(*past);
                 }
-                let mut id = Id::new(kind_of(location))
-                    .number(module.map_or(0, |(id, ..)| id))
-                    .number(offset)
-                    .text(&location.module);
-                for call in &location.calls {
-                    id = id
-                        .text(&call.function)
-                        .text(call.file.as_deref().unwrap_or_default())
-                        .number(call.line.unwrap_or(0).into())
-                        .number(call.inlined.into())
-                        .number(call.offset.map_or(-1, |offset| offset as i64));
-                }
+                let place = PlaceCells {
+                    kind: kind_of(location),
+                    module: module.map_or(0, |(id, ..)| id),
+                    address: offset,
+                    module_name: &location.module,
+                };
                 Frame {
-                    id: id.finish(),
+                    id: frames::frame_id(place, location.calls.iter().map(CallCells::from)),
                     module,
                     offset,
                 }
@@ -264,23 +259,14 @@ impl<'r> Names<'r> {
             }
             StackFrame::Location(location) => {
                 let location = self.report.location(location);
-                for (depth, call) in location.calls.iter().enumerate() {
-                    let cells = [
-                        Cell::Long(made.id),
-                        Cell::Int(depth as i32),
-                        self.text(kind_of(location)),
-                        Cell::Long(made.module.map_or(0, |(id, ..)| id)),
-                        Cell::Long(made.offset),
-                        Cell::Long(id::function(&call.function, &location.module)),
-                        self.text(&call.function),
-                        self.text(&location.module),
-                        self.text(call.file.as_deref().unwrap_or_default()),
-                        Cell::Long(call.line.unwrap_or(0).into()),
-                        Cell::Bool(call.inlined),
-                        Cell::Long(call.offset.map_or(-1, |offset| offset as i64)),
-                    ];
-                    table(tables, &tables::FRAMES).push(cells);
-                }
+                let place = PlaceCells {
+                    kind: kind_of(location),
+                    module: made.module.map_or(0, |(id, ..)| id),
+                    address: made.offset,
+                    module_name: &location.module,
+                };
+                let calls = location.calls.iter().map(CallCells::from);
+                frames::push_frame(tables, &mut self.texts, made.id, place, calls);
             }
         }
     }
@@ -301,7 +287,7 @@ impl<'r> Names<'r> {
 }
 
 fn module_id(file: &File) -> i64 {
-    Id::new("module").text(&file.path).text(&hex(&file.build_id)).finish()
+    id::module(&file.path, &hex(&file.build_id))
 }
 
 /// The rows of a table.
@@ -341,7 +327,7 @@ impl<'r> Part<'r, '_> {
 
     fn write_stacks(&self, names: &mut Names<'r>, tables: &mut Tables) {
         let mut written = FxHashSet::default();
-        let mut frames = FxHashSet::default();
+        let mut written_frames = FxHashSet::default();
         let mut functions = FxHashSet::default();
         let mut modules = FxHashSet::default();
         for &index in self.samples {
@@ -361,11 +347,10 @@ impl<'r> Part<'r, '_> {
                 Cell::Bool(sample.live),
             ];
             table(tables, &tables::STACKS).push(cells);
-            let mut on_stack: FxHashMap<i64, bool> = FxHashMap::default();
-            let mut order = Vec::new();
+            let mut on_stack = Vec::new();
             for &frame in &stack {
                 let made = names.frame(frame);
-                if frames.insert(made.id) {
+                if written_frames.insert(made.id) {
                     names.write_frame(frame, tables);
                     if let Some((module, code, file)) = made.module
                         && modules.insert(module)
@@ -380,24 +365,12 @@ impl<'r> Part<'r, '_> {
                 for call in &location.calls {
                     let function = id::function(&call.function, &location.module);
                     if functions.insert(function) {
-                        let cells = [
-                            Cell::Long(function),
-                            names.text(&call.function),
-                            names.text(&location.module),
-                        ];
-                        table(tables, &tables::FUNCTIONS).push(cells);
+                        frames::push_function(tables, &mut names.texts, function, &call.function, &location.module);
                     }
-                    let is_self = order.is_empty();
-                    on_stack.entry(function).or_insert_with(|| {
-                        order.push(function);
-                        is_self
-                    });
+                    on_stack.push(function);
                 }
             }
-            for function in order {
-                let cells = [Cell::Long(id), Cell::Long(function), Cell::Bool(on_stack[&function])];
-                table(tables, &tables::STACK_FUNCTIONS).push(cells);
-            }
+            frames::push_stack_functions(tables, id, on_stack);
         }
     }
 

@@ -319,9 +319,9 @@ mod tests {
         fs::write(folder.path().join("letter"), "dear").unwrap();
         let refused = Store::open_or_create(folder.path()).unwrap_err();
         assert_eq!(refused.to_string(), "not a store");
-        fs::write(folder.path().join(SCHEMA), "{\"version\": 3}").unwrap();
+        fs::write(folder.path().join(SCHEMA), "{\"version\": 4}").unwrap();
         let refused = Store::open_or_create(folder.path()).unwrap_err();
-        assert!(refused.to_string().contains("version 3"), "{refused}");
+        assert!(refused.to_string().contains("version 4"), "{refused}");
         fs::write(folder.path().join(SCHEMA), "{").unwrap();
         assert!(Store::open(folder.path()).is_err());
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use crate::tables::{ALL, Kind, PARTITIONS, Table};
+use crate::tables::{ALL, CRASHES, Kind, NAMED_STACKS, PARTITIONS, SAMPLES, Table};
 
 /// An engine that reads the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +81,8 @@ impl Question {
         let dialect = Dialect(engine);
         let (old, new) = &choice.between;
         self.template
+            .replace("{samples}", &choice.source(&SAMPLES, dialect))
+            .replace("{crashes}", &choice.source(&CRASHES, dialect))
             .replace("{where}", &choice.condition(dialect))
             .replace("{partitions}", &choice.partitions(dialect))
             .replace("{by}", by.expression())
@@ -174,6 +176,8 @@ pub struct Choice {
     pub between: (String, String),
     /// Rows of the answer, for each group.
     pub limit: u64,
+    /// Whether stacks are shown with the names that were found after they were added.
+    pub named: bool,
 }
 
 impl Default for Choice {
@@ -188,6 +192,7 @@ impl Default for Choice {
             by: None,
             between: Default::default(),
             limit: 20,
+            named: false,
         }
     }
 }
@@ -212,6 +217,29 @@ impl Choice {
             true => "TRUE".to_owned(),
             false => parts.join(" AND "),
         }
+    }
+
+    /// The samples, or the crashes, with the stacks that are shown. Only names of the chosen
+    /// partitions count, since only there everything that their stacks refer to is certain to be.
+    fn source(&self, table: &Table, dialect: Dialect) -> String {
+        if !self.named {
+            return table.name.to_owned();
+        }
+        let columns = table.columns.iter().map(|column| column.name).chain(PARTITIONS);
+        let columns = columns.map(|name| match name {
+            "stack" => "COALESCE(n.named, s.stack) AS stack".to_owned(),
+            name => format!("s.{name} AS {name}"),
+        });
+        let columns: Vec<String> = columns.collect();
+        format!(
+            "(SELECT {} FROM {name} s LEFT JOIN (SELECT stack, named FROM (SELECT stack, named, ROW_NUMBER() OVER \
+             (PARTITION BY stack ORDER BY quality DESC, named DESC) AS place FROM (SELECT DISTINCT stack, named, quality \
+             FROM {} WHERE {}) every) ranked WHERE place = 1) n ON n.stack = s.stack) {name}",
+            columns.join(", "),
+            NAMED_STACKS.name,
+            self.partitions(dialect),
+            name = table.name,
+        )
     }
 
     /// The condition on samples.
@@ -242,18 +270,23 @@ impl Choice {
     /// The queries whose results [`Selection`](crate::Selection) reads: the samples and what they
     /// refer to.
     pub fn selection(&self, engine: Engine) -> [(&'static Table, String); 5] {
-        use crate::tables::{FRAMES, MODULES, RECORDINGS, SAMPLES, STACKS};
+        use crate::tables::{FRAMES, MODULES, RECORDINGS, STACKS};
         let dialect = Dialect(engine);
         let (condition, partitions) = (self.condition(dialect), self.partitions(dialect));
+        let samples = self.source(&SAMPLES, dialect);
         let columns = |table: &Table| {
             let names: Vec<&str> = table.columns.iter().map(|column| column.name).collect();
             names.join(", ")
         };
         let of = |table: &'static Table, distinct: &str, rest: String| {
-            let sql = format!("SELECT {distinct}{} FROM {} WHERE {rest}", columns(table), table.name);
+            let from = match table.name == SAMPLES.name {
+                true => &samples[..],
+                false => table.name,
+            };
+            let sql = format!("SELECT {distinct}{} FROM {from} WHERE {rest}", columns(table));
             (table, sql)
         };
-        let chosen = |column: &str| format!("(SELECT {column} FROM samples WHERE {condition})");
+        let chosen = |column: &str| format!("(SELECT {column} FROM {samples} WHERE {condition})");
         [
             of(&SAMPLES, "", format!("{condition} ORDER BY time, nanos, cpu, pid, tid")),
             of(
@@ -346,6 +379,11 @@ pub fn views(store: &Path, engine: Engine) -> Vec<String> {
     statements
 }
 
+/// Whether `store symbols` has added names: then [`Choice::named`] makes questions use them.
+pub fn has_names(store: &Path) -> bool {
+    has_files(&store.join(NAMED_STACKS.name))
+}
+
 fn view(store: &Path, table: &Table, engine: Engine) -> String {
     let (name, folder) = (table.name, store.join(table.name));
     if !has_files(&folder) {
@@ -414,6 +452,7 @@ mod tests {
             labels: vec![("zone".into(), "eu".into())],
             function: Some("parse".into()),
             between: ("1".into(), "2".into()),
+            named: true,
             ..Choice::default()
         };
         for question in &QUESTIONS {

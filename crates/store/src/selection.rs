@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::StoreError;
 use crate::files::TableReader;
+use crate::id;
 use crate::rows::Rows;
 use crate::tables::{FRAMES, MODULES, RECORDINGS, STACKS};
 
@@ -52,6 +53,13 @@ pub struct ModuleRow {
     pub past: u64,
 }
 
+impl ModuleRow {
+    /// Whether addresses in the module with this id count from where it was mapped.
+    pub(crate) fn is_mapped(&self, id: i64) -> bool {
+        id == id::mapped_module(&self.path, &self.build_id)
+    }
+}
+
 /// A stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackRow {
@@ -89,22 +97,9 @@ impl Selection {
     /// If a file cannot be read.
     pub fn read([stacks, frames, modules, recordings]: [&Path; 4]) -> Result<Selection, StoreError> {
         let mut selection = Selection::default();
-        each(TableReader::open(stacks, &STACKS)?, |rows, row| {
-            selection.add_stack(rows, row)
-        })?;
-        let mut calls: FxHashMap<i64, Vec<(i64, CallRow)>> = FxHashMap::default();
-        each(TableReader::open(frames, &FRAMES)?, |rows, row| {
-            selection.add_frame(&mut calls, rows, row);
-        })?;
-        for (id, mut calls) in calls {
-            calls.sort_by_key(|(depth, _)| *depth);
-            if let Some(frame) = selection.frames.get_mut(&id) {
-                frame.calls = calls.into_iter().map(|(_, call)| call).collect();
-            }
-        }
-        each(TableReader::open(modules, &MODULES)?, |rows, row| {
-            selection.add_module(rows, row)
-        })?;
+        selection.read_stacks(TableReader::open(stacks, &STACKS)?)?;
+        selection.read_frames([TableReader::open(frames, &FRAMES)?])?;
+        selection.read_modules(TableReader::open(modules, &MODULES)?)?;
         let mut commands = Vec::new();
         let mut periods = Vec::new();
         each(TableReader::open(recordings, &RECORDINGS)?, |rows, row| {
@@ -124,6 +119,30 @@ impl Selection {
             _ => None,
         };
         Ok(selection)
+    }
+
+    pub(crate) fn read_stacks(&mut self, stacks: TableReader) -> Result<(), StoreError> {
+        each(stacks, |rows, row| self.add_stack(rows, row))
+    }
+
+    /// Reads all files with frames; the same frame may be in several.
+    pub(crate) fn read_frames(&mut self, files: impl IntoIterator<Item = TableReader>) -> Result<(), StoreError> {
+        let mut calls: FxHashMap<i64, Vec<(i64, CallRow)>> = FxHashMap::default();
+        for frames in files {
+            each(frames, |rows, row| self.add_frame(&mut calls, rows, row))?;
+        }
+        for (id, mut calls) in calls {
+            calls.sort_by_key(|(depth, _)| *depth);
+            calls.dedup_by_key(|(depth, _)| *depth);
+            if let Some(frame) = self.frames.get_mut(&id) {
+                frame.calls = calls.into_iter().map(|(_, call)| call).collect();
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read_modules(&mut self, modules: TableReader) -> Result<(), StoreError> {
+        each(modules, |rows, row| self.add_module(rows, row))
     }
 
     fn add_stack(&mut self, rows: &Rows, row: usize) {
@@ -169,7 +188,8 @@ impl Selection {
     }
 }
 
-fn each(mut reader: TableReader, mut visit: impl FnMut(&Rows, usize)) -> Result<(), StoreError> {
+/// Passes on all rows.
+pub(crate) fn each(mut reader: TableReader, mut visit: impl FnMut(&Rows, usize)) -> Result<(), StoreError> {
     while let Some(rows) = reader.next_group()? {
         (0..rows.len()).for_each(|row| visit(&rows, row));
     }

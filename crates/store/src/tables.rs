@@ -54,7 +54,7 @@ pub struct Table {
 }
 
 /// The version of the tables. Files of a version above this one are refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The columns that the folders' names add to each table, outermost first.
 pub const PARTITIONS: [&str; 3] = ["date", "hour", "service"];
@@ -154,6 +154,21 @@ pub static STACK_FUNCTIONS: Table = Table {
         column("stack", Long, "stacks.id"),
         column("function", Long, "functions.id"),
         column("is_self", Bool, "whether it is the innermost"),
+    ],
+};
+
+/// Stacks whose frames got names after they were added.
+pub static NAMED_STACKS: Table = Table {
+    name: "named_stacks",
+    meaning: "a stack to show instead of one whose functions had no names or lines when it was added; since version 3",
+    columns: &[
+        column("stack", Long, "stacks.id, as samples and crashes have it"),
+        column("named", Long, "stacks.id of the same stack with more names"),
+        column(
+            "quality",
+            Long,
+            "how much is known of its frames; of several rows of a stack, the one with the highest quality, then with the highest named counts",
+        ),
     ],
 };
 
@@ -264,12 +279,13 @@ pub static CRASHES: Table = Table {
 
 /// All tables, in the order in which they are written: a sample comes after everything that it
 /// refers to.
-pub static ALL: [&Table; 9] = [
+pub static ALL: [&Table; 10] = [
     &MODULES,
     &FUNCTIONS,
     &FRAMES,
     &STACKS,
     &STACK_FUNCTIONS,
+    &NAMED_STACKS,
     &LABELS,
     &RECORDINGS,
     &SAMPLES,

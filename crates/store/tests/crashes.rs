@@ -4,14 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use backtrail_store::tables::{self, CRASHES};
-use backtrail_store::{CrashDescription, Resolution, SCHEMA, Store, Table, TableReader};
+use backtrail_store::{CrashDescription, Resolution, SCHEMA, Store, SymbolSources, Table, TableReader};
 use serde_json::{Value, json};
 
 use crate::add::{contents, folder};
-use crate::invented::{BEFORE_FIVE, Made, add, all_samples, record};
+use crate::invented::{BEFORE_FIVE, Made, add, all_samples, copy, record};
 
 /// A report as `backtrail collect` writes it, of a program mapped at `base`.
-fn report(number: u64, base: u64, functions: &[&str]) -> Value {
+pub(crate) fn report(number: u64, base: u64, functions: &[&str]) -> Value {
     let frame = |(index, function): (usize, &&str)| {
         json!({
             "pc": format!("{:#x}", base + 0x1000 + 0x100 * index as u64),
@@ -139,16 +139,6 @@ fn an_attempt_that_ended_early_is_completed_and_a_damaged_report_is_refused() {
 /// `version1` was written by the first version of the tables, which had no crashes.
 #[test]
 fn a_store_of_version_1_is_read_and_grows() {
-    fn copy(from: &Path, to: &Path) {
-        fs::create_dir_all(to).unwrap();
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            match entry.path().is_dir() {
-                true => copy(&entry.path(), &to.join(entry.file_name())),
-                false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
-            }
-        }
-    }
     let folder = folder();
     let place = folder.path().join("store");
     copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/version1"), &place);
@@ -177,6 +167,8 @@ fn a_store_of_version_1_is_read_and_grows() {
         store.add_crashes(&[crash], &CrashDescription::default()).unwrap().new,
         1
     );
+    let symbolized = store.symbols(&SymbolSources::default()).unwrap();
+    assert_eq!((symbolized.modules.len(), symbolized.files), (1, 0), "{symbolized:?}");
     store.compact().unwrap();
     let checked = store.check().unwrap();
     assert_eq!((checked.samples, checked.crashes, checked.findings), (80, 1, vec![]));

@@ -1,5 +1,6 @@
 //! Recordings that no machine made.
 
+use std::fs;
 use std::path::Path;
 
 use backtrail_profile::Options;
@@ -126,4 +127,16 @@ pub(crate) fn all_samples(store: &Store) -> Vec<(String, i64, i64, i64, i64)> {
         .collect();
     all.sort();
     all
+}
+
+/// Copies a folder with all that is in it.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.path().is_dir() {
+            true => copy(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
 }

@@ -3,4 +3,5 @@
 mod add;
 mod crashes;
 mod invented;
+mod symbols;
 mod upkeep;

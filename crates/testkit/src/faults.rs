@@ -68,7 +68,7 @@ const fn varying(arguments: &'static str) -> Case {
 }
 
 /// Every verb.
-pub const CASES: [Case; 49] = [
+pub const CASES: [Case; 50] = [
     case("trace show in.trace"),
     case("trace info in.trace"),
     case("trace check in.trace"),
@@ -115,6 +115,7 @@ pub const CASES: [Case; 49] = [
     varying("export in.trace --to firefox -o out.json.gz"),
     varying("store add in.trace --to out.store"),
     varying("store add in.trace --to in.store"),
+    varying("store symbols in.store --from in.store"),
     case("store query in.store self"),
     varying("store compact in.store"),
     case("store check in.store"),

@@ -6,6 +6,7 @@ mod http;
 mod push;
 mod query;
 mod samples;
+mod symbols;
 mod upkeep;
 
 use std::path::Path;
@@ -19,6 +20,7 @@ use crate::error::{Failure, Status};
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Add(add::Add),
+    Symbols(symbols::Symbols),
     Query(query::Query),
     Compact(upkeep::Compact),
     Check(upkeep::Check),
@@ -28,6 +30,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<Status, Failure> {
     match command {
         Command::Add(arguments) => add::run(arguments),
+        Command::Symbols(arguments) => symbols::run(arguments),
         Command::Query(arguments) => query::run(arguments),
         Command::Compact(arguments) => upkeep::compact(arguments),
         Command::Check(arguments) => upkeep::check(arguments),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_export::Format;
 use backtrail_export::page::{self, Recording};
-use backtrail_store::{By, Choice, Engine, QUESTIONS, Question, Store, Value, read_result};
+use backtrail_store::{By, Choice, Engine, QUESTIONS, Question, Store, Value, has_names, read_result};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -223,6 +223,7 @@ fn choice(arguments: &Query) -> Result<Choice, Failure> {
         function: arguments.function.clone(),
         by: arguments.by.map(|by| by.0),
         limit: arguments.limit,
+        named: has_names(&arguments.store),
         ..Choice::default()
     };
     for (key, value) in &arguments.filters {

@@ -376,6 +376,22 @@ impl Symbolizer {
         Some((self.modules.file(mapping.file), mapping.base))
     }
 
+    /// The lowest address that the file at an address of a process now was linked for.
+    ///
+    /// # Errors
+    ///
+    /// Why the file cannot be used, in a few words.
+    pub fn linked_at(&mut self, pid: u32, address: u64) -> Result<u64, String> {
+        let id = self.modules.find(pid, address).map(|mapping| mapping.file);
+        let id = id.ok_or_else(|| Unavailable::NoFile.to_string())?;
+        self.open(id);
+        match &self.files[id.0 as usize] {
+            Some(Ok(symbols)) => Ok(symbols.base_vaddr()),
+            Some(Err(reason)) => Err(reason.to_string()),
+            None => Err(Unavailable::NoFile.to_string()),
+        }
+    }
+
     /// The names found so far.
     pub(crate) fn into_names(self) -> Names {
         let address = |&(place, mapped, address): &(Place, Option<FileId>, u64)| match place {

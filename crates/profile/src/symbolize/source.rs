@@ -66,7 +66,7 @@ impl FetchDebugFile {
     }
 
     /// The file with a build ID; it is checked by whoever uses it.
-    pub(crate) fn get(&self, build_id: &[u8]) -> Option<PathBuf> {
+    pub fn get(&self, build_id: &[u8]) -> Option<PathBuf> {
         (self.0)(build_id)
     }
 }
@@ -116,4 +116,18 @@ pub(crate) enum Unavailable {
     Isolated(Lost),
     /// There never was a file.
     NoFile,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unavailable::Missing => "not found",
+            Unavailable::OtherBuild => "the file there has another build ID",
+            Unavailable::Malformed => "not readable as an ELF file",
+            Unavailable::Limit => "too large or too slow to read",
+            Unavailable::Late => "its file system does not answer",
+            Unavailable::Isolated(lost) => return lost.fmt(f),
+            Unavailable::NoFile => "not a file",
+        })
+    }
 }

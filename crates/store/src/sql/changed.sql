@@ -4,7 +4,7 @@ WITH chosen AS (
         stack,
         SUM(CASE WHEN {by} = {old} THEN count ELSE 0 END) AS old_n,
         SUM(CASE WHEN {by} = {new} THEN count ELSE 0 END) AS new_n
-    FROM samples
+    FROM {samples}
     WHERE ({by} = {old} OR {by} = {new}) AND {where}
     GROUP BY stack
 ),

@@ -1,6 +1,6 @@
 -- How complete stacks are, and why others end.
 WITH chosen AS (
-    SELECT {by} AS grouped_by, stack, SUM(count) AS n FROM samples WHERE {where} GROUP BY {by}, stack
+    SELECT {by} AS grouped_by, stack, SUM(count) AS n FROM {samples} WHERE {where} GROUP BY {by}, stack
 ),
 whole AS (
     SELECT grouped_by, SUM(n) AS n FROM chosen GROUP BY grouped_by

@@ -1,13 +1,13 @@
 -- Where the time goes: by service, version, host, hour, process, thread or kind.
 WITH whole AS (
-    SELECT SUM(count) AS n FROM samples WHERE {where}
+    SELECT SUM(count) AS n FROM {samples} WHERE {where}
 ),
 chosen AS (
     SELECT
         {by} AS grouped_by, SUM(count) AS n, SUM(count * period) AS ns,
         COUNT(DISTINCT host) AS hosts, COUNT(DISTINCT stack) AS stacks,
         MIN(time) AS first_time, MAX(time) AS last_time
-    FROM samples
+    FROM {samples}
     WHERE {where}
     GROUP BY {by}
 )

@@ -1,6 +1,6 @@
 -- The time in each program and library itself, by the innermost function.
 WITH chosen AS (
-    SELECT stack, SUM(count) AS n, SUM(count * period) AS ns FROM samples WHERE {where} GROUP BY stack
+    SELECT stack, SUM(count) AS n, SUM(count * period) AS ns FROM {samples} WHERE {where} GROUP BY stack
 ),
 whole AS (
     SELECT SUM(n) AS n FROM chosen

@@ -1,13 +1,13 @@
 -- Stacks that take much of a minute of a host, in few of the minutes: what is slow only sometimes.
 WITH minutes AS (
     SELECT host, DATE_TRUNC('minute', time) AS minute, SUM(count) AS n
-    FROM samples
+    FROM {samples}
     WHERE {where}
     GROUP BY host, DATE_TRUNC('minute', time)
 ),
 chosen AS (
     SELECT host, DATE_TRUNC('minute', time) AS minute, stack, SUM(count) AS n
-    FROM samples
+    FROM {samples}
     WHERE {where}
     GROUP BY host, DATE_TRUNC('minute', time), stack
 ),

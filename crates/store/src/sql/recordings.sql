@@ -1,6 +1,6 @@
 -- What the store has: recordings by host, with their times.
 WITH chosen AS (
-    SELECT DISTINCT recording FROM samples WHERE {where}
+    SELECT DISTINCT recording FROM {samples} WHERE {where}
 ),
 parts AS (
     SELECT DISTINCT

@@ -1,7 +1,7 @@
 -- Functions by the time that they take themselves.
 WITH chosen AS (
     SELECT {by} AS grouped_by, stack, SUM(count) AS n, SUM(count * period) AS ns
-    FROM samples
+    FROM {samples}
     WHERE {where}
     GROUP BY {by}, stack
 ),

@@ -1,6 +1,6 @@
 -- The stacks of any filter, outermost function first: the lines of a flame graph.
 WITH chosen AS (
-    SELECT stack, SUM(count) AS n FROM samples WHERE {where} GROUP BY stack
+    SELECT stack, SUM(count) AS n FROM {samples} WHERE {where} GROUP BY stack
 ),
 distinct_stacks AS (
     SELECT DISTINCT id, frames FROM stacks WHERE {partitions} AND id IN (SELECT stack FROM chosen)

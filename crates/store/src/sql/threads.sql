@@ -1,11 +1,11 @@
 -- Threads by the time that they take: which of a service's pools is busy.
 WITH whole AS (
-    SELECT SUM(count) AS n FROM samples WHERE {where}
+    SELECT SUM(count) AS n FROM {samples} WHERE {where}
 ),
 chosen AS (
     SELECT
         service, process, thread, SUM(count) AS n, SUM(count * period) AS ns, COUNT(DISTINCT host) AS hosts
-    FROM samples
+    FROM {samples}
     WHERE {where}
     GROUP BY service, process, thread
 )

@@ -2,7 +2,7 @@
 WITH chosen AS (
     SELECT DISTINCT
         {by} AS grouped_by, key, process, signal, function, message, recording, host, version, build, time
-    FROM crashes
+    FROM {crashes}
     WHERE {where}
 )
 SELECT
