@@ -113,10 +113,8 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
     let options = Options {
         filter: arguments.filter.filter(),
         max_frames: arguments.max_frames,
-        measured: arguments.counted.measured(),
-        wakers: arguments.counted.wakers,
         sysroot: arguments.sysroot.clone(),
-        ..Options::default()
+        ..arguments.counted.options(&arguments.trace, &recorded::open(&arguments.trace)?)?
     };
     let report = read(&arguments.trace, options.clone())?;
     if report.summary().samples == 0 {

@@ -29,7 +29,7 @@ mod writer;
 
 pub use backtrail_trace::{CreateError, Dialect};
 pub use item::{
-    Frame, FrameKind, Item, Module, ProcessLabels, Sample, Stop, ThreadName, Wait, WaitKind, Waker, is_jit_dump,
+    Detail, FinishedCall, Frame, FrameKind, Item, Module, ProcessLabels, Sample, Stop, ThreadName, Wait, WaitKind, Waker, is_jit_dump,
     is_kernel_address,
 };
 pub use options::{Environment, Measured, WriterOptions};
