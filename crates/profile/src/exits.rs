@@ -27,11 +27,11 @@ pub enum Leaves {
 
 /// Where calls of a function end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exits {
+pub(crate) struct Exits {
     /// By address, in the file's own terms (svma).
-    pub exits: BTreeMap<u64, Leaves>,
+    pub(crate) exits: BTreeMap<u64, Leaves>,
     /// Whether code jumps to the function's first instruction: a loop, or a tail call to itself.
-    pub repeats: bool,
+    pub(crate) repeats: bool,
 }
 
 /// Why it is not known where a function returns.
@@ -154,7 +154,10 @@ impl Search<'_> {
             self.targets.insert(target);
             return None;
         }
-        let function = function_at(self.symbols, target).filter(|range| range.contains(&target));
+        let section = |svma| self.image.code_section(svma).map(|section| section.address);
+        // What lies between functions, such as linkage stubs, may seem to be a part of one.
+        let is_within = |range: &Range<u64>| range.contains(&target) && section(range.start) == section(target);
+        let function = function_at(self.symbols, target).filter(is_within);
         match function.filter(|_| followed.len() < MOST_FOLLOWED) {
             Some(function) => {
                 self.targets.insert(target);

@@ -205,6 +205,8 @@ pub struct Sampler {
     delay_ns: u64,
     /// `None` without the right to load programs.
     dispatcher: Option<Dispatcher>,
+    /// See [`keepers`].
+    _keepers: Vec<OwnedFd>,
     /// Declared after the rings, whose events use them.
     _probes: Probes,
 }
@@ -328,6 +330,10 @@ impl Sampler {
         if rings.is_empty() {
             return Err(OpenError::NoProcess(0));
         }
+        let keepers = match options.trigger {
+            Trigger::Entries(_) | Trigger::Calls(..) => keepers(&attributes, &others, first_cpu),
+            Trigger::Clock(_) | Trigger::Waits(_) | Trigger::Counted(_) => Vec::new(),
+        };
         let dispatcher = match options.trigger {
             Trigger::Clock(_) => Dispatcher::new(),
             Trigger::Entries(_) | Trigger::Calls(..) | Trigger::Waits(_) | Trigger::Counted(_) => None,
@@ -355,6 +361,7 @@ impl Sampler {
             ids,
             delay_ns: if waits.is_some() { NESTED_NS } else { 0 },
             dispatcher,
+            _keepers: keepers,
             _probes: probes,
         })
     }
@@ -558,6 +565,29 @@ fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<(Event, bool)>), OpenErro
             Ok((probes, events.collect()))
         }
     }
+}
+
+/// Events that never count, and keep probes where they are.
+///
+/// The kernel removes a probe from a process if no event is for a thread of it. But when the CPU
+/// passes between a thread and one that it has just created, the kernel exchanges their events
+/// instead of switching them: from then on it takes the one for the other, and once one has ended,
+/// the probe is removed from the other's process (Linux 6.18). An event for all threads, even if
+/// disabled, prevents that; the price is that other processes stop at the probe too, for a moment
+/// and without a sample.
+fn keepers(first: &Attributes, others: &[(Event, bool)], cpu: u32) -> Vec<OwnedFd> {
+    let events = [first.event].into_iter().chain(others.iter().map(|&(event, _)| event));
+    let opened = events.map(|event| {
+        let attributes = Attributes {
+            event,
+            reports: false,
+            enable_on_exec: false,
+            ..*first
+        };
+        sys::open_event(&attributes, Counted::All, cpu as i32)
+    });
+    // Without the right to sample all processes, probes are kept as long as the kernel does.
+    opened.filter_map(Result::ok).collect()
 }
 
 /// An event to open on each CPU.
