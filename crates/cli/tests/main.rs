@@ -21,6 +21,7 @@ mod page;
 mod record_bad_input;
 mod record_complete;
 mod record_endings;
+mod record_durations;
 mod record_entry;
 mod record_events;
 mod record_judged;

@@ -6,7 +6,7 @@
 // naps: 20 calls that sleep 20 ms, 200 that don't sleep. nests: a recursion of 80 calls, of which
 // each sleeps 1 ms. leaves: 10 calls that end by longjmp, then 5 that return. ends: a call that ends
 // its thread. forks: 3 calls that fork; the child returns too. jumps: 5 calls that end in a jump to
-// another function. picks: 40 calls with a jump through a table. threads: 4 threads with 5 calls each.
+// another function. gives_way: 5 that end in a jump to the C library. picks: 40 calls with a jump through a table. threads: 4 threads with 5 calls each.
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -115,6 +115,8 @@ NOINLINE int jumps(int ms) {
     return jumped(ms + 1);
 }
 
+NOINLINE int gives_way(unsigned us) { return usleep(us); }
+
 NOINLINE int picks(int which) {
     switch (which) {
     case 0: doze(2); return 10;
@@ -164,6 +166,8 @@ int main(void) {
         MEASURE(forks, 1, 1, if (!forks()) _exit(0));
     for (int i = 0; i < 5; i++)
         MEASURE(jumps, 1, 1, sum += jumps(4));
+    for (int i = 0; i < 5; i++)
+        MEASURE(gives_way, 1, 1, sum += gives_way(500));
     for (int i = 0; i < 40; i++)
         MEASURE(picks, 1, 1, sum += picks(i % 8));
     pthread_t ids[4];
