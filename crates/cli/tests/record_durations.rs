@@ -47,7 +47,9 @@ fn others(setup: &Setup, name: &str) -> Value {
 #[test]
 fn durations_are_what_the_program_measures() {
     let Some(setup) = setup() else { return };
-    let Some(timed) = available(program::TIMED.build()) else { return };
+    let Some(timed) = available(program::TIMED.build()) else {
+        return;
+    };
     let functions = ["naps", "nests", "leaves", "ends", "forks", "jumps", "picks", "shares"];
     let summary = setup.path("summary");
     let mut options = vec!["--min-duration", "0s", "--json", text(&summary)];
@@ -67,11 +69,17 @@ fn durations_are_what_the_program_measures() {
         };
         assert_eq!(number(&row["count"]), returned, "{function}");
         let total = number(&row["total_ns"]);
-        assert!((least..=most).contains(&total), "{function}: {total} is not in {least}..{most}");
+        assert!(
+            (least..=most).contains(&total),
+            "{function}: {total} is not in {least}..{most}"
+        );
         let sorted = ["min_ns", "median_ns", "p99_ns", "max_ns"].map(|name| number(&row[name]));
         assert!(sorted.is_sorted() && sorted[3] <= total, "{function}: {row}");
     }
-    assert_eq!((number(&report["samples"]), &report["unit"]), (all, &Value::from("calls")));
+    assert_eq!(
+        (number(&report["samples"]), &report["unit"]),
+        (all, &Value::from("calls"))
+    );
     // A recursion of more calls than the kernel's return probes could follow: each takes 1 ms
     // longer than the one that it makes.
     let nests = &durations["nests"];
@@ -79,7 +87,11 @@ fn durations_are_what_the_program_measures() {
     assert!(min >= 1_000_000 && max >= 80_000_000, "{nests}");
     // longjmp, and the end of a thread.
     let others = others(&setup, "summary");
-    assert_eq!((&others["left"], &others["short"]), (&Value::from(11), &Value::from(0)), "{others}");
+    assert_eq!(
+        (&others["left"], &others["short"]),
+        (&Value::from(11), &Value::from(0)),
+        "{others}"
+    );
     assert_eq!(others["unknown"], 0, "{others}");
 
     // Stacks are those of the beginning, and whole.
@@ -101,7 +113,9 @@ fn durations_are_what_the_program_measures() {
 #[test]
 fn short_calls_are_only_counted() {
     let Some(setup) = setup() else { return };
-    let Some(timed) = stripped(&setup, &program::TIMED) else { return };
+    let Some(timed) = stripped(&setup, &program::TIMED) else {
+        return;
+    };
     let summary = setup.path("summary");
     let options = ["--entry", "naps", "--min-duration", "15ms", "--json", text(&summary)];
     let Some((trace, _, report)) = whole(&setup, &options, &[&timed]) else {
@@ -113,13 +127,25 @@ fn short_calls_are_only_counted() {
     assert!(count >= 20 && number(&row["min_ns"]) >= 15_000_000, "{row}");
     assert_eq!(count + number(&others(&setup, "summary")["short"]), 220);
     // Each with what it was called with.
-    let slept = calls(&report, "naps").into_iter().find(|(_, arguments)| arguments[0].1.as_deref() == Some("20"));
-    assert!(slept.is_some_and(|(count, arguments)| count == 20 && arguments[0].0 == "ms"), "{}", report["calls"]);
+    let slept = calls(&report, "naps")
+        .into_iter()
+        .find(|(_, arguments)| arguments[0].1.as_deref() == Some("20"));
+    assert!(
+        slept.is_some_and(|(count, arguments)| count == 20 && arguments[0].0 == "ms"),
+        "{}",
+        report["calls"]
+    );
 
     // By duration, the same stacks have microseconds.
-    let mut by_duration = setup
-        .backtrail
-        .command(["report", text(&trace), "--durations", "--json", "-", "--folded", text(&setup.path("folded"))]);
+    let mut by_duration = setup.backtrail.command([
+        "report",
+        text(&trace),
+        "--durations",
+        "--json",
+        "-",
+        "--folded",
+        text(&setup.path("folded")),
+    ]);
     let finished = command::run(&mut by_duration, LIMIT).expect("the binary is there");
     let by_duration: Value = serde_json::from_str(&finished.stdout).expect("JSON");
     assert_eq!(by_duration["unit"], "microseconds");
@@ -127,13 +153,18 @@ fn short_calls_are_only_counted() {
     let counted = number(&by_duration["samples"]);
     assert!(counted.abs_diff(total) <= count, "{counted} of {total}");
     let folded = std::fs::read_to_string(setup.path("folded")).expect("it is written");
-    let sum = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
+    let sum = folded
+        .lines()
+        .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok());
     assert_eq!(sum.sum::<u64>(), counted);
 
     // The events themselves have nanoseconds.
     let mut show = setup.backtrail.command(["trace", "show", "--json", text(&trace)]);
     let shown = command::run(&mut show, LIMIT).expect("the binary is there");
-    let events = shown.stdout.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let events = shown
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let taken = events.filter(|event| event["name"] == "backtrail:finished_call");
     let taken: Vec<u64> = taken.map(|event| number(&event["fields"]["duration"])).collect();
     assert_eq!(taken.len() as u64, count);
@@ -143,7 +174,9 @@ fn short_calls_are_only_counted() {
 #[test]
 fn exceptions_pass_as_without_a_recorder() {
     let Some(setup) = setup() else { return };
-    let Some(timed) = available(program::TIMED_CPP.build()) else { return };
+    let Some(timed) = available(program::TIMED_CPP.build()) else {
+        return;
+    };
     let summary = setup.path("summary");
     let options = ["--entry", "passes", "--min-duration", "0s", "--json", text(&summary)];
     let Some((_, finished, report)) = whole(&setup, &options, &[&timed]) else {
@@ -157,7 +190,9 @@ fn exceptions_pass_as_without_a_recorder() {
 #[test]
 fn a_jump_to_another_library_ends_a_call() {
     let Some(setup) = setup() else { return };
-    let Some(timed) = available(program::TIMED.build()) else { return };
+    let Some(timed) = available(program::TIMED.build()) else {
+        return;
+    };
     let options = ["--entry", "gives_way", "--min-duration", "0s"];
     let Some((_, _, report)) = whole(&setup, &options, &[&timed]) else {
         return;
@@ -168,7 +203,9 @@ fn a_jump_to_another_library_ends_a_call() {
 #[test]
 fn stacks_of_another_recorder_stay_whole() {
     let Some(setup) = setup() else { return };
-    let Some(timed) = available(program::TIMED.build()) else { return };
+    let Some(timed) = available(program::TIMED.build()) else {
+        return;
+    };
     let (entry, waits) = (format!("{}:nests", text(&timed)), setup.path("waits"));
     let options = ["--entry", &entry, "--min-duration", "0s"];
     let backtrail = PathBuf::from(env!("CARGO_BIN_EXE_backtrail"));
@@ -180,7 +217,9 @@ fn stacks_of_another_recorder_stay_whole() {
     assert_eq!(number(&durations(&calls)["nests"]["count"]), 80);
     // While up to 80 calls were open, each slept once.
     let folded = setup.backtrail.folded(&waits);
-    let nested = folded.iter().filter(|(stack, _)| stack.iter().any(|frame| frame == "nests"));
+    let nested = folded
+        .iter()
+        .filter(|(stack, _)| stack.iter().any(|frame| frame == "nests"));
     let mut depths: Vec<usize> = Vec::new();
     for (stack, _) in nested {
         assert!(stack.iter().any(|frame| frame == "main"), "{stack:?}");
@@ -198,7 +237,11 @@ fn what_cannot_be_measured_is_said_and_nothing_is_run() {
     let missing_text = text(&missing).to_owned();
     for (options, expected, help) in [
         (&["--min-duration", "1ms"][..], "--entry", ""),
-        (&["--entry", "main", "--min-duration", "1xs"][..], "not a time, as 0s, 500ns", ""),
+        (
+            &["--entry", "main", "--min-duration", "1xs"][..],
+            "not a time, as 0s, 500ns",
+            "",
+        ),
         (
             &["--entry", "no_such_function", "--min-duration", "1ms"][..],
             "has no function no_such_function",

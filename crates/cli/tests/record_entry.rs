@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished};
-use backtrail_testkit::recorder::babeltrace2;
 use backtrail_testkit::program::{self, Program};
+use backtrail_testkit::recorder::babeltrace2;
 use backtrail_testkit::{available, skip};
 use common::{LIMIT, Setup, setup};
 use serde_json::Value;
@@ -77,7 +77,9 @@ pub(crate) fn calls(report: &Value, function: &str) -> Vec<(u64, Vec<Told>)> {
 #[test]
 fn every_call_is_counted_with_its_arguments() {
     let Some(setup) = setup() else { return };
-    let Some(program) = stripped(&setup, &program::CALLS) else { return };
+    let Some(program) = stripped(&setup, &program::CALLS) else {
+        return;
+    };
     let options = ["--entry", "paint", "--entry", "count"];
     // A busy machine may lose some.
     let mut attempts = 0..10;

@@ -168,11 +168,18 @@ fn several_events_are_counted_separately() {
     };
     let first = of(&[]);
     let events = first["events"].as_array().expect("a list");
-    let names: Vec<&str> = events.iter().map(|event| event["name"].as_str().expect("a name")).collect();
+    let names: Vec<&str> = events
+        .iter()
+        .map(|event| event["name"].as_str().expect("a name"))
+        .collect();
     assert_eq!(names, ["page-faults", "context-switches", "cpu-clock"]);
     assert_eq!(first["unit"], "page-faults");
     // Each report is of one of them, and all agree on all.
-    for (event, unit) in [("page-faults", "page-faults"), ("context-switches", "context-switches"), ("cpu-clock", "")] {
+    for (event, unit) in [
+        ("page-faults", "page-faults"),
+        ("context-switches", "context-switches"),
+        ("cpu-clock", ""),
+    ] {
         let report = of(&["--event", event]);
         assert_eq!(report["unit"].as_str().unwrap_or_default(), unit);
         for (row, first) in report["events"].as_array().expect("a list").iter().zip(events) {
@@ -188,7 +195,10 @@ fn several_events_are_counted_separately() {
     let measured: Value = serde_json::from_str(&recording.finished.stdout).expect("the program prints JSON");
     let switches = of(&["--event", "context-switches"]);
     let functions = switches["functions"].as_array().expect("a list");
-    let slept = functions.iter().find(|row| row["name"] == "sleeps").expect("it is there");
+    let slept = functions
+        .iter()
+        .find(|row| row["name"] == "sleeps")
+        .expect("it is there");
     assert!(slept["total"].as_u64() >= measured["sleeps"][1].as_u64(), "{slept}");
     assert!(first["samples"].as_u64() >= Some(25), "{first}");
 

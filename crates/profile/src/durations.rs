@@ -83,19 +83,21 @@ impl Durations {
             durations.extend(of_function.durations);
             *total = total.saturating_add(of_function.total);
         }
-        let counted = named.into_iter().filter_map(|((function, module), (mut durations, total))| {
-            durations.sort_unstable();
-            Some(CallDurations {
-                function,
-                module,
-                count: durations.len() as u64,
-                total,
-                min: *durations.first()?,
-                median: rank(&durations, 50)?,
-                p99: rank(&durations, 99)?,
-                max: *durations.last()?,
-            })
-        });
+        let counted = named
+            .into_iter()
+            .filter_map(|((function, module), (mut durations, total))| {
+                durations.sort_unstable();
+                Some(CallDurations {
+                    function,
+                    module,
+                    count: durations.len() as u64,
+                    total,
+                    min: *durations.first()?,
+                    median: rank(&durations, 50)?,
+                    p99: rank(&durations, 99)?,
+                    max: *durations.last()?,
+                })
+            });
         let mut all: Vec<CallDurations> = counted.collect();
         all.sort_by(|a, b| b.total.cmp(&a.total));
         all
@@ -116,7 +118,10 @@ mod tests {
     fn ranks_are_numbers_that_occurred() {
         let numbers: Vec<u64> = (1..=100).collect();
         assert_eq!((rank(&numbers, 50), rank(&numbers, 99)), (Some(50), Some(99)));
-        assert_eq!((rank(&[7], 50), rank(&[7], 99), rank(&[], 50)), (Some(7), Some(7), None));
+        assert_eq!(
+            (rank(&[7], 50), rank(&[7], 99), rank(&[], 50)),
+            (Some(7), Some(7), None)
+        );
         assert_eq!(rank(&[1, 2, 3], 50), Some(2));
     }
 

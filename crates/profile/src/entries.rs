@@ -34,12 +34,18 @@ impl fmt::Display for EntryError {
             EntryError::Elf(error) => error.fmt(f),
             EntryError::NoFunction(name) => write!(f, "has no function {name}"),
             EntryError::Exits(name, NoExits::Code(address)) => {
-                write!(f, "the code of {name} can't be read at {address:#x}, so that its returns are not known")
+                write!(
+                    f,
+                    "the code of {name} can't be read at {address:#x}, so that its returns are not known"
+                )
             }
             EntryError::Exits(name, NoExits::Endless) => write!(f, "{name} never returns, so its calls take no time"),
             EntryError::Exits(name, NoExits::Large) => write!(f, "{name} is too large to find all its returns"),
             EntryError::Exits(_, NoExits::OtherCpu(cpu)) => {
-                write!(f, "the returns of functions are only found in x86_64 code, not in that of {cpu}")
+                write!(
+                    f,
+                    "the returns of functions are only found in x86_64 code, not in that of {cpu}"
+                )
             }
             EntryError::Indirect(name) => write!(
                 f,
@@ -84,7 +90,9 @@ pub fn function_exits(path: &Path, function: &str) -> Result<Vec<FunctionExits>,
             Some(debug) => Symbols::with_debug_file(image, debug),
             None => Symbols::new(image),
         });
-        let Some(entry) = image.offset_of_svma(address) else { return Ok(None) };
+        let Some(entry) = image.offset_of_svma(address) else {
+            return Ok(None);
+        };
         let found = exits(image, symbols, address).map_err(|error| EntryError::Exits(function.to_owned(), error))?;
         let offsets = found.exits.iter();
         Ok(Some(FunctionExits {

@@ -179,7 +179,10 @@ impl Search<'_> {
             registers.set(register, (u64::from(register.0) + 2) << 40);
         }
         registers.set(arch.sp, SP);
-        let caller = self.frames.as_ref().and_then(|frames| frames.caller(&registers, jump.ip(), |_| Some(1)));
+        let caller = self
+            .frames
+            .as_ref()
+            .and_then(|frames| frames.caller(&registers, jump.ip(), |_| Some(1)));
         match caller {
             Some(caller) => caller.cfa == SP + 8 && !is_unchecked(jump),
             None => !is_unchecked(jump),
@@ -191,7 +194,9 @@ impl Search<'_> {
     fn is_part_of(&self, entry: u64, part: u64) -> bool {
         let name = |svma| self.symbols.lookup(svma).map(|symbol| symbol.name.into_owned());
         match (name(entry), name(part)) {
-            (Some(whole), Some(part)) => part.strip_prefix(whole.as_str()).is_some_and(|rest| rest.starts_with(".cold")),
+            (Some(whole), Some(part)) => part
+                .strip_prefix(whole.as_str())
+                .is_some_and(|rest| rest.starts_with(".cold")),
             _ => false,
         }
     }

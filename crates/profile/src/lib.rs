@@ -67,8 +67,8 @@ pub use pack::{PackError, Packed, pack};
 pub use processes::Processes;
 pub use profile::{MAX_FRAMES, NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
 pub use report::{
-    Annotation, AnnotationRow, Change, EventCount, FunctionCount, GroupBy, Listing, ListingRow, Measure, Report, Row, Rows,
-    SourceLine, Summary, TableOptions,
+    Annotation, AnnotationRow, Change, EventCount, FunctionCount, GroupBy, Listing, ListingRow, Measure, Report, Row,
+    Rows, SourceLine, Summary, TableOptions,
 };
 pub use stacks::{StackFrame, StackId, Stacks, Step};
 pub use symbolize::{

@@ -6,7 +6,8 @@ mod path;
 use std::path::PathBuf;
 
 use backtrail_recording::{
-    Detail, Entry, FrameKind, Item, Measured, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind, is_kernel_address,
+    Detail, Entry, FrameKind, Item, Measured, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind,
+    is_kernel_address,
 };
 use rustc_hash::FxHashMap;
 
@@ -286,12 +287,9 @@ impl Profile {
             .functions
             .into_counts(&self.stacks, &self.unplaced, names.locations());
         let report = Report::new(self.summary, functions, calls, notes);
-        report.with_durations(durations).with_stacks(
-            self.stacks,
-            names,
-            self.threads.into_list(),
-            self.samples,
-        )
+        report
+            .with_durations(durations)
+            .with_stacks(self.stacks, names, self.threads.into_list(), self.samples)
     }
 
     /// Starts to collect the names of all addresses, for [`Profile::into_symbols`]. `earlier` are
@@ -344,7 +342,11 @@ impl Profile {
         }
         if origin.events.len() > 1 {
             let wanted = self.options.event.as_ref();
-            let number = origin.events.iter().position(|(name, _)| Some(name) == wanted).unwrap_or(0);
+            let number = origin
+                .events
+                .iter()
+                .position(|(name, _)| Some(name) == wanted)
+                .unwrap_or(0);
             let (name, count) = &origin.events[number];
             self.event = u8::try_from(number).ok();
             self.period = (*count).max(1);

@@ -268,10 +268,16 @@ mod tests {
         let function = TracedFunction {
             file: PathBuf::from("/a"),
             entry: 0,
-            exits: vec![Exit { offset: 8, kind: RETURN }],
+            exits: vec![Exit {
+                offset: 8,
+                kind: RETURN,
+            }],
             repeats,
         };
-        Calls::new(&[function.clone(), TracedFunction { entry: 16, ..function }], Duration::from_nanos(10))
+        Calls::new(
+            &[function.clone(), TracedFunction { entry: 16, ..function }],
+            Duration::from_nanos(10),
+        )
     }
 
     fn at(time: u64, sp: u64) -> Place {
@@ -301,7 +307,13 @@ mod tests {
             calls.end(&at(time, sp), 0, RETURN);
         }
         assert_eq!(taken(&mut calls), [(10, 40), (0, 60)]);
-        assert_eq!(calls.counts, CallCounts { short: 1, ..CallCounts::default() });
+        assert_eq!(
+            calls.counts,
+            CallCounts {
+                short: 1,
+                ..CallCounts::default()
+            }
+        );
         assert_eq!((calls.open.len(), calls.frames), (0, 0));
     }
 
@@ -327,7 +339,10 @@ mod tests {
     fn another_return_address_is_another_call() {
         let mut calls = calls(false);
         calls.begin(&at(0, 900), 0, &Walked::default(), &[]);
-        let elsewhere = Place { return_address: 0x78, ..at(50, 900) };
+        let elsewhere = Place {
+            return_address: 0x78,
+            ..at(50, 900)
+        };
         calls.end(&elsewhere, 0, RETURN);
         assert_eq!((taken(&mut calls), calls.counts.left), (vec![], 1));
     }
@@ -347,7 +362,13 @@ mod tests {
         calls.begin(&at(200, 900), 0, &stack, &[]);
         assert_eq!(taken(&mut calls), [(100, 20)]);
         calls.end_all();
-        assert_eq!(calls.counts, CallCounts { unfinished: 1, ..CallCounts::default() });
+        assert_eq!(
+            calls.counts,
+            CallCounts {
+                unfinished: 1,
+                ..CallCounts::default()
+            }
+        );
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Warning {
     /// What can be done.
     pub fn help(self) -> Option<&'static str> {
         match self {
-            Warning::NoLongCalls(0) => Some("the function was not called; inlined calls are none that can be seen"),
+            Warning::NoLongCalls(0) => Some("the function was not called; inlined calls are not recorded"),
             Warning::NoLongCalls(_) => Some("give a shorter --min-duration"),
             Warning::NoSamples => Some("sample more often with -F, or record something that takes longer"),
             Warning::NoSamplesOfSetId => Some("record it as root"),
@@ -179,7 +179,7 @@ impl fmt::Display for Warning {
 }
 
 impl Outcome {
-    /// Counts a sample with so many frames.
+    /// Counts a sample with this many frames.
     pub(crate) fn count(&mut self, stop: Stop, read_apart: bool, frames: usize) {
         self.samples += 1;
         self.stops[stop as usize] += 1;

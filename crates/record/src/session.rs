@@ -1,5 +1,7 @@
 //! Runs a recording from start to end.
 
+mod finished_calls;
+
 use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -11,14 +13,16 @@ use backtrail_cfi::tables::Tables;
 use backtrail_process::perf::{self, Build, Cause, KernelTables, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
 use backtrail_process::sys::{SignalSource, give_back_memory};
-use backtrail_recording::{Detail, Module, Observer, ProcessLabels, Sample, Stop, WriteError, Writer, is_kernel_address};
+use backtrail_recording::{
+    Detail, Module, Observer, ProcessLabels, Sample, Stop, WriteError, Writer, is_kernel_address,
+};
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Arena;
-use crate::calls::{Call, Calls, Place};
+use crate::calls::Calls;
 use crate::command::Subject;
 use crate::groups::directories;
 use crate::kernel::KernelWalks;
@@ -614,8 +618,7 @@ impl<'a> Session<'a> {
             self.outcome.wakers += 1;
         }
         self.outcome.waits += 1;
-        self.outcome
-            .count(stop, waiting.stack.live, waiting.stack.frames.len());
+        self.outcome.count(stop, waiting.stack.live, waiting.stack.frames.len());
         let mut wait = waiting.wait(time, is_over);
         if let Some(waker) = &mut wait.waker {
             (waker.pid, waker.tid) = (recorded(waker.pid), recorded(waker.tid));
@@ -646,76 +649,6 @@ impl<'a> Session<'a> {
             stop = self.walk(time, sample);
         }
         self.walker.without_gone_program(sample, stop)
-    }
-
-    /// A thread is at a place where calls begin or end.
-    fn probe(
-        &mut self,
-        stream: usize,
-        time: u64,
-        probe: u32,
-        sample: &perf::Sample<'_>,
-    ) -> Result<(), WriteError> {
-        let (Some(place), Some(calls)) = (Place::of(time, sample, Arch::native()), &self.calls) else {
-            return Ok(());
-        };
-        let roles = calls.roles(probe).to_vec();
-        let begins = roles.iter().any(|role| role.exit.is_none());
-        let mut stack = Walked::default();
-        if begins {
-            stack = self.stack_of(time, sample);
-            self.has_news |= stack.stop == Some(Stop::BeyondCopy);
-            self.note_passed(sample);
-        }
-        let Some(calls) = &mut self.calls else { return Ok(()) };
-        for role in roles {
-            match role.exit {
-                None => calls.begin(&place, role.function, &stack, &self.passed),
-                Some(kind) => calls.end(&place, role.function, kind),
-            }
-        }
-        self.write_finished_calls(stream, time)
-    }
-
-    fn leave_calls(
-        &mut self,
-        stream: usize,
-        time: u64,
-        leave: impl FnOnce(&mut Calls),
-    ) -> Result<(), WriteError> {
-        let Some(calls) = &mut self.calls else { return Ok(()) };
-        leave(calls);
-        self.write_finished_calls(stream, time)
-    }
-
-    fn write_finished_calls(&mut self, stream: usize, time: u64) -> Result<(), WriteError> {
-        let Some(calls) = &mut self.calls else { return Ok(()) };
-        for (mut call, finished) in calls.take_finished() {
-            std::mem::swap(&mut self.walker.frames, &mut call.stack.frames);
-            let stop = call.stack.stop.unwrap_or(Stop::NoUserStack);
-            self.announce(time, call.pid, call.tid, stop)?;
-            let Call {
-                pid, tid, passed, stack, ..
-            } = call;
-            self.outcome.count(stop, stack.live, self.walker.frames.len());
-            self.writer.sample(
-                stream,
-                &Sample {
-                    time,
-                    cpu: 0,
-                    pid: recorded(pid),
-                    tid: recorded(tid),
-                    frames: &self.walker.frames,
-                    stop: Some(stop),
-                    live: stack.live,
-                    in_kernel: false,
-                    wait: None,
-                    passed: &passed,
-                    detail: Detail::Call(finished),
-                },
-            )?;
-        }
-        Ok(())
     }
 
     fn note_passed(&mut self, sample: &perf::Sample<'_>) {

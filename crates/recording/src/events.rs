@@ -4,8 +4,8 @@
 //! made for its traces show something sensible.
 
 use backtrail_trace::description::{
-    Array, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Mapping, Range,
-    Reference, StreamClass, Struct, compact_event_header, packet_context, packet_header,
+    Array, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Mapping,
+    Range, Reference, StreamClass, Struct, compact_event_header, packet_context, packet_header,
 };
 use backtrail_wire::Endian;
 
@@ -223,7 +223,9 @@ pub(crate) fn description(options: &WriterOptions<'_>) -> Description {
         }
     }
     if let Some(duration) = options.min_duration {
-        described.environment.push(("min_duration".to_owned(), number(duration)));
+        described
+            .environment
+            .push(("min_duration".to_owned(), number(duration)));
     }
     if let Some(&(name, count)) = event {
         let count = number(count);

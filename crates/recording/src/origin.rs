@@ -35,6 +35,12 @@ pub(crate) const SEVERAL_NAME: &str = "sample_event_";
 pub(crate) const SEVERAL_PERIOD: &str = "sample_period_";
 
 impl Origin {
+    /// The name of the clock among several events, if there is one.
+    pub fn clock_event(&self) -> Option<&str> {
+        let clock = self.events.iter().find(|(_, count)| *count == 0);
+        clock.map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn of(environment: &[(String, EnvironmentValue)]) -> Origin {
         let mut origin = Origin::default();
         let (mut event, mut count) = (None, 1);

@@ -13,7 +13,9 @@ use crate::origin::Origin;
 use crate::places::Bases;
 use crate::symbols::{self, Symbols, SymbolsError};
 use crate::tree::{self, FIRST_NODE, StackNodes};
-use crate::{Detail, FinishedCall, Frame, FrameKind, Item, Module, ProcessLabels, Sample, ThreadName, Wait, WaitKind, Waker};
+use crate::{
+    Detail, FinishedCall, Frame, FrameKind, Item, Module, ProcessLabels, Sample, ThreadName, Wait, WaitKind, Waker,
+};
 
 /// The most frames of one stack: more than our recorder ever writes, and a bound for hostile
 /// traces, in which a few bytes can encode billions of equal frames.

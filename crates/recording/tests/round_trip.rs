@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use backtrail_recording::{
-    Detail, Dialect, Environment, FinishedCall, Frame, FrameKind, Item, Module, Reader, Sample, Stop, Wait, WaitKind, Waker, Writer,
-    WriterOptions,
+    Detail, Dialect, Environment, FinishedCall, Frame, FrameKind, Item, Module, Reader, Sample, Stop, Wait, WaitKind,
+    Waker, Writer, WriterOptions,
 };
 use proptest::prelude::*;
 

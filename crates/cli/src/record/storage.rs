@@ -87,7 +87,9 @@ fn measure(text: &str) -> Option<(f64, &str)> {
 fn time(text: &str) -> Result<Duration, String> {
     let expected = || "not a time, as 500ms, 30s, 10min, 1h, 7d".to_owned();
     let time = duration(text).ok_or_else(expected)?;
-    Some(time).filter(|time| *time >= Duration::from_millis(1)).ok_or_else(expected)
+    Some(time)
+        .filter(|time| *time >= Duration::from_millis(1))
+        .ok_or_else(expected)
 }
 
 /// The shortest time of calls, which may be very short.

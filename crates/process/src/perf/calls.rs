@@ -77,17 +77,25 @@ impl CallProbes {
     pub fn of(functions: &[TracedFunction]) -> CallProbes {
         let mut probes = CallProbes::default();
         for (function, number) in functions.iter().zip(0..) {
-            probes.add(function, function.entry, Role {
-                function: number,
-                exit: None,
-            });
+            probes.add(
+                function,
+                function.entry,
+                Role {
+                    function: number,
+                    exit: None,
+                },
+            );
         }
         for (function, number) in functions.iter().zip(0..) {
             for exit in &function.exits {
-                probes.add(function, exit.offset, Role {
-                    function: number,
-                    exit: Some(exit.kind),
-                });
+                probes.add(
+                    function,
+                    exit.offset,
+                    Role {
+                        function: number,
+                        exit: Some(exit.kind),
+                    },
+                );
             }
         }
         probes
@@ -133,7 +141,11 @@ mod tests {
         let probes = CallProbes::of(&functions);
         let offsets: Vec<u64> = probes.all().iter().map(|probe| probe.place.offset).collect();
         assert_eq!(offsets, [16, 32, 24]);
-        let roles: Vec<_> = probes.all()[1].roles.iter().map(|role| (role.function, role.exit)).collect();
+        let roles: Vec<_> = probes.all()[1]
+            .roles
+            .iter()
+            .map(|role| (role.function, role.exit))
+            .collect();
         let expected = [
             (1, None),
             (0, Some(ExitKind::ReturnElsewhere)),

@@ -520,7 +520,10 @@ mod tests {
         exit.extend([5_u32, 4, 7, 4].map(u32::to_ne_bytes).as_flattened());
         exit.extend([1_u64, 7 << 32 | 5, 44, 90, 0].map(u64::to_ne_bytes).as_flattened());
         assert_eq!(time_of(&exit, true), 44);
-        assert!(matches!(decode_as(&exit, arch, layout), Ok(Record::Exit(Task { pid: 5, tid: 7, .. }))));
+        assert!(matches!(
+            decode_as(&exit, arch, layout),
+            Ok(Record::Exit(Task { pid: 5, tid: 7, .. }))
+        ));
     }
 
     #[test]

@@ -15,7 +15,8 @@ use super::error::{Entry, OpenError};
 use super::other_stacks::OtherStacks;
 use super::probes::{self, Probes};
 use super::records::{
-    self, DeepPart, EventIds, Layout, Record, SAMPLE_TYPE, SEVERAL_SAMPLE_TYPE, UserState, WAITS_SAMPLE_TYPE, WaitsLayout,
+    self, DeepPart, EventIds, Layout, Record, SAMPLE_TYPE, SEVERAL_SAMPLE_TYPE, UserState, WAITS_SAMPLE_TYPE,
+    WaitsLayout,
 };
 use super::walked::{self, Walked};
 use super::walker::{KernelTables, WalkProgram};

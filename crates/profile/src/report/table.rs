@@ -88,10 +88,20 @@ impl Report {
         let shown = limit.unwrap_or(usize::MAX).min(self.durations.len());
         for function in &self.durations[..shown] {
             let name = clean(&function.function, INSTEAD);
-            let name = width.map_or(name.clone(), |width| shorten(&name, width.saturating_sub(DURATIONS_WIDTH).max(1)));
+            let name = width.map_or(name.clone(), |width| {
+                shorten(&name, width.saturating_sub(DURATIONS_WIDTH).max(1))
+            });
             write!(out, "{:>9}", function.count)?;
-            let times = [function.total, function.min, function.median, function.p99, function.max];
-            times.iter().try_for_each(|&time| write!(out, "  {:>10}", duration(time)))?;
+            let times = [
+                function.total,
+                function.min,
+                function.median,
+                function.p99,
+                function.max,
+            ];
+            times
+                .iter()
+                .try_for_each(|&time| write!(out, "  {:>10}", duration(time)))?;
             writeln!(out, "  {name}")?;
         }
         match self.durations.len() - shown {
@@ -169,7 +179,12 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
             )
         }
         (Some(measure), None) if measure.is_time => {
-            format!("{:.6} s of {} in {} calls", summary.samples as f64 / 1e6, measure.name, summary.taken)
+            format!(
+                "{:.6} s of {} in {} calls",
+                summary.samples as f64 / 1e6,
+                measure.name,
+                summary.taken
+            )
         }
         (Some(measure), _) => format!("{} {} in {} samples", summary.samples, measure.name, summary.taken),
         (None, _) => format!("{} samples", summary.samples),
@@ -186,7 +201,11 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     let events = summary.events.iter().map(|event| {
         let happened = event.count.map_or_else(String::new, |count| format!("{count} in "));
         let shown = if event.is_shown { " (shown below)" } else { "" };
-        format!("{} {happened}{} samples{shown}", clean(&event.name, INSTEAD), event.samples)
+        format!(
+            "{} {happened}{} samples{shown}",
+            clean(&event.name, INSTEAD),
+            event.samples
+        )
     });
     let events: Vec<String> = events.collect();
     push_wrapped(text, "events: ", events.iter().map(String::as_str), ", ", width);
