@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use backtrail_record::{
     CountedEvent, DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES,
-    Dialect, MAX_STACK_BYTES, Machine, Options, Outcome, Stop, Storage, Target, Trigger, Walk,
+    Dialect, MAX_STACK_BYTES, Machine, Options, Outcome, SampledEvent, Stop, Storage, Target, Trigger, Walk,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -40,6 +40,10 @@ pub(crate) struct Record {
     /// for a library, by its name [default: the command's own].
     #[arg(long, value_name = "[FILE:]FUNCTION", conflicts_with = "frequency")]
     entry: Vec<OsString>,
+    /// With --entry: record only calls that take at least TIME, with their duration: 1ms, 250us, 0s
+    /// for all.
+    #[arg(long, value_name = "TIME", requires = "entry", value_parser = storage::min_duration)]
+    min_duration: Option<Duration>,
     /// Record how long threads are blocked, where, and what wakes them, instead of samples.
     #[arg(long, conflicts_with_all = ["frequency", "entry", "walk"])]
     off_cpu: bool,
@@ -48,12 +52,13 @@ pub(crate) struct Record {
     wall: bool,
     /// Sample at EVENT instead of on a timer: page-faults, minor-faults, major-faults,
     /// context-switches, cpu-migrations, cycles, instructions, cache-misses, branch-misses or
-    /// others, or a tracepoint of the kernel as SUBSYSTEM:NAME.
+    /// others, or a tracepoint of the kernel as SUBSYSTEM:NAME. Repeatable; cpu-clock among them is
+    /// the timer.
     #[arg(long, value_name = "EVENT", conflicts_with_all = ["entry", "off_cpu", "wall", "walk"])]
-    event: Option<String>,
-    /// With --event: take one sample in N events [default: 1; 10 for page faults; more for counters
+    event: Vec<String>,
+    /// With --event: take one sample in N events of each [default: 1; 10 for page faults; more for counters
     /// of the CPU].
-    #[arg(long, value_name = "N", requires = "event", conflicts_with = "frequency", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
+    #[arg(long, value_name = "N", requires = "event", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
     count: Option<u64>,
     /// Sample this process, with all its threads and everything it starts. Repeatable.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
@@ -139,23 +144,20 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     } else {
         Target::Command(arguments.command)
     };
-    let event = arguments.event.as_deref();
-    let event = event.filter(|name| !["cpu-clock", "task-clock"].contains(name));
-    if let Some(name) = event.filter(|_| arguments.frequency != DEFAULT_FREQUENCY) {
-        return Err(Failure::new(format_args!("-F is for clocks, not for the event {name}"))
-            .help("use --count N: one sample in N events"));
-    }
     let trigger = match arguments.entry.is_empty() {
-        true if event.is_some() => counted(event.unwrap_or_default(), arguments.count)?,
+        true if !arguments.event.is_empty() => events(&arguments.event, arguments.frequency, arguments.count)?,
         true if arguments.off_cpu => Trigger::Waits(None),
         true if arguments.wall => Trigger::Waits(Some(arguments.frequency)),
         true => Trigger::Clock(arguments.frequency),
-        false => Trigger::Entries(entry::entries(&arguments.entry, &target)?),
+        false => match arguments.min_duration {
+            Some(at_least) => Trigger::Calls(entry::functions(&arguments.entry, &target)?, at_least),
+            None => Trigger::Entries(entry::entries(&arguments.entry, &target)?),
+        },
     };
     let stack_copy = arguments.stack_copy.unwrap_or(match trigger {
         Trigger::Clock(_) => DEFAULT_STACK_BYTES,
-        Trigger::Waits(_) | Trigger::Counted(..) => DEFAULT_EVENT_STACK_BYTES,
-        Trigger::Entries(_) => DEFAULT_ENTRY_STACK_BYTES,
+        Trigger::Waits(_) | Trigger::Counted(_) => DEFAULT_EVENT_STACK_BYTES,
+        Trigger::Entries(_) | Trigger::Calls(..) => DEFAULT_ENTRY_STACK_BYTES,
     });
     let options = Options {
         target,
@@ -223,15 +225,49 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     }
 }
 
-/// Samples at an event.
-fn counted(name: &str, count: Option<u64>) -> Result<Trigger, Failure> {
+/// Samples at events.
+fn events(names: &[String], frequency: u64, count: Option<u64>) -> Result<Trigger, Failure> {
+    let mut events: Vec<SampledEvent> = Vec::new();
+    for name in names {
+        let event = match CLOCKS.contains(&name.as_str()) {
+            true => SampledEvent::Clock(frequency),
+            false => counted(name, count)?,
+        };
+        if !events.contains(&event) {
+            events.push(event);
+        }
+    }
+    if events.len() > MOST_EVENTS {
+        return Err(Failure::new(format_args!("more than {MOST_EVENTS} events")));
+    }
+    let is_clock = |event: &SampledEvent| matches!(event, SampledEvent::Clock(_));
+    if !events.iter().any(is_clock) && frequency != DEFAULT_FREQUENCY {
+        let name = events.first().map_or("", SampledEvent::name);
+        return Err(Failure::new(format_args!("-F is for clocks, not for the event {name}"))
+            .help("use --count N: one sample in N events"));
+    }
+    match events.as_slice() {
+        &[SampledEvent::Clock(frequency)] if count.is_none() => Ok(Trigger::Clock(frequency)),
+        [SampledEvent::Clock(_)] => {
+            Err(Failure::new("--count is for events, not for clocks").help("use -F HZ: samples per second"))
+        }
+        _ => Ok(Trigger::Counted(events)),
+    }
+}
+
+/// Names of the timer.
+const CLOCKS: [&str; 2] = ["cpu-clock", "task-clock"];
+/// The most events of a recording: each takes a descriptor on each CPU, of each thread with -p.
+const MOST_EVENTS: usize = 64;
+
+fn counted(name: &str, count: Option<u64>) -> Result<SampledEvent, Failure> {
     let event = CountedEvent::named(name).map_err(|error| {
         let help = error.help();
         let failure = Failure::new(error);
         help.into_iter().fold(failure, Failure::help)
     })?;
     let count = count.unwrap_or_else(|| event.usual_count());
-    Ok(Trigger::Counted(event, count))
+    Ok(SampledEvent::Counted(event, count))
 }
 
 /// What a recording is called after, unless its name is given.
@@ -287,6 +323,19 @@ fn summary(outcome: &Outcome, path: &Path, is_whole: bool) -> String {
     if !outcome.kernel {
         text.push_str(" (without time in the kernel: not permitted)");
     }
+    if let Some(calls) = outcome.calls {
+        let parts = [
+            (calls.short, "took less time"),
+            (calls.left, "were left without a return"),
+            (calls.unfinished, "had not returned at the end"),
+            (calls.unknown, "are unknown"),
+        ];
+        let parts = parts.iter().filter(|(count, _)| *count > 0);
+        let parts: Vec<String> = parts.map(|(count, what)| format!("{count} {what}")).collect();
+        if !parts.is_empty() {
+            text.push_str(&format!(" (of the other calls, {})", parts.join(", ")));
+        }
+    }
     if outcome.throttled > 0 {
         text.push_str(&format!(" (the kernel paused sampling {} times)", outcome.throttled));
     }
@@ -308,6 +357,12 @@ fn summary_json(outcome: &Outcome) -> Value {
         "stops": stops,
         "frames": outcome.frames,
         "trace_bytes": outcome.trace_bytes,
+        "calls": outcome.calls.map(|calls| json!({
+            "short": calls.short,
+            "left": calls.left,
+            "unfinished": calls.unfinished,
+            "unknown": calls.unknown,
+        })),
         "waits": outcome.waits,
         "wakers": outcome.wakers,
         "recordings": outcome.recordings,

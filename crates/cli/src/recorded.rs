@@ -21,19 +21,56 @@ pub(crate) struct Counted {
     /// Count microseconds on and off the CPU together.
     #[arg(long)]
     wall: bool,
+    /// Of a recording of several events, count this one [default: the first].
+    #[arg(long, value_name = "EVENT")]
+    event: Option<String>,
+    /// Of a recording with --min-duration, count the microseconds that calls took, not calls. The
+    /// time of a recorded call within another one counts for its own stack only.
+    #[arg(long)]
+    durations: bool,
     /// Continue the stack of each wait with that of the thread that ended it.
     #[arg(long)]
-    pub(crate) wakers: bool,
+    wakers: bool,
 }
 
 impl Counted {
     /// `None`: what was recorded.
-    pub(crate) fn measured(&self) -> Option<Measured> {
+    fn measured(&self) -> Option<Measured> {
         match (self.off_cpu, self.wall) {
             (true, _) => Some(Measured::OffCpu),
             (_, true) => Some(Measured::Wall),
             _ => None,
         }
+    }
+}
+
+impl Counted {
+    /// The options that say what is counted, for this recording.
+    pub(crate) fn options(&self, trace: &Path, reader: &Reader) -> Result<Options, Failure> {
+        let origin = reader.origin();
+        if let Some(name) = &self.event {
+            let single = origin.event.iter().map(|(name, _)| name);
+            let all: Vec<&String> = origin.events.iter().map(|(name, _)| name).chain(single).collect();
+            if !all.contains(&name) {
+                let names: Vec<&str> = all.iter().map(|name| name.as_str()).collect();
+                let has = match names.is_empty() {
+                    true => "it has samples of a clock only, or calls".to_owned(),
+                    false => format!("its events are {}", names.join(", ")),
+                };
+                return Err(Failure::of(trace, format!("no samples of the event {name}")).help(one_line(&has)));
+            }
+        }
+        if self.durations && origin.min_duration.is_none() {
+            return Err(Failure::of(trace, "has no durations of calls")
+                .help("record them with --entry FUNCTION --min-duration TIME"));
+        }
+        Ok(Options {
+            measured: self.measured(),
+            wakers: self.wakers,
+            event: self.event.clone(),
+            durations: self.durations,
+            ..Options::default()
+        })
     }
 }
 
@@ -54,9 +91,7 @@ pub(crate) fn samples(trace: &Path, filter: &FilterArguments, counted: &Counted)
     let mut reader = open(trace)?;
     let options = Options {
         filter: filter.filter(),
-        measured: counted.measured(),
-        wakers: counted.wakers,
-        ..Options::default()
+        ..counted.options(trace, &reader)?
     };
     let mut samples = Samples::read(&mut reader, options).map_err(|error| failed(trace, error))?;
     say_problems(trace, &reader);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_export::page::{self, Recording};
 use backtrail_profile::{CodeFiles, GroupBy, MAX_FRAMES, Options, Profile, Report as Profiled, TableOptions};
+use backtrail_recording::Reader;
 use backtrail_stacks::calls;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -110,15 +111,14 @@ pub(crate) fn run(arguments: &Report) -> Result<Status, Failure> {
     if is_page_alone {
         return Ok(Status::Done);
     }
+    let mut reader = recorded::open(&arguments.trace)?;
     let options = Options {
         filter: arguments.filter.filter(),
         max_frames: arguments.max_frames,
-        measured: arguments.counted.measured(),
-        wakers: arguments.counted.wakers,
         sysroot: arguments.sysroot.clone(),
-        ..Options::default()
+        ..arguments.counted.options(&arguments.trace, &reader)?
     };
-    let report = read(&arguments.trace, options.clone())?;
+    let report = count(&arguments.trace, &mut reader, options.clone())?;
     if report.summary().samples == 0 {
         recorded::say_what_there_is(&arguments.trace, &arguments.filter)?;
     }
@@ -189,7 +189,7 @@ fn show(arguments: &Report, report: &Profiled, options: Options, is_written: boo
         return if is_found { Ok(()) } else { Err(unknown(function)) };
     }
     if let Some(other) = &view.diff {
-        let before = read(other, options)?;
+        let before = count(other, &mut recorded::open(other)?, options)?;
         return output::to_stdout(|out| report.write_changes(&before, out, &table));
     }
     match is_written {
@@ -199,10 +199,9 @@ fn show(arguments: &Report, report: &Profiled, options: Options, is_written: boo
 }
 
 /// Counts the recording in a directory.
-pub(crate) fn read(trace: &Path, options: Options) -> Result<Profiled, Failure> {
-    let mut reader = recorded::open(trace)?;
-    let profile = Profile::of_recording(&mut reader, options).map_err(|error| recorded::failed(trace, error))?;
-    recorded::say_problems(trace, &reader);
+fn count(trace: &Path, reader: &mut Reader, options: Options) -> Result<Profiled, Failure> {
+    let profile = Profile::of_recording(reader, options).map_err(|error| recorded::failed(trace, error))?;
+    recorded::say_problems(trace, reader);
     let mut report = profile.finish(reader.stream_bytes());
     report.explain_calls(calls::arguments);
     Ok(report)

@@ -144,3 +144,70 @@ fn samples_have_the_surroundings_of_their_process() {
         "{walks:?}"
     );
 }
+
+#[test]
+fn several_events_are_counted_separately() {
+    let Some(setup) = setup() else { return };
+    let Some(waits) = available(workload::built("waits", &program::WAITS, &["2"])) else {
+        return;
+    };
+    let options = ["page-faults", "context-switches", "cpu-clock", "faults"];
+    let mut options: Vec<&str> = options.iter().flat_map(|event| ["--event", event]).collect();
+    options.extend(["--count", "1"]);
+    let recording = setup.record(&options, &waits);
+    if recording.finished.stderr.contains("is not permitted to this user") {
+        return skip("only root may count switches");
+    }
+    recording.ended_with(0);
+    let of = |options: &[&str]| {
+        let arguments = ["report", text(&recording.trace), "--json", "-"];
+        let mut command = setup.backtrail.command(arguments.iter().chain(options));
+        let finished = command::run(&mut command, LIMIT).expect("the binary is there");
+        assert_eq!(finished.code(), 0, "{}", finished.describe());
+        serde_json::from_str::<Value>(&finished.stdout).expect("JSON")
+    };
+    let first = of(&[]);
+    let events = first["events"].as_array().expect("a list");
+    let names: Vec<&str> = events
+        .iter()
+        .map(|event| event["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(names, ["page-faults", "context-switches", "cpu-clock"]);
+    assert_eq!(first["unit"], "page-faults");
+    // Each report is of one of them, and all agree on all.
+    for (event, unit) in [
+        ("page-faults", "page-faults"),
+        ("context-switches", "context-switches"),
+        ("cpu-clock", ""),
+    ] {
+        let report = of(&["--event", event]);
+        assert_eq!(report["unit"].as_str().unwrap_or_default(), unit);
+        for (row, first) in report["events"].as_array().expect("a list").iter().zip(events) {
+            assert_eq!((&row["samples"], &row["count"]), (&first["samples"], &first["count"]));
+            let is_shown = row["name"] == event;
+            assert_eq!(row["shown"], is_shown);
+            if is_shown {
+                assert_eq!(report["samples"], row["samples"], "one sample for each");
+            }
+        }
+    }
+    // The program waits so often.
+    let measured: Value = serde_json::from_str(&recording.finished.stdout).expect("the program prints JSON");
+    let switches = of(&["--event", "context-switches"]);
+    let functions = switches["functions"].as_array().expect("a list");
+    let slept = functions
+        .iter()
+        .find(|row| row["name"] == "sleeps")
+        .expect("it is there");
+    assert!(slept["total"].as_u64() >= measured["sleeps"][1].as_u64(), "{slept}");
+    assert!(first["samples"].as_u64() >= Some(25), "{first}");
+
+    let unknown = ["report", text(&recording.trace), "--event", "cycles"];
+    let finished = command::run(&mut setup.backtrail.command(unknown), LIMIT).expect("the binary is there");
+    assert_eq!(finished.code(), 2, "{}", finished.describe());
+    assert!(
+        finished.stderr.contains("no samples of the event cycles") && finished.stderr.contains("context-switches"),
+        "{}",
+        finished.stderr
+    );
+}

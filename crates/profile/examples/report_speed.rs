@@ -13,7 +13,7 @@ use std::{fs, io};
 
 use backtrail_profile::{Options, Profile, TableOptions};
 use backtrail_recording::{
-    Dialect, Environment, Frame, FrameKind, Module, Reader, Sample, Stop, Writer, WriterOptions,
+    Detail, Dialect, Environment, Frame, FrameKind, Module, Reader, Sample, Stop, Writer, WriterOptions,
 };
 
 const BASE: u64 = 0x5500_0000_0000;
@@ -83,7 +83,8 @@ fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(),
         command: "made up",
         frequency: Some(1_000),
         measured: backtrail_recording::Measured::Cpu,
-        event: None,
+        events: &[],
+        min_duration: None,
         environment: Environment {
             trace_uuid: [1; 16],
             boot_uuid: None,
@@ -164,6 +165,7 @@ fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(),
             in_kernel: false,
             wait: None,
             passed: &[],
+            detail: Detail::Nothing,
         };
         writer.sample(number % 2, &sample)?;
         if number % 2_000 == 0 {

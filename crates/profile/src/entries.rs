@@ -8,6 +8,7 @@ use backtrail_elf::debugfile::Search;
 use backtrail_elf::{FileBytes, Image, Symbols};
 
 use crate::demangle::demangle;
+use crate::exits::{Leaves, NoExits, exits};
 
 /// Why a function was not found.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub enum EntryError {
     /// It only chooses the implementation that suits the CPU (`STT_GNU_IFUNC`), and programs call
     /// that one.
     Indirect(String),
+    /// It is not known where it returns.
+    Exits(String, NoExits),
 }
 
 impl fmt::Display for EntryError {
@@ -30,6 +33,20 @@ impl fmt::Display for EntryError {
             EntryError::Io(error) => error.fmt(f),
             EntryError::Elf(error) => error.fmt(f),
             EntryError::NoFunction(name) => write!(f, "has no function {name}"),
+            EntryError::Exits(name, NoExits::Code(address)) => {
+                write!(
+                    f,
+                    "the code of {name} can't be read at {address:#x}, so that its returns are not known"
+                )
+            }
+            EntryError::Exits(name, NoExits::Endless) => write!(f, "{name} never returns, so its calls take no time"),
+            EntryError::Exits(name, NoExits::Large) => write!(f, "{name} is too large to find all its returns"),
+            EntryError::Exits(_, NoExits::OtherCpu(cpu)) => {
+                write!(
+                    f,
+                    "the returns of functions are only found in x86_64 code, not in that of {cpu}"
+                )
+            }
             EntryError::Indirect(name) => write!(
                 f,
                 "{name} stands for several implementations, of which one is chosen when the program starts"
@@ -47,6 +64,53 @@ impl std::error::Error for EntryError {}
 /// # Errors
 /// If there is no such function.
 pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
+    let offset = |image: &Image<'_>, _: &Option<Image<'_>>, address| Ok(image.offset_of_svma(address));
+    found(path, function, offset)
+}
+
+/// A function, by offsets in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionExits {
+    /// Its first instruction.
+    pub entry: u64,
+    /// The instructions that end its calls.
+    pub exits: Vec<(u64, Leaves)>,
+    /// Whether code jumps to its first instruction.
+    pub repeats: bool,
+}
+
+/// The same with the places where these functions return.
+///
+/// # Errors
+/// If there is no such function, or it is not known where it returns.
+pub fn function_exits(path: &Path, function: &str) -> Result<Vec<FunctionExits>, EntryError> {
+    let mut symbols = None;
+    found(path, function, |image, debug, address| {
+        let symbols = symbols.get_or_insert_with(|| match debug {
+            Some(debug) => Symbols::with_debug_file(image, debug),
+            None => Symbols::new(image),
+        });
+        let Some(entry) = image.offset_of_svma(address) else {
+            return Ok(None);
+        };
+        let found = exits(image, symbols, address).map_err(|error| EntryError::Exits(function.to_owned(), error))?;
+        let offsets = found.exits.iter();
+        Ok(Some(FunctionExits {
+            entry,
+            exits: offsets
+                .filter_map(|(&address, &leaves)| Some((image.offset_of_svma(address)?, leaves)))
+                .collect(),
+            repeats: found.repeats,
+        }))
+    })
+}
+
+/// What `of` finds for each function with this name, by its address.
+fn found<T>(
+    path: &Path,
+    function: &str,
+    mut of: impl FnMut(&Image<'_>, &Option<Image<'_>>, u64) -> Result<Option<T>, EntryError>,
+) -> Result<Vec<T>, EntryError> {
     let file = FileBytes::open(path).map_err(EntryError::Io)?;
     let image = Image::of(&file).map_err(EntryError::Elf)?;
     let debug = Search::new().debug_file(path, &image);
@@ -61,7 +125,8 @@ pub fn entries(path: &Path, function: &str) -> Result<Vec<u64>, EntryError> {
         });
     }
     let direct = found.iter().filter(|found| !found.is_indirect);
-    let offsets: Vec<u64> = direct.filter_map(|found| image.offset_of_svma(found.address)).collect();
+    let offsets = direct.filter_map(|found| of(&image, &debug, found.address).transpose());
+    let offsets: Vec<T> = offsets.collect::<Result<_, _>>()?;
     match (offsets.is_empty(), found.is_empty()) {
         (false, _) => Ok(offsets),
         (true, false) => Err(EntryError::Indirect(function.to_owned())),

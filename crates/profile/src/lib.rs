@@ -21,6 +21,7 @@
 //!     in_kernel: false,
 //!     wait: None,
 //!     passed: &[],
+//!     detail: backtrail_recording::Detail::Nothing,
 //! }));
 //! let report = profile.finish(0);
 //! assert_eq!(report.functions()[0].name, "[unknown]+0x1234");
@@ -32,8 +33,10 @@
 mod calls;
 mod clean;
 mod demangle;
+mod durations;
 mod edges;
 mod entries;
+mod exits;
 mod filter;
 mod fold;
 mod functions;
@@ -53,7 +56,9 @@ pub use backtrail_recording::is_kernel_address;
 pub use calls::{CallArgument, CallCount, Recorded};
 pub use clean::is_active;
 pub use demangle::{MAX_NAME_LENGTH, demangle};
-pub use entries::{EntryError, entries};
+pub use durations::CallDurations;
+pub use entries::{EntryError, FunctionExits, entries, function_exits};
+pub use exits::{Leaves, NoExits};
 pub use filter::{Filter, matches_function};
 pub use fold::{LEFT_OUT, Label, LabelId, LabelKind, Tree};
 pub use live::{Live, LiveBy, Span};
@@ -62,8 +67,8 @@ pub use pack::{PackError, Packed, pack};
 pub use processes::Processes;
 pub use profile::{MAX_FRAMES, NO_STACK, OMITTED, Options, Profile, READ_LATE, STACK_LOST};
 pub use report::{
-    Annotation, AnnotationRow, Change, FunctionCount, GroupBy, Listing, ListingRow, Measure, Report, Row, Rows,
-    SourceLine, Summary, TableOptions,
+    Annotation, AnnotationRow, Change, EventCount, FunctionCount, GroupBy, Listing, ListingRow, Measure, Report, Row,
+    Rows, SourceLine, Summary, TableOptions,
 };
 pub use stacks::{StackFrame, StackId, Stacks, Step};
 pub use symbolize::{

@@ -219,7 +219,7 @@ impl Live {
 
 #[cfg(test)]
 mod tests {
-    use backtrail_recording::{Frame, FrameKind, Sample, Stop, ThreadName};
+    use backtrail_recording::{Detail, Frame, FrameKind, Sample, Stop, ThreadName};
 
     use super::*;
 
@@ -251,6 +251,7 @@ mod tests {
                 in_kernel: false,
                 wait: None,
                 passed: &[],
+                detail: Detail::Nothing,
             }));
         }
         live

@@ -6,16 +6,18 @@ mod path;
 use std::path::PathBuf;
 
 use backtrail_recording::{
-    Entry, FrameKind, Item, Measured, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind, is_kernel_address,
+    Detail, Entry, FrameKind, Item, Measured, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind,
+    is_kernel_address,
 };
 use rustc_hash::FxHashMap;
 
 use crate::calls::Calls;
+use crate::durations::Durations;
 use crate::filter::Filter;
 use crate::fold::LEFT_OUT;
 use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
-use crate::report::{Measure, Report, Summary};
+use crate::report::{EventCount, Measure, Report, Summary};
 use crate::stacks::{StackFrame, Stacks};
 use crate::symbolize::{FetchDebugFile, LocationId, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
@@ -46,6 +48,11 @@ pub struct Options {
     /// What is counted: samples of time on the CPU, or microseconds off the CPU, or of both.
     /// `None`: what the recording measures.
     pub measured: Option<Measured>,
+    /// Of a recording of several events, the one to count; `None`: the first.
+    pub event: Option<String>,
+    /// Of a recording of finished calls: whether microseconds are counted, not calls. A call within
+    /// another one counts for its own stack only.
+    pub durations: bool,
     /// Whether stacks of waits continue with those of the threads that ended them.
     pub wakers: bool,
     /// The samples to count; the others are ignored.
@@ -73,6 +80,8 @@ impl Default for Options {
             clock_offset: 0,
             system: SystemFiles::default(),
             measured: None,
+            event: None,
+            durations: false,
             wakers: false,
             filter: Filter::default(),
             sysroot: None,
@@ -111,6 +120,9 @@ pub struct Profile {
     samples: Vec<StackSample>,
     unplaced: Unplaced,
     calls: Calls,
+    durations: Durations,
+    /// The number of the event that counts, of several.
+    event: Option<u8>,
     /// The time of the first sample, counted or not.
     begin: Option<u64>,
     /// The locations of the current sample, if it has no room in the tree.
@@ -191,6 +203,8 @@ impl Profile {
             samples: Vec::new(),
             unplaced: Unplaced::default(),
             calls: Calls::default(),
+            durations: Durations::default(),
+            event: None,
             begin: None,
             beyond: Vec::new(),
             steps: Vec::new(),
@@ -267,16 +281,15 @@ impl Profile {
             ));
         }
         let calls = self.calls.into_counts(&self.symbolizer);
+        let durations = self.durations.into_counts(&self.symbolizer);
         let names = self.symbolizer.into_names();
         let functions = self
             .functions
             .into_counts(&self.stacks, &self.unplaced, names.locations());
-        Report::new(self.summary, functions, calls, notes).with_stacks(
-            self.stacks,
-            names,
-            self.threads.into_list(),
-            self.samples,
-        )
+        let report = Report::new(self.summary, functions, calls, notes);
+        report
+            .with_durations(durations)
+            .with_stacks(self.stacks, names, self.threads.into_list(), self.samples)
     }
 
     /// Starts to collect the names of all addresses, for [`Profile::into_symbols`]. `earlier` are
@@ -319,6 +332,38 @@ impl Profile {
             }
             (Measured::Cpu, None) => None,
         };
+        if origin.min_duration.is_some() {
+            let is_time = self.options.durations;
+            let name = if is_time { "call time" } else { "calls" };
+            self.summary.measure = Some(Measure {
+                name: name.to_owned(),
+                is_time,
+            });
+        }
+        if origin.events.len() > 1 {
+            let wanted = self.options.event.as_ref();
+            let number = origin
+                .events
+                .iter()
+                .position(|(name, _)| Some(name) == wanted)
+                .unwrap_or(0);
+            let (name, count) = &origin.events[number];
+            self.event = u8::try_from(number).ok();
+            self.period = (*count).max(1);
+            // Samples of a clock are what is counted without events.
+            self.summary.measure = (*count > 0).then(|| Measure {
+                name: name.clone(),
+                is_time: false,
+            });
+            let counted = origin.events.iter().zip(0..).map(|((name, count), at)| EventCount {
+                name: name.clone(),
+                samples: 0,
+                count: Some(0).filter(|_| *count > 0),
+                period: *count,
+                is_shown: at == number,
+            });
+            self.summary.events = counted.collect();
+        }
         if measured != Measured::Cpu {
             self.period = origin.frequency.map_or(0, |frequency| 1_000_000 / frequency);
             self.summary.waits = Some(0);
@@ -359,6 +404,7 @@ impl Profile {
                 waker: None,
             }),
             passed: sample.passed,
+            detail: sample.detail,
         };
         let Some(thread) = self.accept(&item) else {
             return;
@@ -415,17 +461,36 @@ impl Profile {
             .entry(sample.tid)
             .or_insert_with(|| self.threads.number(&self.processes, sample.pid, sample.tid));
         let is_wanted = filter.is_everyone() || filter.has_thread(self.threads.get(thread));
-        is_wanted.then_some(thread)
+        (is_wanted && self.is_of_event(sample.detail)).then_some(thread)
+    }
+
+    /// Counts a sample for its event, and returns whether that is the one that is looked at.
+    fn is_of_event(&mut self, detail: Detail) -> bool {
+        let (Detail::Event(number), Some(_)) = (detail, self.measured) else {
+            return true;
+        };
+        if let Some(event) = self.summary.events.get_mut(usize::from(number)) {
+            event.samples += 1;
+            event.count = event.count.map(|count| count.saturating_add(event.period));
+        }
+        self.event.is_none_or(|event| event == number)
     }
 
     fn count(&mut self, sample: &Sample<'_>, thread: ThreadId, walked: &Walked, ip: u64) {
         if self.options.filter.function.is_some() && !self.is_through(walked) {
             return;
         }
-        let weight = match sample.wait {
+        let microseconds = |nanoseconds: u64| nanoseconds.saturating_add(500) / 1000;
+        let mut weight = match sample.wait {
             None => self.period,
-            Some(wait) => wait.duration.saturating_add(500) / 1000,
+            Some(wait) => microseconds(wait.duration),
         };
+        if let Detail::Call(call) = sample.detail {
+            let own = self.durations.add((sample.pid, sample.tid), walked.leaf, call);
+            if self.options.durations {
+                weight = microseconds(own);
+            }
+        }
         self.summary.taken += 1;
         if let Some(waits) = self.summary.waits.as_mut().filter(|_| sample.wait.is_some()) {
             *waits += 1;

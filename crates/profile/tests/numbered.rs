@@ -4,7 +4,7 @@ use std::path::Path;
 
 use backtrail_profile::{Filter, Options, Profile, Report, TableOptions};
 use backtrail_recording::{
-    Dialect, Environment, Frame, FrameKind, Module, Reader, Sample, Stop, Writer, WriterOptions,
+    Detail, Dialect, Environment, Frame, FrameKind, Module, Reader, Sample, Stop, Writer, WriterOptions,
 };
 
 const BASE: u64 = 0x7f00_1234_0000;
@@ -30,7 +30,8 @@ fn record(directory: &Path, seed: u64, samples: u64) {
         command: "test",
         frequency: None,
         measured: backtrail_recording::Measured::Cpu,
-        event: None,
+        events: &[],
+        min_duration: None,
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: None,
@@ -110,6 +111,7 @@ fn record(directory: &Path, seed: u64, samples: u64) {
                     in_kernel: false,
                     wait: None,
                     passed: &[],
+                    detail: Detail::Nothing,
                 },
             )
             .unwrap();

@@ -115,7 +115,8 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
         command: &about.command,
         frequency: None,
         measured: backtrail_recording::Measured::Cpu,
-        event: None,
+        events: &[],
+        min_duration: None,
         environment: Environment {
             hostname: or_here(&about.hostname, here.hostname.clone()),
             kernel: or_here(&about.kernel, here.kernel.clone()),

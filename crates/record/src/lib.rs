@@ -25,6 +25,7 @@
 //! ```
 
 mod arena;
+mod calls;
 mod chain;
 mod command;
 mod deep;
@@ -52,9 +53,10 @@ mod watch;
 
 use std::path::Path;
 
-pub use backtrail_process::perf::{CountedEvent, Entry, Trigger};
+pub use backtrail_process::perf::{CountedEvent, Entry, Exit, ExitKind, SampledEvent, TracedFunction, Trigger};
 use backtrail_recording::Observer;
 pub use backtrail_recording::{Dialect, Item, Stop};
+pub use calls::CallCounts;
 pub use error::{Error, Incomplete};
 pub use import::{ImportError, ImportOptions, Imported, import};
 pub use options::{

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backtrail_recording::Stop;
 
+use crate::calls::CallCounts;
 use crate::error::Incomplete;
 
 /// A file whose unwind table could not be made, or only partly.
@@ -50,6 +51,8 @@ pub struct Outcome {
     pub no_wakers: bool,
     /// Whether waits were recorded without the stacks of the threads that waited.
     pub no_places: bool,
+    /// What became of the calls that are not recorded, if calls were followed.
+    pub calls: Option<CallCounts>,
     /// Frames of all samples.
     pub frames: u64,
     /// Bytes of the trace, or of all traces together.
@@ -84,6 +87,8 @@ pub struct Outcome {
 pub enum Warning {
     /// There are no samples.
     NoSamples,
+    /// No call took as long as was asked for, of this many.
+    NoLongCalls(u64),
     /// There are no samples: the kernel does not let users sample a program that runs with other
     /// privileges.
     NoSamplesOfSetId,
@@ -108,6 +113,8 @@ impl Warning {
     /// What can be done.
     pub fn help(self) -> Option<&'static str> {
         match self {
+            Warning::NoLongCalls(0) => Some("the function was not called; inlined calls are not recorded"),
+            Warning::NoLongCalls(_) => Some("give a shorter --min-duration"),
             Warning::NoSamples => Some("sample more often with -F, or record something that takes longer"),
             Warning::NoSamplesOfSetId => Some("record it as root"),
             Warning::NoSamplesOfKernel => {
@@ -135,6 +142,8 @@ impl Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Warning::NoLongCalls(0) => write!(f, "no calls"),
+            Warning::NoLongCalls(calls) => write!(f, "none of {calls} calls took as long as --min-duration"),
             Warning::NoSamples => write!(f, "no samples: the programs took less CPU time than passes between two"),
             Warning::NoSamplesOfSetId => {
                 write!(
@@ -170,6 +179,14 @@ impl fmt::Display for Warning {
 }
 
 impl Outcome {
+    /// Counts a sample with this many frames.
+    pub(crate) fn count(&mut self, stop: Stop, read_apart: bool, frames: usize) {
+        self.samples += 1;
+        self.stops[stop as usize] += 1;
+        self.read_apart += u64::from(read_apart);
+        self.frames += frames as u64;
+    }
+
     /// What the user should know.
     pub fn warnings(&self) -> Vec<Warning> {
         const MANY_LOST: u64 = 5;
@@ -180,10 +197,11 @@ impl Outcome {
         let cut = percent(self.stops[Stop::BeyondCopy as usize], self.samples);
         let apart = percent(self.read_apart, self.samples);
         let warnings = [
-            (self.samples == 0 && self.lost == 0).then_some(match (self.set_id, self.kernel) {
-                (true, _) => Warning::NoSamplesOfSetId,
-                (false, true) => Warning::NoSamples,
-                (false, false) => Warning::NoSamplesOfKernel,
+            (self.samples == 0 && self.lost == 0).then_some(match (self.calls, self.set_id, self.kernel) {
+                (_, true, _) => Warning::NoSamplesOfSetId,
+                (Some(calls), false, _) => Warning::NoLongCalls(calls.short),
+                (None, false, true) => Warning::NoSamples,
+                (None, false, false) => Warning::NoSamplesOfKernel,
             }),
             self.no_places.then_some(Warning::NoPlaces),
             (self.no_wakers && !self.no_places).then_some(Warning::NoWakers),

@@ -1,5 +1,7 @@
 //! Runs a recording from start to end.
 
+mod finished_calls;
+
 use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -11,13 +13,16 @@ use backtrail_cfi::tables::Tables;
 use backtrail_process::perf::{self, Build, Cause, KernelTables, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
 use backtrail_process::sys::{SignalSource, give_back_memory};
-use backtrail_recording::{Module, Observer, ProcessLabels, Sample, Stop, WriteError, Writer, is_kernel_address};
+use backtrail_recording::{
+    Detail, Module, Observer, ProcessLabels, Sample, Stop, WriteError, Writer, is_kernel_address,
+};
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::arena::Arena;
+use crate::calls::Calls;
 use crate::command::Subject;
 use crate::groups::directories;
 use crate::kernel::KernelWalks;
@@ -99,7 +104,10 @@ pub(crate) fn run(
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
     let mut session = Session::new(Modules::new(&tables, &arena), sampler.stack_bytes(), writer);
-    if let Trigger::Entries(_) = options.trigger {
+    if let Trigger::Calls(functions, at_least) = &options.trigger {
+        session.calls = Some(Calls::new(functions, *at_least));
+    }
+    if let Trigger::Entries(_) | Trigger::Calls(..) = options.trigger {
         session.passing = Abi::of(Arch::native().cpu).map_or(&[], Abi::general_registers);
     }
     session.walker.prepare(&mut sampler);
@@ -207,6 +215,8 @@ pub(crate) struct Session<'a> {
     /// Names by thread.
     names: FxHashMap<u32, Box<str>>,
     waits: Waits,
+    /// If calls are followed until they return.
+    calls: Option<Calls>,
     /// Mappings that the current stack reaches into.
     touched: Vec<u32>,
     /// DWARF numbers of the registers that pass arguments, if samples are calls.
@@ -232,6 +242,7 @@ struct State {
     kernel: OnceCell<Option<Module>>,
     names: FxHashMap<u32, Box<str>>,
     waits: Waits,
+    calls: Option<Calls>,
     passing: &'static [u8],
     is_interrupted: bool,
     outcome: Outcome,
@@ -251,6 +262,7 @@ impl<'a> Session<'a> {
             kernel: OnceCell::new(),
             names: FxHashMap::default(),
             waits: Waits::default(),
+            calls: None,
             touched: Vec::new(),
             passing: &[],
             passed: Vec::new(),
@@ -273,6 +285,7 @@ impl<'a> Session<'a> {
             kernel: self.kernel,
             names: self.names,
             waits: self.waits,
+            calls: self.calls,
             passing: self.passing,
             is_interrupted: self.is_interrupted,
             outcome: self.outcome,
@@ -289,6 +302,7 @@ impl<'a> Session<'a> {
             kernel: state.kernel,
             names: state.names,
             waits: state.waits,
+            calls: state.calls,
             passing: state.passing,
             is_interrupted: state.is_interrupted,
             outcome: state.outcome,
@@ -417,6 +431,12 @@ impl<'a> Session<'a> {
                 self.check(written);
             }
         }
+        if let Some(calls) = &mut self.calls {
+            calls.end_all();
+        }
+        let written = self.write_finished_calls(0, now);
+        self.check(written);
+        self.outcome.calls = self.calls.as_ref().map(|calls| calls.counts);
         if self.failure.is_none() {
             let finished = self.writer.flush();
             self.check(finished);
@@ -445,7 +465,12 @@ impl<'a> Session<'a> {
     pub(crate) fn take(&mut self, stream: usize, time: u64, record: Record<'_>) -> Result<(), WriteError> {
         match record {
             Record::Sample(sample) => match sample.cause {
-                Cause::Time => self.sample(stream, time, &sample),
+                Cause::Event(probe) if self.calls.is_some() => self.probe(stream, time, probe, &sample),
+                Cause::Event(number) => {
+                    let detail = Detail::Event(u8::try_from(number).unwrap_or(u8::MAX));
+                    self.sample(stream, time, &sample, detail)
+                }
+                Cause::Time => self.sample(stream, time, &sample, Detail::Nothing),
                 Cause::Switch => {
                     let stack = self.stack_of(time, &sample);
                     self.waits.leave(time, &sample, stack);
@@ -486,6 +511,7 @@ impl<'a> Session<'a> {
                     self.walker.forget_thread(tid);
                     self.spaces.exec(pid);
                     self.copy_from_now_on(pid);
+                    self.leave_calls(stream, time, |calls| calls.forget_process(pid))?;
                     self.writer.exec(time, recorded(pid))?;
                 }
                 Ok(())
@@ -509,10 +535,12 @@ impl<'a> Session<'a> {
             Record::Exit(task) => {
                 self.names.remove(&task.tid);
                 self.waits.exit(task.tid);
+                self.leave_calls(stream, time, |calls| calls.exit(task.pid, task.tid))?;
                 self.walker.forget_thread(task.tid);
                 self.writer.exit(time, recorded(task.pid), recorded(task.tid))?;
                 self.writer.forget_name(recorded(task.tid));
                 if self.spaces.exit(task.pid) {
+                    self.leave_calls(stream, time, |calls| calls.forget_process(task.pid))?;
                     self.writer.forget_labels(recorded(task.pid));
                     self.copy_from_now_on(task.pid);
                     self.writer.forget_process(recorded(task.pid));
@@ -522,6 +550,9 @@ impl<'a> Session<'a> {
             Record::Lost(count) => {
                 self.outcome.lost += count;
                 self.waits.records_lost();
+                if let Some(calls) = &mut self.calls {
+                    calls.records_lost();
+                }
                 self.spaces.records_lost();
                 self.walker.forget();
                 self.writer.lost(stream, time, count)
@@ -587,10 +618,7 @@ impl<'a> Session<'a> {
             self.outcome.wakers += 1;
         }
         self.outcome.waits += 1;
-        self.outcome.samples += 1;
-        self.outcome.stops[stop as usize] += 1;
-        self.outcome.read_apart += u64::from(waiting.stack.live);
-        self.outcome.frames += waiting.stack.frames.len() as u64;
+        self.outcome.count(stop, waiting.stack.live, waiting.stack.frames.len());
         let mut wait = waiting.wait(time, is_over);
         if let Some(waker) = &mut wait.waker {
             (waker.pid, waker.tid) = (recorded(waker.pid), recorded(waker.tid));
@@ -608,6 +636,7 @@ impl<'a> Session<'a> {
                 in_kernel: false,
                 wait: Some(wait),
                 passed: &[],
+                detail: Detail::Nothing,
             },
         )
     }
@@ -622,21 +651,29 @@ impl<'a> Session<'a> {
         self.walker.without_gone_program(sample, stop)
     }
 
-    fn sample(&mut self, stream: usize, time: u64, sample: &perf::Sample<'_>) -> Result<(), WriteError> {
-        let (pid, tid) = (sample.pid, sample.tid);
-        let stop = self.walk_again(time, sample);
-        self.has_news |= stop == Stop::BeyondCopy;
-        self.prepare_walks(sample, stop);
-        self.announce(time, pid, tid, stop)?;
-        self.outcome.samples += 1;
-        self.outcome.stops[stop as usize] += 1;
-        self.outcome.read_apart += u64::from(self.walker.read_apart);
-        self.outcome.frames += self.walker.frames.len() as u64;
+    fn note_passed(&mut self, sample: &perf::Sample<'_>) {
         self.passed.clear();
         if let UserState::Native { registers, .. } = &sample.user {
             let passed = self.passing.iter().map(|&number| registers.get(Register(number)));
             self.passed.extend(passed.map_while(|value| value));
         }
+    }
+
+    fn sample(
+        &mut self,
+        stream: usize,
+        time: u64,
+        sample: &perf::Sample<'_>,
+        detail: Detail,
+    ) -> Result<(), WriteError> {
+        let (pid, tid) = (sample.pid, sample.tid);
+        let stop = self.walk_again(time, sample);
+        self.has_news |= stop == Stop::BeyondCopy;
+        self.prepare_walks(sample, stop);
+        self.announce(time, pid, tid, stop)?;
+        self.outcome
+            .count(stop, self.walker.read_apart, self.walker.frames.len());
+        self.note_passed(sample);
         self.writer.sample(
             stream,
             &Sample {
@@ -650,6 +687,7 @@ impl<'a> Session<'a> {
                 in_kernel: matches!(sample.user, UserState::Walked { .. }),
                 wait: None,
                 passed: &self.passed,
+                detail,
             },
         )
     }

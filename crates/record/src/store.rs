@@ -14,7 +14,7 @@ use backtrail_recording::{CreateError, Measured, WriteError, Writer, WriterOptio
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::folder::Folder;
-use crate::{Error, Keep, Machine, Options, Requests, Storage, Target, Trigger, environment};
+use crate::{Error, Keep, Machine, Options, Requests, SampledEvent, Storage, Target, Trigger, environment};
 
 /// Parts in which memory is given back: a snapshot has up to one part more than what is kept.
 const PARTS: u32 = 8;
@@ -140,23 +140,29 @@ impl<'o> Store<'o> {
     }
 
     fn create(&self, create: impl FnOnce(&WriterOptions<'_>) -> Result<Writer, CreateError>) -> Result<Writer, Error> {
+        let events: Vec<(&str, u64)> = match &self.options.trigger {
+            Trigger::Counted(events) => events.iter().map(named).collect(),
+            _ => Vec::new(),
+        };
         let writer_options = WriterOptions {
             dialect: self.options.dialect,
             cpus: &self.cpus,
             command: &subject_name(&self.options.target),
-            frequency: match self.options.trigger {
-                Trigger::Clock(frequency) => Some(frequency),
-                Trigger::Waits(frequency) => frequency,
-                Trigger::Entries(_) | Trigger::Counted(..) => None,
+            frequency: match &self.options.trigger {
+                Trigger::Clock(frequency) => Some(*frequency),
+                Trigger::Waits(frequency) => *frequency,
+                Trigger::Counted(events) => events.iter().find_map(frequency_of),
+                Trigger::Entries(_) | Trigger::Calls(..) => None,
             },
-            event: match &self.options.trigger {
-                Trigger::Counted(event, count) => Some((event.name(), *count)),
+            events: &events,
+            min_duration: match &self.options.trigger {
+                Trigger::Calls(_, at_least) => Some(u64::try_from(at_least.as_nanos()).unwrap_or(u64::MAX)),
                 _ => None,
             },
             measured: match self.options.trigger {
                 Trigger::Waits(None) => Measured::OffCpu,
                 Trigger::Waits(Some(_)) => Measured::Wall,
-                Trigger::Clock(_) | Trigger::Entries(_) | Trigger::Counted(..) => Measured::Cpu,
+                Trigger::Clock(_) | Trigger::Entries(_) | Trigger::Calls(..) | Trigger::Counted(_) => Measured::Cpu,
             },
             environment: environment::read().map_err(Error::Environment)?,
         };
@@ -392,5 +398,20 @@ fn subject_name(target: &Target) -> String {
         Target::Machine(Machine { groups, .. }) => {
             joined(groups.iter().map(|group| group.to_string_lossy().into()).collect())
         }
+    }
+}
+
+/// An event's name, and how often it happens for one sample.
+fn named(event: &SampledEvent) -> (&str, u64) {
+    match event {
+        SampledEvent::Clock(_) => (event.name(), 0),
+        SampledEvent::Counted(_, count) => (event.name(), *count),
+    }
+}
+
+fn frequency_of(event: &SampledEvent) -> Option<u64> {
+    match event {
+        &SampledEvent::Clock(frequency) => Some(frequency),
+        SampledEvent::Counted(..) => None,
     }
 }

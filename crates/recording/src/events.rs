@@ -4,12 +4,13 @@
 //! made for its traces show something sensible.
 
 use backtrail_trace::description::{
-    Array, Clock, Description, Encoding, EnvironmentValue, EventClass, FieldClass, Integer, Reference, StreamClass,
-    Struct, compact_event_header, packet_context, packet_header,
+    Array, Clock, Description, Encoding, Enumeration, EnvironmentValue, EventClass, FieldClass, Integer, Mapping,
+    Range, Reference, StreamClass, Struct, compact_event_header, packet_context, packet_header,
 };
 use backtrail_wire::Endian;
 
-use crate::options::{Environment, Measured};
+use crate::options::{Environment, Measured, WriterOptions};
+use crate::origin::{SEVERAL_NAME, SEVERAL_PERIOD};
 
 /// Number and name of each class of events. Numbers below 31 fit LTTng's compact header.
 pub(crate) mod class {
@@ -44,8 +45,13 @@ pub(crate) mod class {
     /// Where a process runs.
     pub(crate) const LABELS: u64 = 13;
 
+    /// A call of a function that has returned.
+    pub(crate) const FINISHED_CALL: u64 = 14;
+    /// A sample of one of several events.
+    pub(crate) const EVENT: u64 = 15;
+
     /// Names by number.
-    pub(crate) const NAMES: [&str; 14] = [
+    pub(crate) const NAMES: [&str; 16] = [
         "backtrail:stacks",
         "backtrail:sample",
         "lttng_ust_statedump:start",
@@ -60,6 +66,8 @@ pub(crate) mod class {
         "backtrail:symbols",
         "backtrail:wait",
         "backtrail:labels",
+        "backtrail:finished_call",
+        "backtrail:event",
     ];
 }
 
@@ -97,6 +105,8 @@ pub(crate) mod field {
     pub(crate) const COUNT: &str = "count";
     pub(crate) const PLACE: &str = "place";
     pub(crate) const PASSED: &str = "passed";
+    pub(crate) const BEGIN: &str = "begin";
+    pub(crate) const EVENT: &str = "event";
     pub(crate) const KIND: &str = "kind";
     pub(crate) const GROUP: &str = "cgroup";
     pub(crate) const NAMESPACE: &str = "pid_namespace";
@@ -133,22 +143,28 @@ const ORDER: Endian = Endian::NATIVE;
 const CLOCK: usize = 0;
 
 /// The metadata of a recording.
-pub(crate) fn description(
-    environment: &Environment,
-    command: &str,
-    frequency: Option<u64>,
-    measured: Measured,
-    event: Option<(&str, u64)>,
-) -> Description {
+pub(crate) fn description(options: &WriterOptions<'_>) -> Description {
+    let WriterOptions {
+        environment,
+        command,
+        measured,
+        events,
+        ..
+    } = options;
+    let (measured, event) = (*measured, events.first().filter(|_| events.len() == 1));
     let text = |value: &str| EnvironmentValue::String(value.to_owned());
     let mut clock = Clock::nanoseconds("monotonic", environment.clock_offset_ns);
     clock.uuid = environment.boot_uuid;
     clock.description = Some("Monotonic clock".to_owned());
-    let frequency = frequency.map(|frequency| {
+    let frequency = options.frequency.map(|frequency| {
         let frequency = EnvironmentValue::Integer(frequency as i64);
         ("sample_frequency".to_owned(), frequency)
     });
     let stack = || Struct::new().with(field::STACK, Integer::unsigned(STACK_BITS, ORDER));
+    let call = Struct::new()
+        .with(field::STACK, Integer::unsigned(STACK_BITS, ORDER))
+        .with(field::BEGIN, Integer::unsigned(64, ORDER))
+        .with(field::DURATION, Integer::unsigned(64, ORDER));
     let mut described = Description {
         uuid: Some(environment.trace_uuid),
         byte_order: Some(ORDER),
@@ -177,6 +193,8 @@ pub(crate) fn description(
                 vec![
                     (class::SAMPLE, stack()),
                     (class::CALL, sequence(stack(), field::PASSED, 8, word())),
+                    (class::FINISHED_CALL, sequence(call, field::PASSED, 8, word())),
+                    (class::EVENT, stack().with(field::EVENT, event_number(events))),
                     (class::WAIT, wait(stack(), ip_bits(environment))),
                     (
                         class::LOST,
@@ -194,12 +212,41 @@ pub(crate) fn description(
         let name = text(measured.name());
         described.environment.push(("measured".to_owned(), name));
     }
-    if let Some((name, count)) = event {
-        let count = EnvironmentValue::Integer(i64::try_from(count).unwrap_or(i64::MAX));
+    let number = |number: u64| EnvironmentValue::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+    if events.len() > 1 {
+        for (index, &(name, count)) in events.iter().enumerate() {
+            let several = [
+                (format!("{SEVERAL_NAME}{index}"), text(name)),
+                (format!("{SEVERAL_PERIOD}{index}"), number(count)),
+            ];
+            described.environment.extend(several);
+        }
+    }
+    if let Some(duration) = options.min_duration {
+        described
+            .environment
+            .push(("min_duration".to_owned(), number(duration)));
+    }
+    if let Some(&(name, count)) = event {
+        let count = number(count);
         described.environment.push(("sample_event".to_owned(), text(name)));
         described.environment.push(("sample_period".to_owned(), count));
     }
     described
+}
+
+/// The number of an event, with their names.
+fn event_number(events: &[(&str, u64)]) -> FieldClass {
+    let mappings = events.iter().zip(0..).map(|(&(name, _), number)| Mapping {
+        name: name.to_owned(),
+        ranges: vec![Range::one(number)],
+    });
+    let integer = Integer::unsigned(8, ORDER);
+    let mappings: Vec<Mapping> = mappings.collect();
+    match mappings.is_empty() {
+        true => integer.into(),
+        false => Enumeration { integer, mappings }.into(),
+    }
 }
 
 /// What a wait has besides its stack: its kind, nanoseconds in all and after it was woken; of the

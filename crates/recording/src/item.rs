@@ -176,6 +176,8 @@ pub struct Sample<'a> {
     /// If the sample is a call of the leaf's function: the values of the general registers that
     /// pass arguments, in the order of the calling convention. Empty for other samples.
     pub passed: &'a [u64],
+    /// What else is known of it.
+    pub detail: Detail,
 }
 
 /// Where a process runs: its control group, and its namespace of process numbers.
@@ -241,6 +243,28 @@ pub struct Waker<'a> {
     pub frames: &'a [Frame],
     /// Why that stack ends.
     pub stop: Option<Stop>,
+}
+
+/// What a sample says besides its stack, in recordings where samples say more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// It is a call that has ended: `time` is when that was known, and the stack is that of its
+    /// beginning.
+    Call(FinishedCall),
+    /// It is of the event with this number, in [`Origin::events`](crate::Origin).
+    Event(u8),
+}
+
+/// A call of a function that has returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FinishedCall {
+    /// When it began, in nanoseconds of the machine's monotonic clock.
+    pub begin: u64,
+    /// How long it took, in nanoseconds.
+    pub duration: u64,
 }
 
 /// One entry of a recording.

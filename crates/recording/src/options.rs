@@ -55,8 +55,11 @@ pub struct WriterOptions<'a> {
     pub frequency: Option<u64>,
     /// What samples measure.
     pub measured: Measured,
-    /// The event that samples are taken at, if not a clock's, and how often it happens for one.
-    pub event: Option<(&'a str, u64)>,
+    /// The events that samples are taken at, and how often each happens for one, 0 for a clock;
+    /// none if it is only a clock.
+    pub events: &'a [(&'a str, u64)],
+    /// If samples are calls that have taken at least this long, in nanoseconds.
+    pub min_duration: Option<u64>,
     /// The machine.
     pub environment: Environment,
 }

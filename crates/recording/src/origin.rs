@@ -23,9 +23,24 @@ pub struct Origin {
     pub measured: Measured,
     /// The event that samples were taken at, if not a clock's, and how often it happened for one.
     pub event: Option<(String, u64)>,
+    /// The events, if there are several, and how often each happened for one sample; 0 for a clock.
+    pub events: Vec<(String, u64)>,
+    /// If samples are calls that took at least this long, in nanoseconds.
+    pub min_duration: Option<u64>,
 }
 
+/// Names of several events, followed by the number of each, and how often each happens for one
+/// sample.
+pub(crate) const SEVERAL_NAME: &str = "sample_event_";
+pub(crate) const SEVERAL_PERIOD: &str = "sample_period_";
+
 impl Origin {
+    /// The name of the clock among several events, if there is one.
+    pub fn clock_event(&self) -> Option<&str> {
+        let clock = self.events.iter().find(|(_, count)| *count == 0);
+        clock.map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn of(environment: &[(String, EnvironmentValue)]) -> Origin {
         let mut origin = Origin::default();
         let (mut event, mut count) = (None, 1);
@@ -44,6 +59,17 @@ impl Origin {
                 ("sample_event", EnvironmentValue::String(text)) => event = Some(text.clone()),
                 ("sample_period", EnvironmentValue::Integer(value)) => {
                     count = u64::try_from(*value).unwrap_or(1).max(1)
+                }
+                (name, EnvironmentValue::String(text)) if name.starts_with(SEVERAL_NAME) => {
+                    origin.events.push((text.clone(), 0));
+                }
+                (name, EnvironmentValue::Integer(value)) if name.starts_with(SEVERAL_PERIOD) => {
+                    if let Some((_, count)) = origin.events.last_mut() {
+                        *count = u64::try_from(*value).unwrap_or(0);
+                    }
+                }
+                ("min_duration", EnvironmentValue::Integer(value)) => {
+                    origin.min_duration = u64::try_from(*value).ok();
                 }
                 ("sample_frequency", EnvironmentValue::Integer(value)) => {
                     origin.frequency = u64::try_from(*value).ok().filter(|&frequency| frequency > 0);

@@ -13,7 +13,9 @@ use crate::origin::Origin;
 use crate::places::Bases;
 use crate::symbols::{self, Symbols, SymbolsError};
 use crate::tree::{self, FIRST_NODE, StackNodes};
-use crate::{Frame, FrameKind, Item, Module, ProcessLabels, Sample, ThreadName, Wait, WaitKind, Waker};
+use crate::{
+    Detail, FinishedCall, Frame, FrameKind, Item, Module, ProcessLabels, Sample, ThreadName, Wait, WaitKind, Waker,
+};
 
 /// The most frames of one stack: more than our recorder ever writes, and a bound for hostile
 /// traces, in which a few bytes can encode billions of equal frames.
@@ -205,6 +207,8 @@ pub struct NumberedSample<'a> {
     pub passed: &'a [u64],
     /// If the thread left the CPU with this stack.
     pub wait: Option<NumberedWait<'a>>,
+    /// What else is known of it.
+    pub detail: Detail,
     /// The stacks that are known now, as its process has them.
     pub stacks: NumberedStacks<'a>,
 }
@@ -419,6 +423,7 @@ impl ItemDecoder {
             ip: self.frames.first().map_or(0, |frame| frame.address),
             stack: self.stack,
             passed: &self.passed,
+            detail: sample.detail,
             stacks: stacks(sample.pid),
         }
     }
@@ -456,16 +461,27 @@ impl ItemDecoder {
                 self.define(event);
                 return None;
             }
-            class::SAMPLE | class::CALL | class::WAIT => {
+            class::SAMPLE | class::CALL | class::WAIT | class::FINISHED_CALL | class::EVENT => {
                 self.wait = None;
                 if known == class::WAIT {
                     self.wait = Some(self.wait(event, numbered)?);
                 }
                 self.passed.clear();
-                if known == class::CALL {
+                if matches!(known, class::CALL | class::FINISHED_CALL) {
                     self.passed.extend(event.field(field::PASSED)?.as_array()?.u64s());
                 }
-                return self.sample(event, time, (pid, tid), numbered);
+                let detail = match known {
+                    class::FINISHED_CALL => Detail::Call(FinishedCall {
+                        begin: number(field::BEGIN)?,
+                        duration: number(field::DURATION)?,
+                    }),
+                    class::EVENT => Detail::Event(u8::try_from(number(field::EVENT)?).ok()?),
+                    _ => Detail::Nothing,
+                };
+                return match self.sample(event, time, (pid, tid), numbered)? {
+                    Found::Sample(sample) => Some(Found::Sample(Sample { detail, ..sample })),
+                    found => Some(found),
+                };
             }
             class::START => {
                 self.bases.forget_process(pid);
@@ -605,6 +621,7 @@ impl ItemDecoder {
             in_kernel: root.is_some_and(tree::walked_in_kernel),
             wait: None,
             passed: &[],
+            detail: Detail::Nothing,
         }))
     }
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use backtrail_recording::{
-    Dialect, Environment, Frame, FrameKind, Item, Module, Reader, Sample, Stop, Wait, WaitKind, Waker, Writer,
-    WriterOptions,
+    Detail, Dialect, Environment, FinishedCall, Frame, FrameKind, Item, Module, Reader, Sample, Stop, Wait, WaitKind,
+    Waker, Writer, WriterOptions,
 };
 use proptest::prelude::*;
 
@@ -19,7 +19,8 @@ fn options(dialect: Dialect) -> WriterOptions<'static> {
         command: "test \"quoted\"",
         frequency: Some(997),
         measured: backtrail_recording::Measured::Cpu,
-        event: None,
+        events: &[],
+        min_duration: None,
         environment: Environment {
             trace_uuid: [7; 16],
             boot_uuid: Some([8; 16]),
@@ -66,6 +67,7 @@ struct Seen {
     /// The wait without its waker's frames, and these.
     wait: Option<(Wait<'static>, Vec<Frame>)>,
     passed: Vec<u64>,
+    detail: Detail,
 }
 
 fn seen(sample: &Sample<'_>) -> Seen {
@@ -84,6 +86,7 @@ fn seen(sample: &Sample<'_>) -> Seen {
             (Wait { waker, ..wait }, frames)
         }),
         passed: sample.passed.to_vec(),
+        detail: sample.detail,
     }
 }
 
@@ -174,6 +177,14 @@ fn write(directory: &Path, dialect: Dialect, shapes: &[Vec<u8>], packet: usize) 
                 &[u64::MAX, 0, index as u64, 1 << 63][index % 5..]
             },
             wait: Some(wait).filter(|_| is_wait),
+            detail: match index % 4 {
+                _ if is_wait => Detail::Nothing,
+                1 => Detail::Call(FinishedCall {
+                    begin: index as u64,
+                    duration: u64::MAX - index as u64,
+                }),
+                _ => Detail::Nothing,
+            },
         };
         writer.sample(stream, &sample).unwrap();
         expected.push(seen(&sample));

@@ -48,6 +48,8 @@ impl Store {
             max_frames: usize::MAX,
             // A store has samples of time on the CPU.
             measured: Some(Measured::Cpu),
+            // Of several events, that of a clock.
+            event: reader.origin().clock_event().map(str::to_owned).or(options.event),
             ..options
         };
         let profile = Profile::of_recording(reader, options).map_err(StoreError::Recording)?;

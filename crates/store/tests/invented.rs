@@ -5,7 +5,7 @@ use std::path::Path;
 
 use backtrail_profile::Options;
 use backtrail_recording::{
-    Dialect, Environment, Frame, FrameKind, Measured, Module, Reader, Sample, Stop, Writer, WriterOptions,
+    Detail, Dialect, Environment, Frame, FrameKind, Measured, Module, Reader, Sample, Stop, Writer, WriterOptions,
 };
 use backtrail_store::tables::SAMPLES;
 use backtrail_store::{Added, Description, Partition, Resolution, Store, StoreError, TableReader};
@@ -29,7 +29,8 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
         dialect: Dialect::V1_8,
         cpus: &[0, 1],
         measured: Measured::Cpu,
-        event: None,
+        events: &[],
+        min_duration: None,
         command: "/opt/shop/cart --port 80",
         frequency: Some(997),
         environment: Environment {
@@ -75,6 +76,7 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
             in_kernel: false,
             wait: None,
             passed: &[],
+            detail: Detail::Nothing,
         };
         writer.sample((number % 2) as usize, &sample).unwrap();
     }

@@ -42,6 +42,15 @@ pub const DEEP: Program = c("deep", "deep.c");
 pub const CALLS: Program = c("calls", "calls.c");
 /// Threads that wait for known times, and are woken by known threads.
 pub const WAITS: Program = c("waits", "waits.c");
+/// Calls whose durations it measures, in many forms.
+pub const TIMED: Program = c("timed", "timed.c");
+/// Calls that exceptions leave.
+pub const TIMED_CPP: Program = Program {
+    name: "timed_cpp",
+    source: "timed.cc",
+    flags: &["-O2", "-g"],
+    libraries: &[],
+};
 /// A function that is called a given number of times, with pauses.
 pub const TICKS: Program = c("ticks", "ticks.c");
 /// Dies in many ways and places.
@@ -296,6 +305,8 @@ mod tests {
     fn every_program_builds() {
         let all = [
             CALLS,
+            TIMED,
+            TIMED_CPP,
             TICKS,
             WAITS,
             DEEP,

@@ -5,8 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use backtrail_profile::EntryError;
-use backtrail_record::{Entry, Machine, Target};
+use backtrail_profile::{EntryError, FunctionExits, Leaves};
+use backtrail_record::{Entry, Exit, ExitKind, Machine, Target, TracedFunction};
 
 use crate::error::Failure;
 
@@ -15,6 +15,48 @@ const LIBRARIES: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
 /// All places where these functions begin.
 pub(super) fn entries(given: &[OsString], target: &Target) -> Result<Vec<Entry>, Failure> {
+    let mut found = each(given, target, |path, function| {
+        let offsets = backtrail_profile::entries(path, function)?;
+        let entry = |offset| Entry {
+            file: path.to_owned(),
+            offset,
+        };
+        Ok(offsets.into_iter().map(entry).collect())
+    })?;
+    found.dedup();
+    Ok(found)
+}
+
+/// The same with the places where they return.
+pub(super) fn functions(given: &[OsString], target: &Target) -> Result<Vec<TracedFunction>, Failure> {
+    let mut found = each(given, target, |path, function| {
+        let functions = backtrail_profile::function_exits(path, function)?;
+        let exit = |(offset, leaves)| Exit {
+            offset,
+            kind: match leaves {
+                Leaves::Return => ExitKind::Return,
+                Leaves::ReturnElsewhere => ExitKind::ReturnElsewhere,
+                Leaves::Jump => ExitKind::Jump,
+            },
+        };
+        let traced = |function: FunctionExits| TracedFunction {
+            file: path.to_owned(),
+            entry: function.entry,
+            exits: function.exits.into_iter().map(exit).collect(),
+            repeats: function.repeats,
+        };
+        Ok(functions.into_iter().map(traced).collect())
+    })?;
+    found.dedup();
+    Ok(found)
+}
+
+/// What `of` finds for each function in each file.
+fn each<T>(
+    given: &[OsString],
+    target: &Target,
+    of: impl Fn(&Path, &str) -> Result<Vec<T>, EntryError>,
+) -> Result<Vec<T>, Failure> {
     let mut found = Vec::new();
     for one in given {
         let (file, function) = split(one);
@@ -23,14 +65,9 @@ pub(super) fn entries(given: &[OsString], target: &Target) -> Result<Vec<Entry>,
             None => programs(target)?,
         };
         for path in files {
-            let offsets = backtrail_profile::entries(&path, function).map_err(|error| explain(&path, error))?;
-            found.extend(offsets.into_iter().map(|offset| Entry {
-                file: path.clone(),
-                offset,
-            }));
+            found.extend(of(&path, function).map_err(|error| explain(&path, error))?);
         }
     }
-    found.dedup();
     Ok(found)
 }
 
@@ -88,6 +125,7 @@ fn explain(path: &Path, error: EntryError) -> Failure {
         EntryError::NoFunction(name) => Some(format!(
             "where a library has it: --entry LIBRARY:{name}, as in libc.so.6:malloc"
         )),
+        EntryError::Exits(..) => Some("record its calls without --min-duration".to_owned()),
         EntryError::Indirect(_) => Some("give the implementation's name".to_owned()),
         EntryError::Elf(_) => Some("of a script, give the file of its interpreter: --entry FILE:FUNCTION".to_owned()),
         _ => None,

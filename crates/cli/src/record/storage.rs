@@ -86,19 +86,37 @@ fn measure(text: &str) -> Option<(f64, &str)> {
 
 fn time(text: &str) -> Result<Duration, String> {
     let expected = || "not a time, as 500ms, 30s, 10min, 1h, 7d".to_owned();
-    let (number, unit) = measure(text).ok_or_else(expected)?;
+    let time = duration(text).ok_or_else(expected)?;
+    Some(time)
+        .filter(|time| *time >= Duration::from_millis(1))
+        .ok_or_else(expected)
+}
+
+/// The shortest time of calls, which may be very short.
+pub(super) fn min_duration(text: &str) -> Result<Duration, String> {
+    let expected = || "not a time, as 0s, 500ns, 250us, 1ms, 2s".to_owned();
+    let is_zero = text.trim_end_matches(|c: char| c.is_ascii_alphabetic()) == "0";
+    match is_zero {
+        true => duration(&text.replacen('0', "1", 1)).map(|_| Duration::ZERO),
+        false => duration(text),
+    }
+    .ok_or_else(expected)
+}
+
+/// A time with its unit.
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = measure(text)?;
     let seconds = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
         "ms" => 0.001,
         "" | "s" | "sec" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
         "d" => 86_400.0,
-        _ => return Err(expected()),
+        _ => return None,
     };
-    match Duration::try_from_secs_f64(number * seconds) {
-        Ok(time) if time >= Duration::from_millis(1) => Ok(time),
-        _ => Err(expected()),
-    }
+    Duration::try_from_secs_f64(number * seconds).ok()
 }
 
 /// A time or a number of bytes, with its unit.

@@ -17,7 +17,7 @@ use backtrail_record::{
     DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Options, Outcome, Storage, Target, Trigger, Walk,
     observe,
 };
-use backtrail_recording::{Frame, Sample};
+use backtrail_recording::{Detail, Frame, Sample};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status};
@@ -166,6 +166,7 @@ fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
                 frames: &[],
                 wait: None,
                 passed: &[],
+                detail: Detail::Nothing,
                 ..*sample
             };
             Passed(Item::Sample(alone), sample.frames.to_vec())

@@ -2,7 +2,7 @@
 
 use super::error::OpenError;
 use super::probes;
-use crate::sys::Event;
+use crate::sys::{Clock, Event};
 
 /// `PERF_TYPE_*`.
 const HARDWARE: u32 = 0;
@@ -46,6 +46,55 @@ const ALIASES: [(&str, &str); 5] = [
     ("cpu-cycles", "cycles"),
     ("branch-instructions", "branches"),
 ];
+
+/// An event that samples are taken at, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SampledEvent {
+    /// A clock, at this rate per second of CPU time.
+    Clock(u64),
+    /// An event of the kernel or the CPU, each time that it has happened this often.
+    Counted(CountedEvent, u64),
+}
+
+impl SampledEvent {
+    /// The name of the clock.
+    pub const CLOCK: &'static str = "cpu-clock";
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            SampledEvent::Clock(_) => Self::CLOCK,
+            SampledEvent::Counted(event, _) => event.name(),
+        }
+    }
+
+    /// What is opened for it.
+    pub(super) fn attribute(&self) -> Result<Event, OpenError> {
+        match self {
+            &SampledEvent::Clock(frequency) => Ok(Event::Clock {
+                clock: Clock::Cpu,
+                frequency,
+            }),
+            SampledEvent::Counted(event, count) => event.attribute(*count),
+        }
+    }
+
+    /// What a refusal means for it.
+    pub(super) fn explain(&self, error: OpenError) -> OpenError {
+        match self {
+            SampledEvent::Clock(_) => error,
+            SampledEvent::Counted(event, _) => event.explain(error),
+        }
+    }
+
+    /// Whether it can happen in what may be sampled.
+    pub(super) fn check(&self, kernel: bool) -> Result<(), OpenError> {
+        match self {
+            SampledEvent::Clock(_) => Ok(()),
+            SampledEvent::Counted(event, _) => event.check(kernel),
+        }
+    }
+}
 
 /// An event by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]

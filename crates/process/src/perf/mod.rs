@@ -1,5 +1,6 @@
 //! Samples of running threads through `perf_event_open(2)`.
 
+mod calls;
 mod constants;
 mod counted;
 mod deep;
@@ -14,7 +15,8 @@ mod sampler;
 mod walked;
 mod walker;
 
-pub use counted::CountedEvent;
+pub use calls::{CallProbe, CallProbes, Exit, ExitKind, Role, TracedFunction};
+pub use counted::{CountedEvent, SampledEvent};
 pub use deep::{DeepStacks, Edges, MOST_EDGES};
 pub use error::{Entry, OpenError};
 pub use file::{About, Event, FileError, PerfFile, Timed};

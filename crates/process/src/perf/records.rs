@@ -28,6 +28,9 @@ pub(super) const DEEP_PART: u32 = 0x5354_4b44;
 /// raw part is the tracepoint's.
 pub(super) const WAITS_SAMPLE_TYPE: u64 = SAMPLE_TYPE | sample_type::PERIOD | sample_type::RAW;
 
+/// Where several events are sampled: each sample, and each other record, has its event's id.
+pub(super) const SEVERAL_SAMPLE_TYPE: u64 = SAMPLE_TYPE | sample_type::ID;
+
 const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
@@ -37,6 +40,8 @@ pub(super) const MISC_MMAP_BUILD_ID: u16 = 1 << 14;
 const HEADER: usize = 8;
 /// `struct sample_id` for this sample type: pid, tid, time, cpu, reserved.
 const SAMPLE_ID: usize = 24;
+/// The same with an event's id, after the time.
+const SAMPLE_ID_OF_SEVERAL: usize = SAMPLE_ID + 8;
 const PROT_EXEC: u32 = 4;
 /// Callchain entries from here on are markers (`PERF_CONTEXT_MAX`), not addresses.
 const CONTEXT_MARKERS: u64 = -4095i64 as u64;
@@ -123,6 +128,9 @@ pub enum Cause {
     /// A clock, or a call.
     #[default]
     Time,
+    /// One of several events, by its number: of [`Trigger::Counted`](super::Trigger::Counted), or of
+    /// [`CallProbes`](super::CallProbes).
+    Event(u32),
     /// The thread leaves the CPU.
     Switch,
     /// The thread wakes another one.
@@ -141,6 +149,45 @@ pub(super) struct WaitsLayout {
     pub(super) waking: u64,
     /// Where the number of the woken thread is in its record.
     pub(super) woken_at: usize,
+}
+
+/// The numbers of several events, by their ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct EventIds(Vec<(u64, u32)>);
+
+impl EventIds {
+    /// Samples with this id are of the event with this number.
+    pub(super) fn insert(&mut self, id: u64, number: u32) {
+        let at = self.0.partition_point(|&(known, _)| known < id);
+        self.0.insert(at, (id, number));
+    }
+
+    fn number(&self, id: u64) -> Option<u32> {
+        let at = self.0.binary_search_by_key(&id, |&(known, _)| known).ok()?;
+        self.0.get(at).map(|&(_, number)| number)
+    }
+}
+
+/// What records of a ring have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Layout<'i> {
+    /// If switches are sampled.
+    pub(super) waits: Option<WaitsLayout>,
+    /// If several events are sampled.
+    pub(super) ids: Option<&'i EventIds>,
+}
+
+impl Layout<'_> {
+    fn sample_id(self) -> usize {
+        sample_id(self.ids.is_some())
+    }
+}
+
+fn sample_id(has_ids: bool) -> usize {
+    match has_ids {
+        true => SAMPLE_ID_OF_SEVERAL,
+        false => SAMPLE_ID,
+    }
 }
 
 /// A sample.
@@ -237,11 +284,16 @@ pub enum Record<'a> {
 
 /// The time of a record, without decoding all of it; 0 if it is too short to have one.
 pub fn time(record: &[u8]) -> u64 {
+    time_of(record, false)
+}
+
+/// The same where several events may be sampled.
+pub(super) fn time_of(record: &[u8], has_ids: bool) -> u64 {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let offset = match bytes.u32(0) {
         // ip, then pid and tid.
         Ok(record_type::SAMPLE) => HEADER + 16,
-        _ => record.len().saturating_sub(SAMPLE_ID - 8),
+        _ => record.len().saturating_sub(sample_id(has_ids) - 8),
     };
     bytes.u64(offset).unwrap_or(0)
 }
@@ -274,19 +326,19 @@ pub(super) fn deep_part(record: &[u8]) -> Option<DeepPart<'_>> {
 
 /// Decodes a record with its header.
 pub fn decode<'a>(record: &'a [u8], arch: &Arch) -> Result<Record<'a>> {
-    decode_as(record, arch, None)
+    decode_as(record, arch, Layout::default())
 }
 
-/// The same where switches may be sampled.
-pub(super) fn decode_as<'a>(record: &'a [u8], arch: &Arch, waits: Option<WaitsLayout>) -> Result<Record<'a>> {
+/// The same where records have more.
+pub(super) fn decode_as<'a>(record: &'a [u8], arch: &Arch, layout: Layout<'_>) -> Result<Record<'a>> {
     let bytes = Bytes::new(record, Endian::NATIVE);
     let record_type = bytes.u32(0)?;
     let misc = bytes.u16(4)?;
     if record_type == record_type::SAMPLE {
-        return sample(bytes.cursor(HEADER), arch, waits).map(Record::Sample);
+        return sample(bytes.cursor(HEADER), arch, layout).map(Record::Sample);
     }
     if matches!(record_type, record_type::SWITCH | record_type::SWITCH_CPU_WIDE) {
-        let mut id = bytes.cursor(record.len().saturating_sub(SAMPLE_ID));
+        let mut id = bytes.cursor(record.len().saturating_sub(layout.sample_id()));
         return Ok(Record::Switch {
             pid: id.u32()?,
             tid: id.u32()?,
@@ -294,7 +346,7 @@ pub(super) fn decode_as<'a>(record: &'a [u8], arch: &Arch, waits: Option<WaitsLa
             preempted: misc & MISC_SWITCH_OUT_PREEMPT != 0,
         });
     }
-    let body = bytes.slice(0, record.len().saturating_sub(SAMPLE_ID))?;
+    let body = bytes.slice(0, record.len().saturating_sub(layout.sample_id()))?;
     decode_body(record_type, misc, Bytes::new(body, Endian::NATIVE).cursor(HEADER))
 }
 
@@ -361,17 +413,25 @@ fn mapping<'a>(cursor: &mut Cursor<'a>, misc: u16) -> Result<Record<'a>> {
     }))
 }
 
-fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch, waits: Option<WaitsLayout>) -> Result<Sample<'a>> {
+fn sample<'a>(mut cursor: Cursor<'a>, arch: &Arch, layout: Layout<'_>) -> Result<Sample<'a>> {
     let ip = cursor.u64()?;
     let (pid, tid) = (cursor.u32()?, cursor.u32()?);
     let _time = cursor.u64()?;
+    let event = match layout.ids {
+        Some(ids) => ids.number(cursor.u64()?),
+        None => None,
+    };
     let (_cpu, _reserved) = (cursor.u32()?, cursor.u32()?);
     // Clocks count nanoseconds.
-    let is_single = waits.is_some() && cursor.u64()? == 1;
+    let is_single = layout.waits.is_some() && cursor.u64()? == 1;
     let chain_len = cursor.u64()?;
     let chain = cursor.slice((chain_len as usize).saturating_mul(8))?;
-    let mut cause = if is_single { Cause::Switch } else { Cause::Time };
-    if let Some(layout) = waits {
+    let mut cause = match event {
+        Some(number) => Cause::Event(number),
+        None if is_single => Cause::Switch,
+        None => Cause::Time,
+    };
+    if let Some(layout) = layout.waits {
         let len = cursor.u32()? as usize;
         cause = waking(cursor.slice(len)?, layout).unwrap_or(cause);
     }
@@ -429,6 +489,42 @@ fn waking(raw: &[u8], layout: WaitsLayout) -> Option<Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_move_what_follows_them() {
+        let mut ids = EventIds::default();
+        ids.insert(90, 1);
+        ids.insert(70, 0);
+        let layout = Layout {
+            ids: Some(&ids),
+            ..Layout::default()
+        };
+        let arch = Arch::native();
+        let sample = |id: u64| {
+            // ip, pid and tid, time, id, CPU, no chain, no registers, no stack.
+            let words = [0x10, 7 << 32 | 5, 33, id, 0, 0, 0, 0];
+            let mut record = [record_type::SAMPLE, 72 << 16].map(u32::to_ne_bytes).concat();
+            record.extend(words.map(u64::to_ne_bytes).as_flattened());
+            record
+        };
+        for (id, cause) in [(90, Cause::Event(1)), (70, Cause::Event(0)), (80, Cause::Time)] {
+            let record = sample(id);
+            assert_eq!(time_of(&record, true), 33);
+            let Ok(Record::Sample(sample)) = decode_as(&record, arch, layout) else {
+                panic!("it is a sample")
+            };
+            assert_eq!((sample.cause, sample.pid, sample.tid), (cause, 5, 7));
+        }
+        // An exit: its own fields, then pid and tid, time, id, CPU.
+        let mut exit = [record_type::EXIT, 64 << 16].map(u32::to_ne_bytes).concat();
+        exit.extend([5_u32, 4, 7, 4].map(u32::to_ne_bytes).as_flattened());
+        exit.extend([1_u64, 7 << 32 | 5, 44, 90, 0].map(u64::to_ne_bytes).as_flattened());
+        assert_eq!(time_of(&exit, true), 44);
+        assert!(matches!(
+            decode_as(&exit, arch, layout),
+            Ok(Record::Exit(Task { pid: 5, tid: 7, .. }))
+        ));
+    }
 
     #[test]
     fn deeper_parts_are_no_samples() {

@@ -8,12 +8,16 @@ use backtrail_arch::Arch;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::counted::CountedEvent;
+use super::calls::{CallProbes, TracedFunction};
+use super::counted::SampledEvent;
 use super::deep::{DeepStacks, Dispatcher};
 use super::error::{Entry, OpenError};
 use super::other_stacks::OtherStacks;
 use super::probes::{self, Probes};
-use super::records::{self, DeepPart, Record, SAMPLE_TYPE, UserState, WAITS_SAMPLE_TYPE, WaitsLayout};
+use super::records::{
+    self, DeepPart, EventIds, Layout, Record, SAMPLE_TYPE, SEVERAL_SAMPLE_TYPE, UserState, WAITS_SAMPLE_TYPE,
+    WaitsLayout,
+};
 use super::walked::{self, Walked};
 use super::walker::{KernelTables, WalkProgram};
 use crate::proc;
@@ -49,8 +53,12 @@ pub enum Trigger {
     /// Each time that a thread leaves the CPU, and what wakes it as far as we may know that; and a
     /// clock, at this rate.
     Waits(Option<u64>),
-    /// Each time that an event of the kernel or the CPU has happened this often.
-    Counted(CountedEvent, u64),
+    /// Each of these events; there must be at least one. If there are several, samples have
+    /// [`Cause::Event`](super::Cause::Event) with the event's number here.
+    Counted(Vec<SampledEvent>),
+    /// The calls of these functions, of which there must be at least one, that take at least this
+    /// long: each pass over one of [`CallProbes`] is a sample with the probe's number.
+    Calls(Vec<TracedFunction>, Duration),
 }
 
 /// What to sample.
@@ -74,6 +82,8 @@ struct CpuRing {
     others: Vec<OwnedFd>,
     /// How many of the ring's events, in that order, count for threads that have ended.
     ended: usize,
+    /// Whether records have the ids of their events.
+    has_ids: bool,
     deep: Deep,
     walked: Walked,
 }
@@ -150,6 +160,7 @@ impl CpuRing {
             next: None,
             others: Vec::new(),
             ended: 0,
+            has_ids: false,
             deep: Deep::default(),
             walked: Walked::default(),
         }
@@ -174,7 +185,9 @@ impl CpuRing {
     }
 
     fn peek(&mut self) {
-        self.next = self.ring.record(&mut self.scratch).map(records::time);
+        let has_ids = self.has_ids;
+        let record = self.ring.record(&mut self.scratch);
+        self.next = record.map(|record| records::time_of(record, has_ids));
     }
 }
 
@@ -187,10 +200,14 @@ pub struct Sampler {
     stack_bytes: u32,
     /// How records are written if switches are sampled.
     waits: Option<WaitsLayout>,
+    /// The numbers of events, if there are several.
+    ids: Option<EventIds>,
     /// How old a record is when it is read.
     delay_ns: u64,
     /// `None` without the right to load programs.
     dispatcher: Option<Dispatcher>,
+    /// See [`keepers`].
+    _keepers: Vec<OwnedFd>,
     /// Declared after the rings, whose events use them.
     _probes: Probes,
 }
@@ -235,13 +252,16 @@ impl Sampler {
             let (waking, woken_at) = probes::waking().unwrap_or_default();
             WaitsLayout { waking, woken_at }
         });
-        let (&first, others) = events.split_first().ok_or(OpenError::NoEntries)?;
+        let mut events = events.into_iter();
+        let (first, _) = events.next().ok_or(OpenError::NoEntries)?;
+        let mut others: Vec<_> = events.collect();
+        let mut ids = has_ids(&options.trigger).then(EventIds::default);
         let mut attributes = Attributes {
             event: first,
-            sample_type: if waits.is_some() {
-                WAITS_SAMPLE_TYPE
-            } else {
-                SAMPLE_TYPE
+            sample_type: match (&waits, &ids) {
+                (Some(_), _) => WAITS_SAMPLE_TYPE,
+                (None, Some(_)) => SEVERAL_SAMPLE_TYPE,
+                (None, None) => SAMPLE_TYPE,
             },
             registers: arch.perf.mask(),
             stack_bytes: options.stack_bytes,
@@ -258,10 +278,9 @@ impl Sampler {
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         fit(&mut attributes, ring_bytes, options.stack_bytes);
         let event = match &options.trigger {
-            Trigger::Counted(event, _) => {
-                let opened = negotiate(&mut attributes, first_counted, first_cpu);
-                let opened = opened.map_err(|error| event.explain(error))?;
-                event.check(attributes.kernel)?;
+            Trigger::Counted(events) => {
+                let opened = negotiate_each(events, &mut others, &mut attributes, first_counted, first_cpu)?;
+                events.iter().try_for_each(|event| event.check(attributes.kernel))?;
                 opened
             }
             _ => negotiate(&mut attributes, first_counted, first_cpu)?,
@@ -272,7 +291,7 @@ impl Sampler {
         // its event was opened for. That of groups belongs to another event.
         let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted && !is_grouped);
         fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let mut wanted = wanted_events(counted, &attributes, others);
+        let mut wanted = wanted_events(counted, &attributes, &others);
         let waking = waits.map(|layout| layout.waking).filter(|&number| number != 0);
         let waking = waking.map(|number| Attributes {
             event: Event::Tracepoint(number),
@@ -281,11 +300,13 @@ impl Sampler {
         });
         // Who wakes a thread is left out where we may not know it.
         let waking = waking.filter(|waking| sys::open_event(waking, first_counted, first_cpu as i32).is_ok());
-        wanted.extend(
-            waking
-                .iter()
-                .flat_map(|waking| counted.iter().map(|&who| (who, *waking))),
-        );
+        wanted.extend(waking.iter().flat_map(|waking| {
+            counted.iter().map(|&who| Wanted {
+                who,
+                attributes: *waking,
+                number: None,
+            })
+        }));
         // A thread's event misses who is not counted: other programs, exiting threads, and timers,
         // whose interrupt mostly comes while the CPU is idle. Those need no copy of a stack.
         let others_waking = waking.filter(|_| !matches!(first_counted, Counted::All));
@@ -299,7 +320,7 @@ impl Sampler {
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in &cpus {
             let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
-            let Some(mut ring) = open_on(cpu, &wanted, &mut ring_bytes, opened)? else {
+            let Some(mut ring) = open_on(cpu, &wanted, &mut ring_bytes, opened, ids.as_mut())? else {
                 continue;
             };
             if let Some(waking) = &others_waking {
@@ -310,9 +331,13 @@ impl Sampler {
         if rings.is_empty() {
             return Err(OpenError::NoProcess(0));
         }
+        let keepers = match options.trigger {
+            Trigger::Entries(_) | Trigger::Calls(..) => keepers(&attributes, &others, first_cpu),
+            Trigger::Clock(_) | Trigger::Waits(_) | Trigger::Counted(_) => Vec::new(),
+        };
         let dispatcher = match options.trigger {
             Trigger::Clock(_) => Dispatcher::new(),
-            Trigger::Entries(_) | Trigger::Waits(_) | Trigger::Counted(..) => None,
+            Trigger::Entries(_) | Trigger::Calls(..) | Trigger::Waits(_) | Trigger::Counted(_) => None,
         };
         // The first event for groups takes no samples.
         let leader = |ring| {
@@ -334,8 +359,10 @@ impl Sampler {
                 waking: if waking.is_some() { layout.waking } else { 0 },
                 ..layout
             }),
+            ids,
             delay_ns: if waits.is_some() { NESTED_NS } else { 0 },
             dispatcher,
+            _keepers: keepers,
             _probes: probes,
         })
     }
@@ -431,6 +458,10 @@ impl Sampler {
         // Newer ones wait for the next call: a record with an earlier time may still be on its way
         // in another ring.
         let until = monotonic_ns().saturating_sub(self.delay_ns);
+        let layout = Layout {
+            waits: self.waits,
+            ids: self.ids.as_ref(),
+        };
         for ring in &mut self.rings {
             ring.ring.refresh();
             ring.peek();
@@ -464,7 +495,7 @@ impl Sampler {
                 }
             } else {
                 // A record that cannot be decoded is of a kind that newer kernels send.
-                let decoded = records::decode_as(record, self.arch, self.waits).unwrap_or(Record::Other);
+                let decoded = records::decode_as(record, self.arch, layout).unwrap_or(Record::Other);
                 match deep.sp {
                     0 => visit(index, time, decoded),
                     _ => visit(index, time, deep.complete(decoded, self.arch)),
@@ -495,33 +526,87 @@ fn stack_for(ring_bytes: usize) -> u32 {
     u32::try_from(room & !7).unwrap_or(u32::MAX)
 }
 
-/// The events that trigger samples, and the tracepoints that must exist as long as they do.
-fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<Event>), OpenError> {
+/// Whether samples have to say which event they are of.
+fn has_ids(trigger: &Trigger) -> bool {
     match trigger {
-        &Trigger::Clock(frequency) => {
-            let clock = Clock::Cpu;
-            Ok((Probes::default(), vec![Event::Clock { clock, frequency }]))
-        }
+        Trigger::Calls(..) => true,
+        Trigger::Counted(events) => events.len() > 1,
+        Trigger::Clock(_) | Trigger::Entries(_) | Trigger::Waits(_) => false,
+    }
+}
+
+/// The events that trigger samples, each with whether those have stacks, and the tracepoints that
+/// must exist as long as they do.
+fn events_of(trigger: &Trigger) -> Result<(Probes, Vec<(Event, bool)>), OpenError> {
+    let clock = |frequency| Event::Clock {
+        clock: Clock::Cpu,
+        frequency,
+    };
+    match trigger {
+        &Trigger::Clock(frequency) => Ok((Probes::default(), vec![(clock(frequency), true)])),
         &Trigger::Waits(frequency) => {
-            let clock = frequency.map(|frequency| Event::Clock {
-                clock: Clock::Cpu,
-                frequency,
-            });
-            let events = [Event::Switches].into_iter().chain(clock);
-            Ok((Probes::default(), events.collect()))
+            let events = [Event::Switches].into_iter().chain(frequency.map(clock));
+            Ok((Probes::default(), events.map(|event| (event, true)).collect()))
         }
-        Trigger::Counted(event, count) => Ok((Probes::default(), vec![event.attribute(*count)?])),
+        Trigger::Counted(events) => {
+            let events = events.iter().map(|event| Ok((event.attribute()?, true)));
+            Ok((Probes::default(), events.collect::<Result<_, OpenError>>()?))
+        }
         Trigger::Entries(entries) => {
             let (probes, numbers) = Probes::at(entries)?;
-            Ok((probes, numbers.into_iter().map(Event::Tracepoint).collect()))
+            let events = numbers.into_iter().map(|number| (Event::Tracepoint(number), true));
+            Ok((probes, events.collect()))
+        }
+        Trigger::Calls(functions, _) => {
+            let wanted = CallProbes::of(functions);
+            let places: Vec<Entry> = wanted.all().iter().map(|probe| probe.place.clone()).collect();
+            let (probes, numbers) = Probes::at(&places)?;
+            let have_stacks = wanted.all().iter().map(|probe| probe.has_stack());
+            let events = numbers.into_iter().map(Event::Tracepoint).zip(have_stacks);
+            Ok((probes, events.collect()))
         }
     }
 }
 
+/// Events that never count, and keep probes where they are.
+///
+/// The kernel removes a probe from a process if no event is for a thread of it. But when the CPU
+/// passes between a thread and one that it has just created, the kernel exchanges their events
+/// instead of switching them: from then on it takes the one for the other, and once one has ended,
+/// the probe is removed from the other's process (Linux 6.18). An event for all threads, even if
+/// disabled, prevents that; the price is that other processes stop at the probe too, for a moment
+/// and without a sample.
+fn keepers(first: &Attributes, others: &[(Event, bool)], cpu: u32) -> Vec<OwnedFd> {
+    let events = [first.event].into_iter().chain(others.iter().map(|&(event, _)| event));
+    let opened = events.map(|event| {
+        let attributes = Attributes {
+            event,
+            reports: false,
+            enable_on_exec: false,
+            ..*first
+        };
+        sys::open_event(&attributes, Counted::All, cpu as i32)
+    });
+    // Without the right to sample all processes, probes are kept as long as the kernel does.
+    opened.filter_map(Result::ok).collect()
+}
+
+/// An event to open on each CPU.
+#[derive(Clone, Copy, Debug)]
+struct Wanted<'c> {
+    who: Counted<'c>,
+    attributes: Attributes,
+    /// Its number among several; `None` if its samples are known by something else.
+    number: Option<u32>,
+}
+
+/// The bytes of stack of a sample whose stack is not wanted: the return address.
+const ONE_WORD: u32 = 8;
+
 /// The events to open on each CPU: for all that is counted the first event, which also reports what
 /// threads do, and the others. What the processes of a group do is reported for all processes:
 /// they may have started, and may have mapped files, in another group.
-fn wanted_events<'c>(counted: &[Counted<'c>], first: &Attributes, others: &[Event]) -> Vec<(Counted<'c>, Attributes)> {
+fn wanted_events<'c>(counted: &[Counted<'c>], first: &Attributes, others: &[(Event, bool)]) -> Vec<Wanted<'c>> {
     let silent = |event: Event| Attributes {
         event,
         reports: false,
@@ -536,34 +621,51 @@ fn wanted_events<'c>(counted: &[Counted<'c>], first: &Attributes, others: &[Even
         true => silent(first.event),
         false => *first,
     };
-    let each: Vec<Attributes> = [first_of_each]
-        .into_iter()
-        .chain(others.iter().map(|&event| silent(event)))
-        .collect();
-    let all = counted
-        .iter()
-        .flat_map(|&who| each.iter().map(move |&each| (who, each)));
-    is_grouped
-        .then_some((Counted::All, reporter))
-        .into_iter()
-        .chain(all)
-        .collect()
+    let others = others.iter().map(|&(event, has_stack)| Attributes {
+        stack_bytes: if has_stack { first.stack_bytes } else { ONE_WORD },
+        ..silent(event)
+    });
+    let each: Vec<Attributes> = [first_of_each].into_iter().chain(others).collect();
+    let all = counted.iter().flat_map(|&who| {
+        each.iter().zip(0..).map(move |(&attributes, number)| Wanted {
+            who,
+            attributes,
+            number: Some(number),
+        })
+    });
+    let reporter = Wanted {
+        who: Counted::All,
+        attributes: reporter,
+        number: None,
+    };
+    is_grouped.then_some(reporter).into_iter().chain(all).collect()
 }
 
 /// These events on a CPU, and the ring of all of them. `opened` has the first one, if that is open
 /// already. `None` if no thread exists any more, or the CPU does not.
 fn open_on(
     cpu: u32,
-    wanted: &[(Counted<'_>, Attributes)],
+    wanted: &[Wanted<'_>],
     ring_bytes: &mut usize,
     mut opened: Option<CpuRing>,
+    mut ids: Option<&mut EventIds>,
 ) -> Result<Option<CpuRing>, OpenError> {
-    for (counted, attributes) in wanted.iter().skip(usize::from(opened.is_some())) {
-        let event = match sys::open_event(attributes, *counted, cpu as i32) {
+    let is_opened = opened.is_some();
+    for (index, wanted) in wanted.iter().enumerate() {
+        let mut note = |event: BorrowedFd<'_>| match (&mut ids, wanted.number) {
+            (Some(ids), Some(number)) => Ok(ids.insert(sys::event_id(event)?, number)),
+            _ => Ok(()),
+        };
+        if let Some(leader) = opened.as_ref().filter(|_| is_opened && index == 0) {
+            note(leader.ring.as_fd()).map_err(OpenError::Io)?;
+            continue;
+        }
+        let event = match sys::open_event(&wanted.attributes, wanted.who, cpu as i32) {
             Ok(event) => event,
             Err(error) if gone(&error) => continue,
-            Err(error) => return Err(explain(error, attributes, *counted)),
+            Err(error) => return Err(explain(error, &wanted.attributes, wanted.who)),
         };
+        note(event.as_fd()).map_err(OpenError::Io)?;
         match &mut opened {
             Some(leader) => {
                 sys::redirect_output(&event, &leader.ring).map_err(OpenError::Io)?;
@@ -572,7 +674,37 @@ fn open_on(
             None => opened = Some(CpuRing::new(cpu, map_ring(event, ring_bytes)?)),
         }
     }
+    if let Some(ring) = &mut opened {
+        ring.has_ids = ids.is_some();
+    }
     Ok(opened)
+}
+
+/// Finds out what the kernel permits for each of these events, of which `attributes` are the
+/// first's.
+fn negotiate_each(
+    events: &[SampledEvent],
+    others: &mut [(Event, bool)],
+    attributes: &mut Attributes,
+    counted: Counted<'_>,
+    cpu: u32,
+) -> Result<OwnedFd, OpenError> {
+    let explained = |number: usize, error| match events.get(number) {
+        Some(event) => event.explain(error),
+        None => error,
+    };
+    let first = negotiate(attributes, counted, cpu).map_err(|error| explained(0, error))?;
+    for (index, (event, _)) in others.iter_mut().enumerate() {
+        let mut of_event = Attributes {
+            event: *event,
+            reports: false,
+            ..*attributes
+        };
+        negotiate(&mut of_event, counted, cpu).map_err(|error| explained(index + 1, error))?;
+        *event = of_event.event;
+        attributes.kernel &= of_event.kernel;
+    }
+    Ok(first)
 }
 
 /// Finds out what the kernel permits by opening an event, from the most to the least.

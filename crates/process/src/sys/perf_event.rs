@@ -63,6 +63,7 @@ const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_EVENT_IOC_REFRESH: libc::c_ulong = 0x2402;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const PERF_EVENT_IOC_SET_BPF: libc::c_ulong = 0x4004_2408;
+const PERF_EVENT_IOC_ID: libc::c_ulong = 0x8008_2407;
 
 /// The software clock that triggers samples. No hardware counter is used, because most virtual
 /// machines have none.
@@ -305,6 +306,17 @@ pub fn set_enabled(event: impl AsFd, enabled: bool) -> io::Result<()> {
         PERF_EVENT_IOC_DISABLE
     };
     ioctl(event, request, 0)
+}
+
+/// The number that samples of `event`, and of those that inherit from it, have with
+/// `PERF_SAMPLE_ID`.
+pub fn event_id(event: impl AsFd) -> io::Result<u64> {
+    let mut id: u64 = 0;
+    // SAFETY: the request writes one number of this size, for which `id` is borrowed mutably.
+    match unsafe { libc::ioctl(event.as_fd().as_raw_fd(), PERF_EVENT_IOC_ID as libc::Ioctl, &raw mut id) } {
+        0 => Ok(id),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 fn ioctl(event: impl AsFd, request: libc::c_ulong, argument: libc::c_long) -> io::Result<()> {

@@ -90,8 +90,13 @@ impl Report {
 
     fn subtitle(&self, narrowest: u64) -> String {
         let summary = &self.summary;
+        let what = match &summary.measure {
+            Some(measure) if measure.is_time => format!("µs of {}", measure.name),
+            Some(measure) => measure.name.clone(),
+            None => "samples".to_owned(),
+        };
         let mut text = format!(
-            "{} samples, {:.1} % complete stacks",
+            "{} {what}, {:.1} % complete stacks",
             summary.samples,
             summary.complete_fraction() * 100.0
         );

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Report;
 use crate::calls::CallCount;
+use crate::durations::CallDurations;
 
 /// The document; scripts rely on the names here.
 #[derive(Serialize)]
@@ -18,6 +19,9 @@ struct Document<'a> {
     /// What all counts of samples are, if not samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<&'a str>,
+    /// If there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    events: Vec<Event<'a>>,
     lost: u64,
     /// Fraction from 0 to 1.
     complete: f64,
@@ -29,6 +33,8 @@ struct Document<'a> {
     functions: Vec<Function<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     calls: Vec<Calls<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    durations: Vec<Durations<'a>>,
     notes: &'a [String],
 }
 
@@ -51,6 +57,42 @@ struct Calls<'a> {
     module: &'a str,
     count: u64,
     args: Vec<Argument<'a>>,
+}
+
+#[derive(Serialize)]
+struct Event<'a> {
+    name: &'a str,
+    samples: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<u64>,
+    shown: bool,
+}
+
+#[derive(Serialize)]
+struct Durations<'a> {
+    function: &'a str,
+    module: &'a str,
+    count: u64,
+    total_ns: u64,
+    min_ns: u64,
+    median_ns: u64,
+    p99_ns: u64,
+    max_ns: u64,
+}
+
+impl<'a> Durations<'a> {
+    fn of(function: &'a CallDurations) -> Durations<'a> {
+        Durations {
+            function: &function.function,
+            module: &function.module,
+            count: function.count,
+            total_ns: function.total,
+            min_ns: function.min,
+            median_ns: function.median,
+            p99_ns: function.p99,
+            max_ns: function.max,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -83,7 +125,9 @@ impl Report {
     /// (all of them, in the order of the table, with `self` and `total` in samples; `file` and
     /// `line` are where most of its own samples are, if known) and `notes`; for a recording of
     /// calls also `calls` (`function`, `module`, `count`, and `args` with `name`, `type` and
-    /// `value`). If something else than samples is counted, `unit` is `microseconds` or the name of
+    /// `value`), of finished calls `durations` in nanoseconds by function (`count`, `total_ns`,
+    /// `min_ns`, `median_ns`, `p99_ns`, `max_ns`), and of several events `events` (`name`,
+    /// `samples`, `count`, and whether the other counts are of it, `shown`). If something else than samples is counted, `unit` is `microseconds` or the name of
     /// an event; for times off the CPU, `waits` is how many there are.
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let summary = &self.summary;
@@ -94,6 +138,16 @@ impl Report {
                 .measure
                 .as_ref()
                 .map(|measure| if measure.is_time { "microseconds" } else { &measure.name }),
+            events: summary
+                .events
+                .iter()
+                .map(|event| Event {
+                    name: &event.name,
+                    samples: event.samples,
+                    count: event.count,
+                    shown: event.is_shown,
+                })
+                .collect(),
             lost: summary.lost,
             complete: summary.complete_fraction(),
             stops: summary.stops.iter().copied().collect(),
@@ -118,6 +172,7 @@ impl Report {
                 })
                 .collect(),
             calls: self.calls.iter().map(Calls::of).collect(),
+            durations: self.durations.iter().map(Durations::of).collect(),
             notes: &self.notes,
         };
         serde_json::to_writer_pretty(&mut *out, &document)?;

@@ -24,6 +24,7 @@ pub(crate) use views::sort;
 pub use views::{Change, GroupBy, Row, Rows};
 
 use crate::calls::{self, CallArgument, CallCount, Recorded};
+use crate::durations::CallDurations;
 use crate::entries::without_parameters;
 use crate::fold::Tree;
 use crate::modules::File;
@@ -74,6 +75,21 @@ impl Measure {
     }
 }
 
+/// Samples of one of several events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventCount {
+    /// The event's name.
+    pub name: String,
+    /// Its samples.
+    pub samples: u64,
+    /// How often it has happened; `None` for a clock.
+    pub count: Option<u64>,
+    /// How often it happens for one sample.
+    pub(crate) period: u64,
+    /// Whether it is the one that all other counts are of.
+    pub is_shown: bool,
+}
+
 /// A summary of the recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -85,6 +101,8 @@ pub struct Summary {
     pub walks: Vec<(&'static str, u64)>,
     /// What all counts of samples are in, if not in samples.
     pub measure: Option<Measure>,
+    /// The events, if there are several.
+    pub events: Vec<EventCount>,
     /// The samples themselves, if something else is counted.
     pub taken: u64,
     /// Samples that the kernel could not deliver.
@@ -130,6 +148,7 @@ pub struct Report {
     summary: Summary,
     functions: Vec<FunctionCount>,
     calls: Vec<CallCount>,
+    durations: Vec<CallDurations>,
     stacks: Stacks,
     names: Names,
     threads: Vec<(Thread, u64)>,
@@ -155,6 +174,7 @@ impl Report {
             summary,
             functions,
             calls,
+            durations: Vec::new(),
             stacks: Stacks::with_limit(0),
             names: Names::default(),
             threads: Vec::new(),
@@ -162,6 +182,10 @@ impl Report {
             tree: OnceLock::new(),
             notes,
         }
+    }
+
+    pub(crate) fn with_durations(self, durations: Vec<CallDurations>) -> Report {
+        Report { durations, ..self }
     }
 
     pub(crate) fn with_stacks(
@@ -211,6 +235,11 @@ impl Report {
     /// with the same arguments are merged, most frequent first.
     pub fn calls(&self) -> &[CallCount] {
         &self.calls
+    }
+
+    /// How long calls took, by function, in a recording of finished calls.
+    pub fn durations(&self) -> &[CallDurations] {
+        &self.durations
     }
 
     /// Sets the arguments of calls: `explain` gets the calls in a file that was mapped at an

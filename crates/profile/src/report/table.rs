@@ -33,6 +33,8 @@ impl Default for TableOptions {
 
 /// Columns before the function's name: `  12.34   100.00  `.
 const NUMBERS_WIDTH: usize = 18;
+/// Columns before the function of durations.
+const DURATIONS_WIDTH: usize = 71;
 /// Columns before the called function: `  12.34  123456789  `.
 const CALLS_WIDTH: usize = 20;
 pub(super) const MIN_WIDTH: usize = 60;
@@ -70,7 +72,42 @@ impl Report {
                 percent(samples, self.summary.samples)
             )?;
         }
+        self.write_durations(out, options.limit, width)?;
         self.write_calls(out, options.limit, width)
+    }
+
+    /// Writes how long calls took, if that was recorded.
+    fn write_durations(&self, out: &mut dyn io::Write, limit: Option<usize>, width: Option<usize>) -> io::Result<()> {
+        if self.durations.is_empty() {
+            return Ok(());
+        }
+        let headings = ["total", "min", "median", "p99", "max"];
+        write!(out, "\n{:>9}", "calls")?;
+        headings.iter().try_for_each(|heading| write!(out, "  {heading:>10}"))?;
+        writeln!(out, "  function")?;
+        let shown = limit.unwrap_or(usize::MAX).min(self.durations.len());
+        for function in &self.durations[..shown] {
+            let name = clean(&function.function, INSTEAD);
+            let name = width.map_or(name.clone(), |width| {
+                shorten(&name, width.saturating_sub(DURATIONS_WIDTH).max(1))
+            });
+            write!(out, "{:>9}", function.count)?;
+            let times = [
+                function.total,
+                function.min,
+                function.median,
+                function.p99,
+                function.max,
+            ];
+            times
+                .iter()
+                .try_for_each(|&time| write!(out, "  {:>10}", duration(time)))?;
+            writeln!(out, "  {name}")?;
+        }
+        match self.durations.len() - shown {
+            0 => Ok(()),
+            more => writeln!(out, "{more:>9} more functions"),
+        }
     }
 
     /// Writes the arguments of calls, if they were recorded and are known.
@@ -123,6 +160,15 @@ impl Report {
     }
 }
 
+/// A time with the unit that suits it.
+fn duration(nanoseconds: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "µs")];
+    match UNITS.iter().find(|(unit, _)| nanoseconds >= *unit) {
+        Some((unit, name)) => format!("{:.3} {name}", nanoseconds as f64 / *unit as f64),
+        None => format!("{nanoseconds} ns"),
+    }
+}
+
 fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     let mut facts = vec![match (&summary.measure, summary.waits) {
         (Some(measure), Some(waits)) if measure.is_time => {
@@ -130,6 +176,14 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
                 "{:.6} s {} in {waits} waits",
                 summary.samples as f64 / 1e6,
                 measure.name
+            )
+        }
+        (Some(measure), None) if measure.is_time => {
+            format!(
+                "{:.6} s of {} in {} calls",
+                summary.samples as f64 / 1e6,
+                measure.name,
+                summary.taken
             )
         }
         (Some(measure), _) => format!("{} {} in {} samples", summary.samples, measure.name, summary.taken),
@@ -144,6 +198,17 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     facts.push(format!("{} of trace", bytes(summary.trace_bytes)));
     push_wrapped(text, "", facts.iter().map(String::as_str), ", ", width);
 
+    let events = summary.events.iter().map(|event| {
+        let happened = event.count.map_or_else(String::new, |count| format!("{count} in "));
+        let shown = if event.is_shown { " (shown below)" } else { "" };
+        format!(
+            "{} {happened}{} samples{shown}",
+            clean(&event.name, INSTEAD),
+            event.samples
+        )
+    });
+    let events: Vec<String> = events.collect();
+    push_wrapped(text, "events: ", events.iter().map(String::as_str), ", ", width);
     let is_time = summary.measure.as_ref().is_some_and(|measure| measure.is_time);
     let amount = |count: u64| match is_time {
         true => format!("{:.3} s", count as f64 / 1e6),

@@ -1,6 +1,6 @@
 //! Whole reports from hand-made items, compared with what they should say to the letter.
 
-use backtrail_recording::{Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
+use backtrail_recording::{Detail, Frame, FrameKind, Item, Module, Sample, Stop, ThreadName};
 
 use super::{Report, TableOptions};
 use crate::profile::{Options, Profile};
@@ -105,6 +105,7 @@ impl Recording {
             in_kernel: false,
             wait: None,
             passed: &[],
+            detail: Detail::Nothing,
         }));
     }
 
@@ -485,6 +486,7 @@ fn a_child_has_its_own_modules_and_its_parents_name() {
             in_kernel: false,
             wait: None,
             passed: &[],
+            detail: Detail::Nothing,
         }));
     };
     sample(&mut recording);

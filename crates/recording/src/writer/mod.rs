@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::events::{self, INTERRUPT_BIT, class, stream};
 use crate::options::WriterOptions;
 use crate::tree;
-use crate::{Item, Module, ProcessLabels, Sample, Stop, ThreadName};
+use crate::{Detail, Item, Module, ProcessLabels, Sample, Stop, ThreadName};
 use common::Common;
 pub use error::{WriteError, is_occupied};
 use event::{PACKET_BYTES, put_context, until_zero};
@@ -401,10 +401,12 @@ impl Files {
         let walk = if sample.in_kernel { tree::IN_KERNEL } else { 0 };
         let root = tree::root(sample.stop.unwrap_or(Stop::NoUserStack), sample.live) | walk;
         let stack = self.common.define(time, sample.pid, root, callers)?;
-        let class = match (sample.wait, sample.passed) {
-            (Some(_), _) => class::WAIT,
-            (None, []) => class::SAMPLE,
-            (None, _) => class::CALL,
+        let class = match (sample.detail, sample.wait, sample.passed) {
+            (Detail::Call(_), ..) => class::FINISHED_CALL,
+            (Detail::Event(_), ..) => class::EVENT,
+            (Detail::Nothing, Some(_), _) => class::WAIT,
+            (Detail::Nothing, None, []) => class::SAMPLE,
+            (Detail::Nothing, None, _) => class::CALL,
         };
         let waker = sample.wait.and_then(|wait| wait.waker);
         let ending = waker.and_then(|waker| waker.stop).unwrap_or(Stop::NoUserStack);
@@ -419,7 +421,15 @@ impl Files {
         put_context(&mut event, sample.pid, sample.tid);
         event.unsigned(leaf & self.ip_mask);
         event.unsigned(stack.into());
-        if let Some(wait) = sample.wait {
+        match sample.detail {
+            Detail::Call(call) => {
+                event.u64(call.begin);
+                event.u64(call.duration);
+            }
+            Detail::Event(number) => event.u8(number),
+            Detail::Nothing => {}
+        }
+        if let Some(wait) = sample.wait.filter(|_| class == class::WAIT) {
             let interrupt = waker.is_some_and(|waker| waker.interrupt);
             event.u8(wait.kind as u8 | u8::from(interrupt) << INTERRUPT_BIT);
             event.u64(wait.duration);
@@ -429,7 +439,7 @@ impl Files {
             event.unsigned(waking.0 & self.ip_mask);
             event.unsigned(waking.1.into());
         }
-        if class == class::CALL {
+        if matches!(class, class::CALL | class::FINISHED_CALL) {
             let passed = &sample.passed[..sample.passed.len().min(u8::MAX.into())];
             event.u8(passed.len() as u8);
             event.u64s(passed);
@@ -453,13 +463,7 @@ fn ip_mask(options: &WriterOptions<'_>) -> u64 {
 }
 
 fn description(options: &WriterOptions<'_>) -> Description {
-    events::description(
-        &options.environment,
-        options.command,
-        options.frequency,
-        options.measured,
-        options.event,
-    )
+    events::description(options)
 }
 
 /// Among events of the same time, readers take those of the first file first.
