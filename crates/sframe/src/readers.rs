@@ -5,6 +5,8 @@
 //! says is here; what differs between its revisions, or depends on the running program, is left
 //! out: see [`Reader`].
 
+mod set;
+
 use core::fmt;
 use core::ops::ControlFlow;
 
@@ -12,6 +14,8 @@ use crate::constants::{FdeType, Flags, Version};
 use crate::error::ErrorKind;
 use crate::layout::fde_size;
 use crate::read::{Fde, Section};
+
+pub use set::Readers;
 
 /// A program or library that reads SFrame sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
