@@ -112,7 +112,7 @@ fn tables_are_built_shown_checked_and_converted() {
     let out = |name: &str| path(&folder.path().join(name));
     for version in ["1", "2", "3"] {
         let table = out(&format!("v{version}"));
-        let (stdout, stderr) = ends(0, &["build", &path(&program), "-o", &table, "--version", version]);
+        let (stdout, stderr) = ends(0, &["build", &path(&program), "-o", &table, "--version", version, "--merge", "1"]);
         assert_eq!(stdout, "");
         assert!(stderr.contains(&format!("SFrame version {version}: ")), "{stderr}");
         assert_eq!(
@@ -138,6 +138,8 @@ fn tables_are_built_shown_checked_and_converted() {
                 "--version",
                 version,
                 "--no-share",
+                "--merge",
+                "1",
                 "-q",
             ],
         );
@@ -153,8 +155,6 @@ fn tables_are_built_shown_checked_and_converted() {
                 &merged,
                 "--version",
                 version,
-                "--merge",
-                "8",
             ],
         );
         assert!(fs::metadata(&merged).unwrap().len() < fs::metadata(&table).unwrap().len());

@@ -133,6 +133,31 @@ pub enum Refused {
     NoReturnAddress,
 }
 
+impl Refused {
+    /// A short name, without its numbers.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Refused::Version(_) => "version",
+            Refused::Flags(_) => "flags",
+            Refused::NotFlaggedAsSorted => "not_sorted",
+            Refused::NotRelativeToField => "not_relative",
+            Refused::AuxiliaryHeader(_) => "auxiliary_header",
+            Refused::Empty => "empty",
+            Refused::SubSectionOrder => "sub_section_order",
+            Refused::SubSections => "sub_sections",
+            Refused::FdeOffset(_) => "fde_offset",
+            Refused::FreOffset(_) => "fre_offset",
+            Refused::FunctionOrder => "function_order",
+            Refused::Unreadable(_) => "unreadable",
+            Refused::RowOrder(_) => "row_order",
+            Refused::RowRange(_) => "row_range",
+            Refused::TooManyWords(_) => "too_many_words",
+            Refused::Outermost => "outermost",
+            Refused::NoReturnAddress => "no_return_address",
+        }
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

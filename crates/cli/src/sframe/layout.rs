@@ -1,7 +1,8 @@
 //! How to write a table: options of `build`, `add` and `link`.
 
+use backtrail_cfi::sizes::MERGE;
 use backtrail_cfi::tables;
-use backtrail_elf::Image;
+use backtrail_elf::{Image, Kind};
 use backtrail_sframe::Version;
 use backtrail_sframe::readers::Readers;
 use backtrail_sframe::write::Options;
@@ -32,9 +33,10 @@ pub(super) struct Layout {
 #[derive(Args)]
 pub(crate) struct Merge {
     /// Put up to N neighbouring functions, and the padding between them, under one FDE if that is
-    /// smaller.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
-    merge: u8,
+    /// smaller; with 1, each function has its own FDE, as GNU's tools write it [default: 8, or 1 for
+    /// object files].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
+    merge: Option<u8>,
 }
 
 impl Layout {
@@ -53,7 +55,7 @@ pub(crate) struct Plan {
     pub(crate) version: Version,
     readers: Readers,
     no_share: bool,
-    merge: u8,
+    merge: Option<u8>,
 }
 
 impl Plan {
@@ -72,7 +74,11 @@ impl Plan {
         let usual = Options::new(self.version, tables::abi(image), 0).for_readers(self.readers);
         Options {
             share: usual.share && !self.no_share,
-            merge: self.merge,
+            merge: self.merge.unwrap_or(match image.kind() {
+                // Linkers drop functions one by one.
+                Kind::Relocatable => 1,
+                _ => MERGE,
+            }),
             ..usual
         }
     }

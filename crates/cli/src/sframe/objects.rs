@@ -120,7 +120,7 @@ fn with_tables<'a>(
     if options.merge > 1 {
         return Err(
             fails(&"functions of an object file can't be merged: linkers drop them one by one")
-                .help("merge them in what is linked from it"),
+                .help("leave out --merge, or merge them in what is linked from it"),
         );
     }
     let bytes = image.bytes();
