@@ -26,8 +26,8 @@ pub struct ObjectTables {
 /// ([`Image::with_sections_placed`]): the rows of `.eh_frame`, and rows that only its present
 /// tables have.
 ///
-/// Version, ABI and readers of `options` apply. With `one_table` all functions share one table, as GNU as writes it: lld refuses to link such
-/// files if it drops one of their groups.
+/// Version, ABI and readers of `options` apply. With `one_table` all functions share one table, as
+/// GNU as writes it: lld refuses to link such files if it drops one of their groups.
 ///
 /// Fails if there is neither `.eh_frame` nor a table, if `.eh_frame` is not valid to its end, or if
 /// a table would be larger than its header can express.
