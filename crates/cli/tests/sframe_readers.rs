@@ -1,5 +1,5 @@
-//! `--for READER` of `check`, `build`, `add`, `convert` and `link`: on tables of each release of GNU
-//! as and ld and on ours, with the verdict of the reader itself where it runs here.
+//! `--for READER` of `check`, `build`, `add`, `convert` and `link`: on tables of each release of
+//! GNU as and ld and on ours, with the verdict of the reader itself where it runs here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
