@@ -94,7 +94,7 @@ pub fn table(converted: &Converted, options: &Options) -> Result<Built, WriteErr
     let output = converted.write(options)?;
     let by_version = output.skipped.iter().map(|skipped| Skipped {
         start: skipped.start,
-        size: converted.functions[skipped.index].size.into(),
+        size: skipped.size,
         reason: skipped.reason.name(),
     });
     let by_any = converted.skipped.iter().map(|skipped| Skipped {
@@ -109,11 +109,7 @@ pub fn table(converted: &Converted, options: &Options) -> Result<Built, WriteErr
         .iter()
         .map(|function| u64::from(function.size))
         .sum();
-    let lost: u64 = output
-        .skipped
-        .iter()
-        .map(|skipped| u64::from(converted.functions[skipped.index].size))
-        .sum();
+    let lost: u64 = output.skipped.iter().map(|skipped| skipped.size).sum();
     Ok(Built {
         bytes: output.bytes,
         functions: output.functions,

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use backtrail_elf::edit::{self, ObjectField, ObjectTable};
 use backtrail_elf::{Image, Kind, Section};
 use backtrail_sframe::Version;
-use backtrail_sframe::write::{self, StartField};
+use backtrail_sframe::write::{self, Options, StartField};
 
 use crate::build::{Built, Skipped};
 use crate::eh_frame::FunctionRows;
-use crate::tables::{self, Error};
+use crate::tables::Error;
 use crate::whole::Whole;
 
 /// The tables of a relocatable file.
@@ -26,12 +26,12 @@ pub struct ObjectTables {
 /// ([`Image::with_sections_placed`]): the rows of `.eh_frame`, and rows that only its present
 /// tables have.
 ///
-/// With `one_table` all functions share one table, as GNU as writes it: lld refuses to link such
-/// files if it drops one of their groups.
+/// Version, ABI and readers of `options` apply. With `one_table` all functions share one table, as
+/// GNU as writes it: lld refuses to link such files if it drops one of their groups.
 ///
 /// Fails if there is neither `.eh_frame` nor a table, if `.eh_frame` is not valid to its end, or if
 /// a table would be larger than its header can express.
-pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<ObjectTables, Error> {
+pub fn of_image(image: &Image<'_>, options: &Options, one_table: bool) -> Result<ObjectTables, Error> {
     debug_assert_eq!(image.kind(), Kind::Relocatable);
     let converted = Whole::of_image(image)?.into_converted();
     let places = Places::of(image);
@@ -64,16 +64,15 @@ pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<
     let mut by_group: Vec<_> = by_group.into_iter().collect();
     by_group.splice(by_group.len().min(1)..by_group.len().min(1), ungrouped);
     for (group, functions) in by_group {
-        let (output, starts) = write::relocatable(&functions, version, tables::abi(image)).map_err(Error::Write)?;
+        let (output, starts) = write::relocatable(&functions, options).map_err(Error::Write)?;
         built.functions += output.functions;
         built.rows += output.rows;
         built.covered_bytes += functions.iter().map(|function| u64::from(function.size)).sum::<u64>();
         for skipped in &output.skipped {
-            let size = u64::from(functions[skipped.index].size);
-            built.covered_bytes -= size;
+            built.covered_bytes -= skipped.size;
             built.skipped.push(Skipped {
                 start: skipped.start,
-                size,
+                size: skipped.size,
                 reason: skipped.reason.name(),
             });
         }
@@ -82,7 +81,7 @@ pub fn of_image(image: &Image<'_>, version: Version, one_table: bool) -> Result<
                 bytes: output.bytes,
                 fields: starts.iter().filter_map(|start| places.field(start)).collect(),
                 group,
-                own_type: version == Version::V3,
+                own_type: options.version == Version::V3,
             });
         }
     }

@@ -214,6 +214,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail sframe build server -o server.sframe",
             "backtrail sframe build server -o server.v2.sframe --version 2",
+            "backtrail sframe build server -o server.glibc.sframe --for glibc-2.42",
         ],
     ),
     (
@@ -222,6 +223,7 @@ const EXAMPLES: &[Examples] = &[
             "backtrail sframe add server -o server.new",
             "backtrail sframe add server.new",
             "backtrail sframe add -r rootfs",
+            "backtrail sframe add -r rootfs --for kernel",
         ],
     ),
     (
@@ -241,7 +243,10 @@ const EXAMPLES: &[Examples] = &[
     ),
     (
         &["sframe", "convert"],
-        &["backtrail sframe convert server.new --to 2 -o server.v2"],
+        &[
+            "backtrail sframe convert server.new --to 2 -o server.v2",
+            "backtrail sframe convert server.new --for glibc-2.42 -o server.glibc",
+        ],
     ),
     (
         &["sframe", "strip"],
@@ -292,6 +297,7 @@ const EXAMPLES: &[Examples] = &[
         &["link"],
         &[
             "backtrail link --sframe 3 -- cc -O2 -o server.linked server.c",
+            "backtrail link --for kernel -- cc -O2 -o server.linked server.c",
             "backtrail link --sframe 3 --types -- cc -g -O2 -o server.linked server.c",
         ],
     ),

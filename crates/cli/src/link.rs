@@ -9,16 +9,14 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use backtrail_cfi::tables;
 use backtrail_elf::{FileBytes, Image, Kind};
 use backtrail_sframe::Version;
-use backtrail_sframe::write::Options;
 use clap::Args;
 
 use crate::edited::Names;
 use crate::error::{Failure, Status};
 use crate::replacement::Durable;
-use crate::sframe::{How, WithArguments, add, version};
+use crate::sframe::{For, How, Merge, Plan, WithArguments, add, version};
 use crate::types;
 
 /// Run a linker, or a compiler that runs one, and add stack-trace tables to its output.
@@ -27,13 +25,14 @@ use crate::types;
 /// or prints its version), nothing is added. A warning names each file that cannot get tables.
 #[derive(Args)]
 pub(crate) struct Link {
-    /// Write this version of SFrame. Only version 3 can express everything that compilers write.
-    #[arg(long, value_name = "VERSION", default_value = "3", value_parser = version())]
-    sframe: Version,
-    /// Put up to N neighbouring functions, and the padding between them, under one FDE if that is
-    /// smaller.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
-    merge: u8,
+    /// Write this version of SFrame; only version 3 can express everything that compilers write
+    /// [default: 3, or what --for reads].
+    #[arg(long, value_name = "VERSION", value_parser = version())]
+    sframe: Option<Version>,
+    #[command(flatten)]
+    readers: For,
+    #[command(flatten)]
+    merge: Merge,
     /// Add compact C types too: linked from the compilers' .ctf sections, which the linker must
     /// only have concatenated because it does not know the format, or made from debug information.
     #[arg(long)]
@@ -74,6 +73,7 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
     let [program, rest @ ..] = &arguments.command[..] else {
         return Err(Failure::new("no linker was named"));
     };
+    let plan = Plan::new(("--sframe", arguments.sframe), &arguments.readers, &arguments.merge)?;
     let output = output_of(rest);
     let before = Stamp::of(&output);
     let status = Command::new(program).args(rest).status();
@@ -92,12 +92,8 @@ pub(crate) fn run(arguments: &Link) -> Result<Status, Failure> {
             Err(failure) => failure.warn("no types were added"),
         }
     }
-    let options = |image: &Image<'_>| Options {
-        merge: arguments.merge,
-        ..Options::new(arguments.sframe, tables::abi(image), 0)
-    };
     let how = How {
-        options: &options,
+        plan,
         one_table: false,
         args: arguments.arguments.places(),
         // Linkers do not wait for the disk either.

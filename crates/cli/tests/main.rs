@@ -41,6 +41,7 @@ mod sframe_add_files;
 mod sframe_add_many;
 mod sframe_by_hand;
 mod sframe_objects;
+mod sframe_readers;
 mod sframe_show;
 mod sframe_size;
 mod sframe_tables;

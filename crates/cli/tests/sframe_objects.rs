@@ -48,14 +48,16 @@ fn functions(file: &Path) -> Functions {
     functions
 }
 
-/// What `sframe build` makes of a file.
+/// What `sframe build` makes of a file, with an FDE for each function.
 fn built(file: &Path, version: u8) -> Functions {
     let folder = scratch();
     let raw = folder.path().join("raw");
     let version = version.to_string();
-    let arguments: [&std::ffi::OsStr; 7] = [
+    let arguments: [&std::ffi::OsStr; 9] = [
         "build".as_ref(),
         "-q".as_ref(),
+        "--merge".as_ref(),
+        "1".as_ref(),
         "--version".as_ref(),
         version.as_ref(),
         file.as_ref(),
@@ -202,7 +204,11 @@ fn is_merged(linker: &Linker, linked: &Path, own: &BTreeSet<String>, all: bool) 
     }
     // And whatever the linker did: repaired, it is the table of the file.
     let repaired = linked.with_extension("repaired");
-    add(linked, &["--version", &linker.version.to_string()], &repaired);
+    add(
+        linked,
+        &["--merge", "1", "--version", &linker.version.to_string()],
+        &repaired,
+    );
     let uncovered = checked(&repaired)["uncovered_bytes"].as_u64();
     // The others can't say that _start has no caller.
     assert!(

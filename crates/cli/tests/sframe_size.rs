@@ -55,9 +55,9 @@ fn figures_are_those_of_sections_and_of_built_tables() {
         assert_eq!(file["present"].as_u64(), section(".sframe"), "{path}");
         for version in ["1", "2", "3"] {
             let ways: [(&str, &[&str]); 3] = [
-                ("unshared", &["--no-share"]),
-                ("shared", &[]),
-                ("merged", &["--merge", "8"]),
+                ("unshared", &["--no-share", "--merge", "1"]),
+                ("shared", &["--merge", "1"]),
+                ("merged", &[]),
             ];
             for (name, options) in ways {
                 let build = ["build", path, "-q", "-o", text(&raw), "--version", version];

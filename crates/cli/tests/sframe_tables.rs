@@ -112,7 +112,19 @@ fn tables_are_built_shown_checked_and_converted() {
     let out = |name: &str| path(&folder.path().join(name));
     for version in ["1", "2", "3"] {
         let table = out(&format!("v{version}"));
-        let (stdout, stderr) = ends(0, &["build", &path(&program), "-o", &table, "--version", version]);
+        let (stdout, stderr) = ends(
+            0,
+            &[
+                "build",
+                &path(&program),
+                "-o",
+                &table,
+                "--version",
+                version,
+                "--merge",
+                "1",
+            ],
+        );
         assert_eq!(stdout, "");
         assert!(stderr.contains(&format!("SFrame version {version}: ")), "{stderr}");
         assert_eq!(
@@ -138,25 +150,15 @@ fn tables_are_built_shown_checked_and_converted() {
                 "--version",
                 version,
                 "--no-share",
+                "--merge",
+                "1",
                 "-q",
             ],
         );
         assert!(fs::metadata(&unshared).unwrap().len() >= fs::metadata(&table).unwrap().len());
         assert_eq!(ends(0, &["show", &unshared]).0, shown);
         let merged = out("merged");
-        ends(
-            0,
-            &[
-                "build",
-                &path(&program),
-                "-o",
-                &merged,
-                "--version",
-                version,
-                "--merge",
-                "8",
-            ],
-        );
+        ends(0, &["build", &path(&program), "-o", &merged, "--version", version]);
         assert!(fs::metadata(&merged).unwrap().len() < fs::metadata(&table).unwrap().len());
         let joined = json_of(0, &["check", "--json", &path(&program), "--table", &merged]);
         assert_eq!(joined[0]["uncovered_bytes"], report[0]["uncovered_bytes"]);

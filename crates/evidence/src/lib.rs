@@ -16,6 +16,7 @@ mod judge;
 mod looks;
 mod page;
 mod precision;
+mod readers;
 mod recipes;
 mod recording;
 mod sizes;
@@ -82,6 +83,9 @@ enum Chosen {
     /// Add tables to programs that run before and after, and to copies of all files of the system,
     /// and write docs/sframe-add.md.
     SframeAdd,
+    /// Build tables of all files of the system for each reader, count what would be refused without
+    /// --for, time look-ups in merged tables, and write docs/sframe-readers.md.
+    SframeReaders,
     /// Step programs from their first instruction to their last, check the unwound chain against
     /// their calls, and write docs/precision.md.
     Precision {
@@ -174,6 +178,7 @@ pub fn main() -> ExitCode {
         Chosen::SframeSizes => whole(sizes::run()),
         Chosen::SframeCheck => whole(checks::run()),
         Chosen::SframeAdd => whole(additions::run()),
+        Chosen::SframeReaders => whole(readers::run()),
         Chosen::Precision {
             program,
             instructions,

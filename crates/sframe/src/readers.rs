@@ -5,6 +5,8 @@
 //! says is here; what differs between its revisions, or depends on the running program, is left
 //! out: see [`Reader`].
 
+mod set;
+
 use core::fmt;
 use core::ops::ControlFlow;
 
@@ -12,6 +14,8 @@ use crate::constants::{FdeType, Flags, Version};
 use crate::error::ErrorKind;
 use crate::layout::fde_size;
 use crate::read::{Fde, Section};
+
+pub use set::Readers;
 
 /// A program or library that reads SFrame sections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +131,31 @@ pub enum Refused {
     Outermost,
     /// The row says nothing of the return address, which is still in its register.
     NoReturnAddress,
+}
+
+impl Refused {
+    /// A short name, without its numbers.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Refused::Version(_) => "version",
+            Refused::Flags(_) => "flags",
+            Refused::NotFlaggedAsSorted => "not_sorted",
+            Refused::NotRelativeToField => "not_relative",
+            Refused::AuxiliaryHeader(_) => "auxiliary_header",
+            Refused::Empty => "empty",
+            Refused::SubSectionOrder => "sub_section_order",
+            Refused::SubSections => "sub_sections",
+            Refused::FdeOffset(_) => "fde_offset",
+            Refused::FreOffset(_) => "fre_offset",
+            Refused::FunctionOrder => "function_order",
+            Refused::Unreadable(_) => "unreadable",
+            Refused::RowOrder(_) => "row_order",
+            Refused::RowRange(_) => "row_range",
+            Refused::TooManyWords(_) => "too_many_words",
+            Refused::Outermost => "outermost",
+            Refused::NoReturnAddress => "no_return_address",
+        }
+    }
 }
 
 impl fmt::Display for Refused {

@@ -33,11 +33,13 @@ pub enum Reason {
     FpPlace,
     /// The frame pointer is saved and the return address is not, which needs version 3.
     FpWithoutRa,
+    /// A row leaves the return address in its register, which a reader of the table refuses.
+    RaInRegister,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Reason; 14] = [
+    pub const ALL: [Reason; 15] = [
         Reason::NoRows,
         Reason::RowOrder,
         Reason::TooManyRows,
@@ -52,6 +54,7 @@ impl Reason {
         Reason::RaPlace,
         Reason::FpPlace,
         Reason::FpWithoutRa,
+        Reason::RaInRegister,
     ];
 
     /// The reason's name in JSON.
@@ -71,6 +74,7 @@ impl Reason {
             Reason::RaPlace => "ra_place",
             Reason::FpPlace => "fp_place",
             Reason::FpWithoutRa => "fp_without_ra",
+            Reason::RaInRegister => "ra_in_register",
         }
     }
 }
@@ -92,6 +96,7 @@ impl fmt::Display for Reason {
             Reason::RaPlace => "the place of the return address can't be expressed",
             Reason::FpPlace => "the place of the frame pointer can't be expressed",
             Reason::FpWithoutRa => "the frame pointer is saved without the return address",
+            Reason::RaInRegister => "the return address is still in its register",
         })
     }
 }

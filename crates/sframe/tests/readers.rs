@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use backtrail_sframe::readers::Reader;
-use backtrail_sframe::write::{self, FunctionRows, Options};
+use backtrail_sframe::readers::{Reader, Readers};
+use backtrail_sframe::write::{self, FunctionRows, Options, Reason, Skipped};
 use backtrail_sframe::{Abi, Location, Row, Rule, Section, Version};
 
 const ADDRESS: u64 = 0x1_0000;
@@ -197,4 +197,104 @@ fn rows() {
             "0x2000: row without a return address at 74",
         ],
     );
+}
+
+#[test]
+fn one_version_for_several_readers() {
+    let version = |readers: &[Reader]| readers.iter().copied().collect::<Readers>().version();
+    assert_eq!(version(&[]), Some(Version::V3));
+    assert_eq!(version(&[Reader::Kernel]), Some(Version::V3));
+    assert_eq!(version(&[Reader::Binutils2_47]), Some(Version::V3));
+    assert_eq!(version(&[Reader::Glibc2_42, Reader::Binutils2_47]), Some(Version::V2));
+    assert_eq!(version(&Reader::ALL), None);
+    let all: Readers = Reader::ALL.into_iter().collect();
+    assert!(all.iter().eq(Reader::ALL));
+}
+
+/// Without anything that the reader refuses.
+fn restricted(functions: &[FunctionRows], abi: Abi, reader: Reader) -> (Vec<FunctionRows>, Vec<Skipped>) {
+    let readers: Readers = [reader].into_iter().collect();
+    let options = Options::new(readers.version().unwrap(), abi, ADDRESS).for_readers(readers);
+    let output = write::section(functions, &options).unwrap();
+    expect(reader, &output.bytes, &[]);
+    let section = Section::parse_strict(&output.bytes, ADDRESS).unwrap();
+    (FunctionRows::read_all(&section).unwrap(), output.skipped)
+}
+
+#[test]
+fn code_whose_rows_are_refused_is_cut_out() {
+    let in_register = |start| Row {
+        start,
+        rule: Some(Rule::new(Location::register(31, 0), Location::register(30, 0))),
+    };
+    let saved = |start, offset| Row {
+        start,
+        rule: Some(Rule::new(Location::register(31, offset), Location::saved(-8))),
+    };
+    let plain = FunctionRows::new(0x1000, 0x20, vec![saved(0, 16)]);
+    let usual = FunctionRows::new(
+        0x2000,
+        0x40,
+        vec![
+            in_register(0),
+            saved(8, 32),
+            saved(12, 48),
+            in_register(0x30),
+            saved(0x38, 16),
+        ],
+    );
+    let leaf = FunctionRows::new(0x3000, 0x10, vec![in_register(0)]);
+    let functions = [leaf, usual, plain.clone()];
+    let (written, skipped) = restricted(&functions, Abi::Aarch64Little, Reader::Glibc2_42);
+    let pieces = [
+        plain,
+        FunctionRows::new(0x2008, 0x28, vec![saved(0, 32), saved(4, 48)]),
+        FunctionRows::new(0x2038, 8, vec![saved(0, 16)]),
+    ];
+    assert_eq!(written, pieces);
+    let left_out = |index, start, size| Skipped {
+        index,
+        start,
+        size,
+        reason: Reason::RaInRegister,
+    };
+    let expected = [
+        left_out(0, 0x3000, 0x10),
+        left_out(1, 0x2000, 8),
+        left_out(1, 0x2030, 8),
+    ];
+    assert_eq!(skipped, expected);
+    // The kernel takes them all.
+    let (written, skipped) = restricted(&functions, Abi::Aarch64Little, Reader::Kernel);
+    assert_eq!((written.len(), skipped.len()), (3, 0));
+}
+
+#[test]
+fn rows_that_only_some_readers_take() {
+    let outermost = FunctionRows::new(0x1000, 0x20, vec![row(0, 8), Row { start: 4, rule: None }]);
+    let (written, skipped) = restricted(std::slice::from_ref(&outermost), Abi::Amd64Little, Reader::Glibc2_42);
+    assert_eq!(written, [FunctionRows::new(0x1000, 4, vec![row(0, 8)])]);
+    let [
+        Skipped {
+            start, size, reason, ..
+        },
+    ] = skipped[..]
+    else {
+        panic!("{skipped:?}")
+    };
+    assert_eq!((start, size, reason), (0x1004, 0x1c, Reason::Outermost));
+    for reader in [Reader::Kernel, Reader::Binutils2_47] {
+        let (written, skipped) = restricted(std::slice::from_ref(&outermost), Abi::Amd64Little, reader);
+        assert_eq!((written.as_slice(), skipped.len()), (&[outermost.clone()][..], 0));
+    }
+    // Rows behind the function's end describe nothing, but the kernel refuses the function.
+    let beyond = FunctionRows::new(0x1000, 8, vec![row(0, 8), row(4, 16), row(9, 24)]);
+    let (written, skipped) = restricted(&[beyond], Abi::Amd64Little, Reader::Kernel);
+    assert_eq!(written, [FunctionRows::new(0x1000, 8, vec![row(0, 8), row(4, 16)])]);
+    assert_eq!(skipped, []);
+    // A version that is chosen for a reader has starts that both kinds of its readers take.
+    let readers: Readers = [Reader::Binutils2_47].into_iter().collect();
+    let options = Options::new(Version::V2, Abi::Amd64Little, ADDRESS).for_readers(readers);
+    let output = write::section(&[FunctionRows::new(0x1000, 8, vec![row(0, 8)])], &options).unwrap();
+    expect(Reader::Binutils2_47, &output.bytes, &[]);
 }

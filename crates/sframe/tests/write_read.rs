@@ -117,12 +117,9 @@ fn options() -> impl Strategy<Value = Options> {
     let version = prop_oneof![1 => Just(Version::V1), 1 => Just(Version::V2), 2 => Just(Version::V3)];
     let abi = prop::sample::select(Abi::ALL.to_vec());
     (version, abi, any::<bool>(), any::<bool>()).prop_map(|(version, abi, pcrel, share)| Options {
-        version,
-        abi,
-        address: ADDRESS,
         pcrel: pcrel && version != Version::V1,
         share,
-        merge: 1,
+        ..Options::new(version, abi, ADDRESS)
     })
 }
 
@@ -386,17 +383,20 @@ fn reasons() {
     let mut seen = std::collections::BTreeSet::new();
     for (version, abi, function, reason) in cases {
         let options = Options::new(version, abi, ADDRESS);
-        let start = function.start;
+        let (start, size) = (function.start, function.size);
         let output = write::section(&[function], &options).unwrap();
         let expected = write::Skipped {
             index: 0,
             start,
+            size: size.into(),
             reason,
         };
         assert_eq!(output.skipped, [expected], "{version:?} {abi:?}");
         assert_eq!((output.functions, output.rows, output.bytes.len()), (0, 0, 28));
         seen.insert(reason);
     }
+    // Only what a reader refuses has this reason: see tests/readers.rs.
+    seen.insert(Reason::RaInRegister);
     assert!(seen.iter().eq(Reason::ALL.iter()));
     let mut options = Options::new(v1, amd64, ADDRESS);
     options.pcrel = true;

@@ -219,7 +219,8 @@ fn with_object_tables(data: &[u8], version: Version) -> Option<Vec<u8>> {
     if image.kind() != Kind::Relocatable {
         return None;
     }
-    let made = objects::of_image(&image.with_sections_placed(), version, false).ok()?;
+    let options = Options::new(version, tables::abi(&image), 0);
+    let made = objects::of_image(&image.with_sections_placed(), &options, false).ok()?;
     if made.tables.is_empty() {
         return None;
     }

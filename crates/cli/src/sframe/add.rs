@@ -12,8 +12,10 @@ use clap::{Args, ValueHint};
 
 use super::added::{Added, How, NO_FUNCTIONS};
 use super::args::WithArguments;
-use super::build::{self, Layout};
+use super::build;
+use super::layout::{Layout, Plan};
 use super::many::{self, Files};
+use super::readers::{self, Stage};
 use super::report::{Format, Outcome};
 use super::{args, input, objects};
 use crate::edited::{self, Names};
@@ -71,16 +73,16 @@ pub(crate) struct Add {
 
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     arguments.limits.set();
+    let plan = arguments.layout.plan()?;
     let [file] = &arguments.files[..] else {
-        return add_to_many(arguments);
+        return add_to_many(arguments, plan);
     };
     if arguments.json || !arguments.recursive.is_empty() {
-        return add_to_many(arguments);
+        return add_to_many(arguments, plan);
     }
-    let options = |image: &Image<'_>| arguments.layout.options(image);
-    let added = add(file, arguments.output.as_deref(), &arguments.how(&options, Names::One))?;
+    let added = add(file, arguments.output.as_deref(), &arguments.how(plan, Names::One))?;
     if !arguments.quiet {
-        added.summary.tell(arguments.layout.version());
+        added.summary.tell(plan.version);
         if let Some(made) = &added.arguments {
             tell_arguments(made)?;
         }
@@ -92,9 +94,9 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
 }
 
 impl Add {
-    fn how<'o>(&self, options: &'o dyn Fn(&Image<'_>) -> Options, names: Names) -> How<'o> {
+    fn how(&self, plan: Plan, names: Names) -> How {
         How {
-            options,
+            plan,
             one_table: self.one_table,
             args: self.arguments.places(),
             durable: Durable::Yes,
@@ -104,7 +106,7 @@ impl Add {
 }
 
 /// Adds tables to several files, and to those in folders.
-fn add_to_many(arguments: &Add) -> Result<Status, Failure> {
+fn add_to_many(arguments: &Add, plan: Plan) -> Result<Status, Failure> {
     if arguments.output.is_some() {
         return Err(Failure::new("--output is for a single FILE"));
     }
@@ -122,11 +124,12 @@ fn add_to_many(arguments: &Add) -> Result<Status, Failure> {
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = arguments.jobs.map_or(cpus, usize::from);
-    many::run(files, jobs, format, &|path, named| outcome(arguments, path, named))
+    let how = arguments.how(plan, Names::All);
+    many::run(files, jobs, format, &|path, named| outcome(&how, path, named))
 }
 
 /// Adds the table to one of many files.
-fn outcome(arguments: &Add, path: &Path, named: bool) -> Outcome {
+fn outcome(how: &How, path: &Path, named: bool) -> Outcome {
     let size = || std::fs::metadata(path).map(|metadata| metadata.len());
     let before = match size() {
         Ok(before) => before,
@@ -142,8 +145,7 @@ fn outcome(arguments: &Add, path: &Path, named: bool) -> Outcome {
             return Outcome::Refused(why.to_owned());
         }
     }
-    let options = |image: &Image<'_>| arguments.layout.options(image);
-    match add(path, None, &arguments.how(&options, Names::All)) {
+    match add(path, None, how) {
         Ok(added) if added.unchanged => Outcome::Unchanged,
         Ok(added) => Outcome::Added {
             before,
@@ -187,7 +189,7 @@ fn tell_arguments(made: &ArgumentTable) -> Result<(), Failure> {
 }
 
 /// Adds the table to the file at `path`, in place if there is no `output`.
-pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
+pub(crate) fn add(path: &Path, output: Option<&Path>, how: &How) -> Result<Added, Failure> {
     let (source, file) = input::open_both(path)?;
     if how.args.is_some() && input::is_archive(&file) {
         return Err(
@@ -216,7 +218,7 @@ fn add_to_linked(
     (source, file): (&File, &FileBytes),
     image: &Image<'_>,
     output: Option<&Path>,
-    how: &How<'_>,
+    how: &How,
 ) -> Result<Added, Failure> {
     let begin = || edited::begin(path, output, how.durable, source, file.len() as u64);
     let (has_table, ours) = (image.sframe_header().is_some(), edit::is_edited(file));
@@ -234,7 +236,7 @@ fn add_to_linked(
     Ok(added)
 }
 
-fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How<'_>) -> Result<Added, Failure> {
+fn add_with_arguments(path: &Path, image: &Image<'_>, output: Option<&Path>, how: &How) -> Result<Added, Failure> {
     let (bytes, made) = args::add(path, image, how.args.unwrap_or_default())?;
     let before = image.bytes();
     let image = Image::parse(&bytes).map_err(|error| Failure::of(path, error))?;
@@ -253,26 +255,25 @@ fn with_table<'a>(
     path: &Path,
     source: Source<'a>,
     image: &Image<'_>,
-    how: &How<'_>,
+    how: &How,
 ) -> Result<(Edited<'a>, Added), Failure> {
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
+    let options = how.plan.options(image);
     let mut last = None;
     let mut make = |address| {
-        let built = whole
-            .table(&Options {
-                address,
-                ..(how.options)(image)
-            })
-            .map_err(Trouble::Write)?;
+        let options = Options { address, ..options };
+        let built = whole.table(&options).map_err(Trouble::Write)?;
         if built.functions == 0 {
             return Err(Trouble::NoFunctions);
         }
+        readers::bear(&options, &built.bytes, Stage::Linked).map_err(Trouble::Refused)?;
         Ok(last.insert(built).bytes.clone())
     };
     let edited = edit::add_table(source, &mut make).map_err(|trouble| match trouble {
         Trouble::Elf(error) => Failure::of(path, error),
         Trouble::Write(error) => Failure::of(path, error),
         Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),
+        Trouble::Refused(why) => Failure::of(path, why),
     })?;
     let built = last.ok_or_else(|| Failure::of(path, "no table was made"))?;
     let mut added = Added::default();
@@ -286,6 +287,8 @@ enum Trouble {
     Elf(backtrail_elf::Error),
     Write(WriteError),
     NoFunctions,
+    /// By a reader that it is for.
+    Refused(String),
 }
 
 impl From<backtrail_elf::Error> for Trouble {

@@ -5,16 +5,15 @@ use std::path::PathBuf;
 use backtrail_args::table::write::Places;
 use backtrail_cfi::build::Built;
 use backtrail_debuginfo::arguments::ArgumentTable;
-use backtrail_elf::Image;
-use backtrail_sframe::write::Options;
 
 use super::build::Summary;
+use super::layout::Plan;
 use crate::edited::Names;
 use crate::replacement::Durable;
 
 /// How to write tables.
-pub(crate) struct How<'o> {
-    pub(crate) options: &'o dyn Fn(&Image<'_>) -> Options,
+pub(crate) struct How {
+    pub(crate) plan: Plan,
     /// One table for all functions of an object file.
     pub(crate) one_table: bool,
     /// Add the table of arguments too, for these places.

@@ -3,14 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use backtrail_cfi::build::{self, Built};
-use backtrail_cfi::tables;
-use backtrail_elf::Image;
 use backtrail_sframe::Version;
-use backtrail_sframe::write::Options;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 
 use super::input;
+use super::layout::Layout;
+use super::readers;
 use crate::error::{Failure, Status, shown};
 use crate::limits::Limits;
 use crate::output;
@@ -38,52 +36,15 @@ pub(crate) struct Build {
     limits: Limits,
 }
 
-/// How to write a table.
-#[derive(Args)]
-pub(super) struct Layout {
-    /// Write this version of SFrame. Only version 3 can express everything that compilers write.
-    #[arg(id = "sframe_version", long = "version", value_name = "VERSION", default_value = "3", value_parser = version())]
-    version: Version,
-    /// Give each function rows of its own, for readers that swap the byte order in place. This is
-    /// also the default for tables in another byte order than this machine's.
-    #[arg(long)]
-    no_share: bool,
-    /// Put up to N neighbouring functions, and the padding between them, under one FDE if that is
-    /// smaller.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..))]
-    merge: u8,
-}
-
-impl Layout {
-    pub(super) fn version(&self) -> Version {
-        self.version
-    }
-
-    /// The options for the table of `image`, read at address 0.
-    pub(super) fn options(&self, image: &Image<'_>) -> Options {
-        let usual = Options::new(self.version, tables::abi(image), 0);
-        Options {
-            share: usual.share && !self.no_share,
-            merge: self.merge,
-            ..usual
-        }
-    }
-}
-
-pub(crate) fn version() -> impl TypedValueParser<Value = Version> {
-    PossibleValuesParser::new(["1", "2", "3"]).try_map(|number| {
-        let number = number.parse().ok().and_then(Version::from_number);
-        number.ok_or("the version is 1, 2 or 3")
-    })
-}
-
 pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     arguments.limits.set();
     let path = &arguments.file;
+    let plan = arguments.layout.plan()?;
     let file = input::open(path)?;
     let image = input::image(path, &file)?;
-    let options = arguments.layout.options(&image);
+    let options = plan.options(&image);
     let built = build::of_image(&image, &options).map_err(|error| Failure::of(path, error))?;
+    readers::bear(&options, &built.bytes, readers::Stage::Linked).map_err(|why| Failure::of(path, why))?;
     output::to(&arguments.output, |out| out.write_all(&built.bytes))?;
     if !arguments.quiet {
         let mut summary = Summary::default();

@@ -11,12 +11,13 @@ use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_sframe::readers::{Reader, Refusal};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Section, Version};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use serde_json::{Value, json};
 
-use super::build::{percent, version};
+use super::build::percent;
 use super::input::{self, Table};
+use super::layout::version;
+use super::readers::{reader, what};
 use crate::error::{Failure, Status, shown};
 use crate::limits::Limits;
 use crate::output;
@@ -52,11 +53,6 @@ pub(crate) struct Check {
     json: bool,
     #[command(flatten)]
     limits: Limits,
-}
-
-fn reader() -> impl TypedValueParser<Value = Reader> {
-    PossibleValuesParser::new(Reader::ALL.map(Reader::name))
-        .try_map(|name| Reader::from_name(&name).ok_or("there is no such reader"))
 }
 
 pub(crate) fn run(arguments: &Check) -> Result<Status, Failure> {
@@ -300,14 +296,6 @@ fn refuse(reader: Reader, section: &Section<'_>, refused: &mut Vec<Refusal>) {
         refused.push(refusal);
         ControlFlow::Continue(())
     });
-}
-
-/// What is refused, and of which function.
-fn what(refusal: &Refusal) -> String {
-    match refusal.function {
-        Some(start) => format!("function {start:#x}: {}", refusal.what),
-        None => refusal.what.to_string(),
-    }
 }
 
 /// The section that each piece begins in, and its function if that has a name.

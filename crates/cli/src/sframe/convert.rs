@@ -1,6 +1,6 @@
 //! `backtrail sframe convert`: writes a table in another version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -8,8 +8,9 @@ use backtrail_sframe::Version;
 use backtrail_sframe::write::{self, Options, Output};
 use clap::{Args, ValueHint};
 
-use super::build::version;
 use super::input::{self, Table};
+use super::layout::version;
+use super::readers::{self, For, Stage};
 use crate::error::{Failure, Status, shown};
 use crate::output;
 
@@ -23,9 +24,11 @@ pub(crate) struct Convert {
     /// An ELF file with .sframe, or a file with the bytes of such a section.
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     file: PathBuf,
-    /// Write this version of SFrame.
-    #[arg(long, value_name = "VERSION", value_parser = version())]
-    to: Version,
+    /// Write this version of SFrame [default: what --for reads].
+    #[arg(long, value_name = "VERSION", value_parser = version(), required_unless_present = "readers")]
+    to: Option<Version>,
+    #[command(flatten)]
+    readers: For,
     /// Write the section to OUT; '-' or nothing is standard output, unless it is a terminal.
     #[arg(short, long, value_name = "OUT", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
@@ -36,14 +39,16 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
     if arguments.output.is_none() && io::stdout().is_terminal() {
         return Err(Failure::new("the result is not for a terminal").help("-o OUT writes it into a file"));
     }
+    let version = arguments.readers.version(("--to", arguments.to))?;
     let file = input::open(path)?;
     let table = Table::find(path, file.bytes())?;
     let (section, missing) = table.section().map_err(|error| Failure::of(path, error))?;
     if let Some(error) = missing {
         return Err(Failure::of(path, error));
     }
-    let options = Options::new(arguments.to, section.abi(), 0);
+    let options = Options::new(version, section.abi(), 0).for_readers(arguments.readers.all());
     let converted = write::convert(&section, &options).map_err(|error| Failure::of(path, error))?;
+    readers::bear(&options, &converted.bytes, Stage::Linked).map_err(|why| Failure::of(path, why))?;
     let out = arguments.output.as_deref().unwrap_or(Path::new("-"));
     output::to(out, |out| out.write_all(&converted.bytes))?;
     left_out(path, &converted);
@@ -51,11 +56,12 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
 }
 
 fn left_out(path: &Path, converted: &Output) {
-    let mut reasons: BTreeMap<write::Reason, u64> = BTreeMap::new();
+    let mut reasons: BTreeMap<write::Reason, BTreeSet<usize>> = BTreeMap::new();
     for skipped in &converted.skipped {
-        *reasons.entry(skipped.reason).or_insert(0) += 1;
+        reasons.entry(skipped.reason).or_default().insert(skipped.index);
     }
-    for (reason, count) in reasons {
+    for (reason, functions) in reasons {
+        let count = functions.len();
         let functions = if count == 1 { "function" } else { "functions" };
         crate::error::say!(
             "{}: skipped: {}: {count} {functions}: {reason}",

@@ -8,8 +8,10 @@ mod check;
 mod convert;
 mod input;
 mod json;
+mod layout;
 mod many;
 mod objects;
+mod readers;
 mod report;
 mod show;
 mod size;
@@ -19,7 +21,8 @@ use clap::Subcommand;
 
 pub(crate) use added::How;
 pub(crate) use args::WithArguments;
-pub(crate) use build::version;
+pub(crate) use layout::{Merge, Plan, version};
+pub(crate) use readers::For;
 
 use crate::error::{Failure, Status};
 

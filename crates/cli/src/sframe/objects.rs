@@ -9,15 +9,11 @@ use backtrail_elf::edit::{self, Rewritten};
 use backtrail_elf::{Image, Kind};
 
 use super::added::{Added, How, NO_FUNCTIONS};
+use super::readers::{self, Stage};
 use crate::edited::{self, Names};
 use crate::error::Failure;
 
-pub(super) fn add_to_object(
-    path: &Path,
-    image: Image<'_>,
-    output: Option<&Path>,
-    how: &How<'_>,
-) -> Result<Added, Failure> {
+pub(super) fn add_to_object(path: &Path, image: Image<'_>, output: Option<&Path>, how: &How) -> Result<Added, Failure> {
     let mut added = Added::default();
     let bytes = image.bytes();
     let edited = with_tables(path, image, how, &mut added)?;
@@ -31,12 +27,7 @@ pub(super) fn add_to_object(
 
 /// Adds tables to the members of an archive. Members that cannot have one stay as they are: other
 /// kinds of files, for other machines, without code.
-pub(super) fn add_to_archive(
-    path: &Path,
-    bytes: &[u8],
-    output: Option<&Path>,
-    how: &How<'_>,
-) -> Result<Added, Failure> {
+pub(super) fn add_to_archive(path: &Path, bytes: &[u8], output: Option<&Path>, how: &How) -> Result<Added, Failure> {
     let archive = open(path, bytes)?;
     let mut added = Added::default();
     let mut changes: Vec<Change<'_>> = Vec::new();
@@ -121,25 +112,28 @@ fn object_file<'a>(path: &Path, member: &Member<'a>) -> Result<Option<Image<'a>>
 fn with_tables<'a>(
     path: &Path,
     image: Image<'a>,
-    how: &How<'_>,
+    how: &How,
     added: &mut Added,
 ) -> Result<Result<Rewritten<'a>, String>, Failure> {
     let fails = |error: &dyn std::fmt::Display| Failure::of(path, error);
-    let options = (how.options)(&image);
+    let options = how.plan.options(&image);
     if options.merge > 1 {
         return Err(
             fails(&"functions of an object file can't be merged: linkers drop them one by one")
-                .help("merge them in what is linked from it"),
+                .help("leave out --merge, or merge them in what is linked from it"),
         );
     }
     let bytes = image.bytes();
-    let made = match objects::of_image(&image.with_sections_placed(), options.version, how.one_table) {
+    let made = match objects::of_image(&image.with_sections_placed(), &options, how.one_table) {
         Ok(made) => made,
         Err(error @ tables::Error::NoEhFrame) => return Ok(Err(error.to_string())),
         Err(error) => return Err(fails(&error)),
     };
     if made.tables.is_empty() {
         return Ok(Err(NO_FUNCTIONS.to_owned()));
+    }
+    for table in &made.tables {
+        readers::bear(&options, &table.bytes, Stage::Relocatable).map_err(|why| fails(&why))?;
     }
     let edited = edit::set_object_tables(bytes, &made.tables).map_err(|error| fails(&error))?;
     let len = made.tables.iter().map(|table| table.bytes.len()).sum();

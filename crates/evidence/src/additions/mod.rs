@@ -2,7 +2,7 @@
 //! the system's files.
 
 mod programs;
-mod system;
+pub(crate) mod system;
 
 use std::fmt::Write as _;
 use std::fs;

@@ -11,7 +11,7 @@ use backtrail_testkit::command::{self, Finished};
 
 use super::{Backtrail, LIMIT, Refusal, line};
 
-const FOLDERS: [&str; 2] = ["/usr/bin", "/usr/lib/x86_64-linux-gnu"];
+pub(crate) const FOLDERS: [&str; 2] = ["/usr/bin", "/usr/lib/x86_64-linux-gnu"];
 
 /// Programs that would act instead of answering: on the terminal, or on other processes.
 const ACTING: [&str; 6] = ["reset", "tset", "clear", "sync", "killall", "pkill"];
@@ -103,7 +103,8 @@ fn loader(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Collects ELF files, but no links to files: their targets are visited anyway.
-fn elf_files(folder: &Path, files: &mut Vec<PathBuf>) {
+/// Executables and shared libraries in a folder and the folders in it.
+pub(crate) fn elf_files(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         match entry.file_type() {

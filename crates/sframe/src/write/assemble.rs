@@ -7,6 +7,7 @@ use super::encode::{Encoded, Encoder};
 use super::function::FunctionRows;
 use super::options::Options;
 use super::output::{Output, Skipped, WriteError};
+use super::restrict::Restricted;
 use super::{merge, share};
 use crate::constants::{Flags, HEADER_SIZE, SFRAME_MAGIC, Version};
 use crate::layout::{Entry, Sink, fde_size, push_fde};
@@ -31,15 +32,18 @@ pub fn section_around(
     if options.pcrel && options.version == Version::V1 {
         return Err(WriteError::PcrelInV1);
     }
+    let mut restricted = Restricted::new(functions, options);
+    let mut skipped = core::mem::take(&mut restricted.skipped);
+    let functions = &restricted.functions[..];
     let mut encoder = Encoder::new(options, functions.len());
     let mut encoded = Vec::with_capacity(functions.len());
-    let mut skipped = Vec::new();
     for (index, function) in functions.iter().enumerate() {
         match encoder.function(index, function) {
             Ok(function) => encoded.push(function),
             Err(reason) => skipped.push(Skipped {
-                index,
+                index: restricted.origin(index),
                 start: function.start,
+                size: function.size.into(),
                 reason,
             }),
         }
@@ -49,8 +53,8 @@ pub fn section_around(
     encoded.sort_by_key(|function| (function.start, function.size));
     let mut layout = share::Layout::new(&encoded, encoder.arena(), options);
     if options.merge > 1 {
-        let left_out = skipped.iter().map(|skipped| &functions[skipped.index]);
-        let left_out = left_out.map(|function| function.start..function.start.saturating_add(function.size.into()));
+        let left_out = skipped.iter();
+        let left_out = left_out.map(|skipped| skipped.start..skipped.start.saturating_add(skipped.size));
         let barriers = disjoint(barriers.iter().cloned().chain(left_out), options.address);
         let joined = merge::join(functions, &encoded, &barriers, encoder.arena(), options);
         if let Some(joined) = encode_joined(&encoded, joined, &mut encoder) {
@@ -61,6 +65,7 @@ pub fn section_around(
             }
         }
     }
+    skipped.sort_by_key(|skipped| skipped.index);
     let rows = encoded.iter().map(|function| u64::from(function.block.num_fres)).sum();
     let bytes = assemble(&encoded, &layout, rows, encoder.arena(), options)?;
     Ok(Output {

@@ -30,6 +30,8 @@ mod output;
     reason = "places in the section that was just written"
 )]
 mod relocatable;
+#[expect(clippy::arithmetic_side_effects, reason = "counts of rows that are in memory")]
+mod restrict;
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,

@@ -4,6 +4,7 @@ use backtrail_wire::Endian;
 
 use crate::constants::{Abi, Version};
 use crate::layout::Context;
+use crate::readers::Readers;
 
 /// Options for writing a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,9 @@ pub struct Options {
     /// With more, functions are also cut if the pieces share rows with others, and padding between
     /// the functions of an FDE gets the row before it. All other addresses keep their rules.
     pub merge: u8,
+    /// Rows that one of these readers refuses are left out, with their code. See
+    /// [`Options::for_readers`].
+    pub readers: Readers,
 }
 
 impl Options {
@@ -38,8 +42,21 @@ impl Options {
             pcrel: version == Version::V3,
             share: abi.endian() == Endian::NATIVE,
             merge: 1,
+            readers: Readers::default(),
         }
     }
+
+    /// The same, restricted to what all of `readers` read. The version remains, and should be one
+    /// that they read ([`Readers::version`]).
+    pub fn for_readers(self, readers: Readers) -> Options {
+        let relative = !readers.is_empty() && self.version != Version::V1;
+        Options {
+            pcrel: self.pcrel || relative,
+            readers,
+            ..self
+        }
+    }
+
     /// The properties of a section that is written with these options.
     pub(crate) fn context(&self) -> Context {
         Context {

@@ -24,8 +24,10 @@ pub struct Output {
 pub struct Skipped {
     /// Its index in the input.
     pub index: usize,
-    /// Its start address.
+    /// The address of its first byte, or of the piece of it that was left out.
     pub start: u64,
+    /// The size in bytes of the code that was left out.
+    pub size: u64,
     /// Why it was left out.
     pub reason: Reason,
 }

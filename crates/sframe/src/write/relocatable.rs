@@ -6,7 +6,7 @@ use super::assemble::section;
 use super::function::FunctionRows;
 use super::options::Options;
 use super::output::{Output, WriteError};
-use crate::constants::{Abi, Flags, Version};
+use crate::constants::{Flags, Version};
 use crate::read::{Fde, Section};
 
 /// Offset of `sfp_flags` in the header.
@@ -26,16 +26,14 @@ pub struct StartField {
 
 /// Writes a section as assemblers do: all starts are 0, for the linker to relocate.
 ///
+/// Address, sharing and merging of `options` do not apply.
 /// The section is not flagged as sorted and shares no rows, so a linker can drop single functions.
-pub fn relocatable(
-    functions: &[FunctionRows],
-    version: Version,
-    abi: Abi,
-) -> Result<(Output, Vec<StartField>), WriteError> {
+pub fn relocatable(functions: &[FunctionRows], options: &Options) -> Result<(Output, Vec<StartField>), WriteError> {
+    let version = options.version;
     let options = Options {
         share: false,
-        merge: 1,
-        ..Options::new(version, abi, 0)
+        readers: options.readers,
+        ..Options::new(version, options.abi, 0)
     };
     let mut output = section(functions, &options)?;
     let width = match version {
