@@ -56,8 +56,8 @@ pub(crate) struct Record {
     /// the timer.
     #[arg(long, value_name = "EVENT", conflicts_with_all = ["entry", "off_cpu", "wall", "walk"])]
     event: Vec<String>,
-    /// With --event: take one sample in N events of each [default: 1; 10 for page faults; more for counters
-    /// of the CPU].
+    /// With --event: take one sample in N events of each [default: 1; 10 for page faults; more for
+    /// counters of the CPU].
     #[arg(long, value_name = "N", requires = "event", value_parser = clap::value_parser!(u64).range(1..=1 << 62))]
     count: Option<u64>,
     /// Sample this process, with all its threads and everything it starts. Repeatable.

@@ -1,5 +1,5 @@
-//! `backtrail record --entry --min-duration`: calls are recorded once they have returned, with their
-//! durations, which the program measures itself.
+//! `backtrail record --entry --min-duration`: calls are recorded once they have returned, with
+//! their durations, which the program measures itself.
 
 use crate::common;
 use crate::record_entry::{calls, record, report, stripped};

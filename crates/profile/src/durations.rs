@@ -99,7 +99,7 @@ impl Durations {
                 })
             });
         let mut all: Vec<CallDurations> = counted.collect();
-        all.sort_by(|a, b| b.total.cmp(&a.total));
+        all.sort_by_key(|each| std::cmp::Reverse(each.total));
         all
     }
 }

@@ -1,4 +1,5 @@
-//! Calls of functions: from the probe at the first instruction to one at an instruction that returns.
+//! Calls of functions: from the probe at the first instruction to one at an instruction that
+//! returns.
 
 use std::mem;
 use std::time::Duration;

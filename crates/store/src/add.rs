@@ -9,9 +9,9 @@ use backtrail_recording::{Measured, Reader};
 use crate::description::Description;
 use crate::error::StoreError;
 use crate::files::{GROUP_ROWS, TableReader, TableWriter, system_error};
-use crate::intake::{self, Tables};
+use crate::intake;
 use crate::place::{Partition, Store};
-use crate::rows::Rows;
+use crate::rows::{Rows, Tables};
 use crate::tables::{self, Table};
 
 /// What was added.

@@ -11,9 +11,9 @@ use crate::error::StoreError;
 use crate::files::TableReader;
 use crate::frames;
 use crate::id::{self, Id};
-use crate::intake::{self, Tables, table};
+use crate::intake;
 use crate::place::{Partition, Store, is_service};
-use crate::rows::{Cell, Rows, Texts};
+use crate::rows::{Cell, Rows, Tables, Texts, table};
 use crate::tables::{self, Table};
 
 /// The most functions whose arguments a row has.

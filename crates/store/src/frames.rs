@@ -4,8 +4,7 @@ use backtrail_profile::Call;
 use rustc_hash::FxHashSet;
 
 use crate::id::{self, Id};
-use crate::intake::{Tables, table};
-use crate::rows::{Cell, Texts};
+use crate::rows::{Cell, Tables, Texts, table};
 use crate::selection::CallRow;
 use crate::tables;
 

@@ -15,8 +15,8 @@ use crate::error::StoreError;
 use crate::frames::{self, CallCells, PlaceCells};
 use crate::id::{self, Id};
 use crate::place::Partition;
-use crate::rows::{Cell, Rows, Texts};
-use crate::tables::{self, Table};
+use crate::rows::{Cell, Tables, Texts, table};
+use crate::tables;
 
 const HOUR: u64 = 3_600_000_000_000;
 const MINUTE: u64 = 60_000_000_000;
@@ -24,9 +24,6 @@ const MINUTE: u64 = 60_000_000_000;
 /// Hours with samples of one recording, six weeks of it: more is a wrong clock, and would be as
 /// many files.
 const MAX_HOURS: usize = 1000;
-
-/// The tables of a partition.
-pub(crate) type Tables = FxHashMap<&'static str, Rows>;
 
 /// A recording as rows.
 pub(crate) struct Intake {
@@ -288,11 +285,6 @@ impl<'r> Names<'r> {
 
 fn module_id(file: &File) -> i64 {
     id::module(&file.path, &hex(&file.build_id))
-}
-
-/// The rows of a table.
-pub(crate) fn table<'t>(tables: &'t mut Tables, table: &'static Table) -> &'t mut Rows {
-    tables.entry(table.name).or_insert_with(|| Rows::new(table))
 }
 
 /// The part of a recording that belongs to a partition.

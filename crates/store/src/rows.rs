@@ -227,3 +227,11 @@ impl Rows {
         fingerprint
     }
 }
+
+/// The tables of a partition.
+pub(crate) type Tables = FxHashMap<&'static str, Rows>;
+
+/// The rows of a table.
+pub(crate) fn table<'t>(tables: &'t mut Tables, table: &'static Table) -> &'t mut Rows {
+    tables.entry(table.name).or_insert_with(|| Rows::new(table))
+}

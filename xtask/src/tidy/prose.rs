@@ -51,7 +51,7 @@ const LEFT: [(&str, usize); 12] = [
     ("crates/stacks", 1),
     ("crates/trace", 2),
     ("crates/unwind", 1),
-    ("docs", 2),
+    ("docs", 1),
 ];
 
 /// Rooms that have more lines with such words than are left to them, or fewer, so that the number

@@ -130,7 +130,7 @@ fn connect(url: &Url, deadline: &Deadline) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-/// The host's addresses. The C library has no limit for the time that it asks, so another thread does.
+/// The host's addresses. Another thread asks for them, because the C library sets no time limit.
 fn addresses(url: &Url, deadline: &Deadline) -> io::Result<Vec<SocketAddr>> {
     let (give, take) = mpsc::channel();
     let host = url.host.trim_matches(['[', ']']).to_owned();

@@ -128,8 +128,8 @@ pub enum Cause {
     /// A clock, or a call.
     #[default]
     Time,
-    /// One of several events, by its number: of [`Trigger::Counted`](super::Trigger::Counted), or of
-    /// [`CallProbes`](super::CallProbes).
+    /// One of several events, by its number: of [`Trigger::Counted`](super::Trigger::Counted), or
+    /// of [`CallProbes`](super::CallProbes).
     Event(u32),
     /// The thread leaves the CPU.
     Switch,

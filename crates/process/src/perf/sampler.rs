@@ -653,7 +653,10 @@ fn open_on(
     let is_opened = opened.is_some();
     for (index, wanted) in wanted.iter().enumerate() {
         let mut note = |event: BorrowedFd<'_>| match (&mut ids, wanted.number) {
-            (Some(ids), Some(number)) => Ok(ids.insert(sys::event_id(event)?, number)),
+            (Some(ids), Some(number)) => {
+                ids.insert(sys::event_id(event)?, number);
+                Ok(())
+            }
             _ => Ok(()),
         };
         if let Some(leader) = opened.as_ref().filter(|_| is_opened && index == 0) {

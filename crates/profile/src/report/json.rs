@@ -127,8 +127,9 @@ impl Report {
     /// calls also `calls` (`function`, `module`, `count`, and `args` with `name`, `type` and
     /// `value`), of finished calls `durations` in nanoseconds by function (`count`, `total_ns`,
     /// `min_ns`, `median_ns`, `p99_ns`, `max_ns`), and of several events `events` (`name`,
-    /// `samples`, `count`, and whether the other counts are of it, `shown`). If something else than samples is counted, `unit` is `microseconds` or the name of
-    /// an event; for times off the CPU, `waits` is how many there are.
+    /// `samples`, `count`, and whether the other counts are of it, `shown`). If something else than
+    /// samples is counted, `unit` is `microseconds` or the name of an event; for times off the CPU,
+    /// `waits` is how many there are.
     pub fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
         let summary = &self.summary;
         let document = Document {

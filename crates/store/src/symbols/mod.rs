@@ -83,7 +83,7 @@ impl Store {
         }
         let mut names = Names::default();
         for partition in &partitions {
-            names.take(&Content::read(self, partition)?, &wanted);
+            names.take(&Content::read(self, partition)?, |place| wanted.contains(place));
         }
         let mut symbolized = Symbolized {
             modules: lookup::look_up(&wanted, sources, &uploads, &mut names),

@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::content::{Content, Place, WITH_LINES, quality};
-use super::lookup::Wanted;
 use crate::frames::{self, CallCells, PlaceCells};
 use crate::id::{self, Id};
-use crate::intake::{Tables, table};
-use crate::rows::{Cell, Texts};
+use crate::rows::{Cell, Tables, Texts, table};
 use crate::selection::{CallRow, FrameRow, StackRow};
 use crate::tables::{NAMED_STACKS, STACKS};
 
@@ -20,10 +18,10 @@ pub(super) struct Names(FxHashMap<Place, (i64, Vec<CallRow>)>);
 impl Names {
     /// Takes the names that a partition has for places without them elsewhere: another machine may
     /// have had the debugging information.
-    pub(super) fn take(&mut self, content: &Content, wanted: &Wanted) {
+    pub(super) fn take(&mut self, content: &Content, is_wanted: impl Fn(&Place) -> bool) {
         for stack in content.rows.stacks.values() {
             for (_, place, frame) in content.places(stack) {
-                if wanted.contains(&place) && quality(&frame.module_name, &frame.calls) > self.quality(&place) {
+                if is_wanted(&place) && quality(&frame.module_name, &frame.calls) > self.quality(&place) {
                     self.offer(place, &frame.module_name, frame.calls.clone());
                 }
             }
