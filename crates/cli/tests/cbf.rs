@@ -270,8 +270,20 @@ fn usage_errors_are_told_as_all_others() {
 
 #[test]
 fn help_and_version() {
-    let version = concat!("backtrail ", env!("CARGO_PKG_VERSION"), "\n");
-    assert_done(&run(&["--version"]), version);
+    let version = concat!("backtrail ", env!("CARGO_PKG_VERSION"));
+    assert_done(&run(&["-V"]), &format!("{version}\n"));
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let is_checkout = git(&["ls-files", "--error-unmatch", "build.rs"]).is_some();
+    let commit = is_checkout.then(|| git(&["rev-parse", "HEAD"])).flatten();
+    let commit = commit.map(|commit| format!("{}, ", &commit[..12]));
+    let long = format!("{version} ({}with store)\n", commit.unwrap_or_default());
+    assert_done(&run(&["--version"]), &long);
     for arguments in [
         &["--help"][..],
         &["cbf", "--help"],
