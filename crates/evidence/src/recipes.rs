@@ -198,8 +198,8 @@ pub(crate) const RECIPES: &[Recipe] = &[
         "make-j8",
         &["make", "gcc"],
         &["make", "cc1", "as", "gcc", "ld", "collect2", "sh"],
-        "printf 'all: $(patsubst %%,%%.o,$(shell seq 60))\\n%%.o:\\n\\tgcc -O2 -c -o $@ $(P)/work.c\\n' > Makefile",
-        "make -s -B -j8",
+        "printf 'all: $(patsubst %%,%%.o,$(shell seq 60))\\nMakefile: ;\\n%%.o:\\n\\tgcc -O2 -c -o $@ $(P)/work.c\\n' > Makefile",
+        "make -s -r -B -j8",
     ),
     recipe(
         "cargo-build",
