@@ -164,6 +164,8 @@ fn live_stacks_and_cores_have_these_names_too() {
             has_chain(core.to_str().expect("a path"))
         });
         assert!(shown, "{name}: {made}");
+        running.signal(rustix::process::Signal::KILL);
+        running.finish();
     }
 }
 

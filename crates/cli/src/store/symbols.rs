@@ -10,11 +10,11 @@ use crate::debuginfod::Servers;
 use crate::error::{Failure, Status, one_line};
 use crate::output;
 
-/// Look up names and lines for what has none in a store, by build ID.
+/// Add missing names and lines to a store, by build ID.
 ///
-/// Searched are the files at the recorded paths, /usr/lib/debug, the folders of --from, and
-/// debuginfod servers. A file counts only if its build ID is the recorded one. Run it anywhere, as
-/// often as you like, also beside others: what a run finds is added, and nothing is lost.
+/// It searches the files at the recorded paths, /usr/lib/debug, the folders of --from, and
+/// debuginfod servers, and uses a file only if its build ID is the recorded one. Run it anywhere,
+/// as often as you like, and beside other runs: it adds what it finds and removes nothing.
 #[derive(Args)]
 pub(crate) struct Symbols {
     /// Directory of the store.
