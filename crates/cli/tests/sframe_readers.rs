@@ -9,29 +9,9 @@ use backtrail_testkit::peers::{Binutils, Machine, Release};
 use backtrail_testkit::{TempDir, elf_file, place, scratch, skip};
 use serde_json::Value;
 
-use crate::adding::{add, backtrail, checked, run, sframe};
+use crate::adding::{add, backtrail, checked, program, run, sframe};
 
 const READERS: [&str; 3] = ["kernel", "glibc-2.42", "binutils-2.47"];
-
-/// A program with frames of all kinds, or its object file, made for x86-64 with the tables of a
-/// release.
-fn program(release: Option<Release>, flags: &[&str]) -> Option<(TempDir, PathBuf)> {
-    let folder = scratch();
-    let made = folder.path().join("program");
-    let mut gcc = Command::new("gcc");
-    if let Some(release) = release {
-        gcc.arg("-B")
-            .arg(Binutils::get(release)?.for_gcc(Machine::X86_64))
-            .arg("-Wa,--gsframe");
-    }
-    let source = place::workspace().join("crates/cfi/tests/programs/frames.c");
-    let status = gcc.arg("-O2").args(flags).arg("-o").arg(&made).arg(source).status();
-    if !cfg!(target_arch = "x86_64") || !status.is_ok_and(|status| status.success()) {
-        skip("no gcc for x86-64");
-        return None;
-    }
-    Some((folder, made))
-}
 
 fn path(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -160,7 +140,7 @@ fn tables_of_gnu_releases() {
         (Release::V2_44, [VERSION_2, &[], NOT_RELATIVE]),
         (Release::V2_47, [&[], VERSION_3, &[]]),
     ] {
-        let Some((_folder, program)) = program(Some(release), &[]) else {
+        let Some((_folder, program)) = program(Some(release), &["-O2"]) else {
             continue;
         };
         expect(&[path(&program)], expected);
@@ -176,7 +156,7 @@ fn tables_of_gnu_releases() {
 #[test]
 fn our_tables() {
     let library = Library::new();
-    let Some((folder, program)) = program(None, &["-Wl,-z,lazy"]) else {
+    let Some((folder, program)) = program(None, &["-O2", "-Wl,-z,lazy"]) else {
         return;
     };
     let out = |name: &str| folder.path().join(name);
@@ -205,7 +185,7 @@ fn our_tables() {
         (Release::V2_44, "3", [&[], VERSION_3, &[]]),
         (Release::V2_47, "2", [VERSION_2, &[], NOT_RELATIVE]),
     ] {
-        let Some((_folder, linked)) = self::program(Some(release), &[]) else {
+        let Some((_folder, linked)) = self::program(Some(release), &["-O2"]) else {
             continue;
         };
         let converted = out("converted");
@@ -221,7 +201,7 @@ fn our_tables() {
 #[test]
 fn tables_for_a_reader() {
     let library = Library::new();
-    let Some((folder, program)) = program(None, &["-Wl,-z,lazy"]) else {
+    let Some((folder, program)) = program(None, &["-O2", "-Wl,-z,lazy"]) else {
         return;
     };
     let out = |name: &str| folder.path().join(name);
@@ -301,7 +281,7 @@ fn tables_for_a_reader() {
 /// Object files get what a linker makes such a table of.
 #[test]
 fn object_files_for_a_reader() {
-    let Some((folder, object)) = program(None, &["-c"]) else {
+    let Some((folder, object)) = program(None, &["-O2", "-c"]) else {
         return;
     };
     let object_with = folder.path().join("with.o");

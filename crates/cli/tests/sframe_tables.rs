@@ -2,12 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 
-use backtrail_testkit::peers::{Binutils, Machine, Release};
-use backtrail_testkit::{TempDir, place, scratch, skip};
+use backtrail_testkit::peers::Release;
+use backtrail_testkit::scratch;
 use serde_json::{Value, json};
+
+use crate::adding::program;
 
 fn sframe<S: AsRef<OsStr>>(arguments: &[S]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
@@ -33,25 +35,6 @@ fn json_of<S: AsRef<OsStr>>(code: i32, arguments: &[S]) -> Value {
     let (stdout, stderr) = ends(code, arguments);
     assert_eq!(stderr, "");
     serde_json::from_str(&stdout).unwrap()
-}
-
-/// A program for this machine, linked with the tables of a release; None where that is not x86-64.
-fn program(release: Option<Release>, flags: &[&str]) -> Option<(TempDir, PathBuf)> {
-    let folder = scratch();
-    let made = folder.path().join("program");
-    let mut gcc = Command::new("gcc");
-    if let Some(release) = release {
-        gcc.arg("-B")
-            .arg(Binutils::get(release)?.for_gcc(Machine::X86_64))
-            .arg("-Wa,--gsframe");
-    }
-    let source = place::workspace().join("crates/cfi/tests/programs/frames.c");
-    let status = gcc.args(flags).arg("-o").arg(&made).arg(source).status();
-    if !cfg!(target_arch = "x86_64") || !status.is_ok_and(|status| status.success()) {
-        skip("no gcc for x86-64");
-        return None;
-    }
-    Some((folder, made))
 }
 
 fn path(path: &Path) -> String {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished};
 use backtrail_testkit::peers::{Binutils, Machine, Release};
-use backtrail_testkit::{Missing, available, elf_file, place};
+use backtrail_testkit::{Missing, TempDir, available, elf_file, place, scratch, skip};
 use serde_json::{Value, json};
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -181,4 +181,24 @@ pub(crate) fn segments(file: &Path, kind: &str) -> usize {
         .lines()
         .filter(|line| line.trim_start().starts_with(kind))
         .count()
+}
+
+/// A program with frames of all kinds, or its object file, made with the tables of a release;
+/// `None` if this machine is not x86-64.
+pub(crate) fn program(release: Option<Release>, flags: &[&str]) -> Option<(TempDir, PathBuf)> {
+    let folder = scratch();
+    let made = folder.path().join("program");
+    let mut gcc = Command::new("gcc");
+    if let Some(release) = release {
+        gcc.arg("-B")
+            .arg(Binutils::get(release)?.for_gcc(Machine::X86_64))
+            .arg("-Wa,--gsframe");
+    }
+    let source = place::workspace().join("crates/cfi/tests/programs/frames.c");
+    let status = gcc.args(flags).arg("-o").arg(&made).arg(source).status();
+    if !cfg!(target_arch = "x86_64") || !status.is_ok_and(|status| status.success()) {
+        skip("no gcc for x86-64");
+        return None;
+    }
+    Some((folder, made))
 }
