@@ -1,4 +1,4 @@
-//! Notes the commit that the command is built from: for `backtrail --version`.
+//! Makes the text of `backtrail --version`: the version, the commit if known, and the features.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,13 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let folder = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
     let commit = of_package(Path::new(&folder)).or_else(|| of_checkout(Path::new(&folder)));
-    println!("cargo::rustc-env=BACKTRAIL_COMMIT={}", commit.unwrap_or_default());
+    let commit = commit.map(|commit| format!("{commit}, ")).unwrap_or_default();
+    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    let store = match env::var_os("CARGO_FEATURE_STORE") {
+        Some(_) => "with store",
+        None => "without store",
+    };
+    println!("cargo::rustc-env=BACKTRAIL_VERSION={version} ({commit}{store})");
 }
 
 /// The commit that a published package was made from: cargo writes it into the package.

@@ -31,7 +31,6 @@ mod store;
 mod top;
 mod trace;
 mod types;
-mod version;
 
 use std::process::ExitCode;
 
@@ -41,7 +40,7 @@ use error::{Failure, Status};
 
 /// Precise stack traces of any Linux program, in production.
 #[derive(Parser)]
-#[command(name = "backtrail", version, long_version = version::LONG, propagate_version = true)]
+#[command(name = "backtrail", version, long_version = env!("BACKTRAIL_VERSION"), propagate_version = true)]
 #[command(after_help = "Exit status: 0 done; 1 a check or a comparison found something; 2 bad usage or bad input.")]
 struct Cli {
     #[command(subcommand)]
