@@ -135,6 +135,14 @@ fn makes_frame(bytes: &[u8]) -> bool {
 
 /// The start of the function with the code at `inside`: the nearest one that is recognizable.
 fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
+    let padded = padded_start(code, start, inside);
+    // Compilers that write small code do not align it.
+    let mut nearer = (padded.unwrap_or(start)..=inside).rev();
+    nearer.find(|&at| adjoins(code, start, at)).or(padded)
+}
+
+/// The nearest aligned start after padding.
+fn padded_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
     let mut at = inside & !(ALIGN - 1);
     while at > start {
         let begins = bytes_at(code, start, at).is_some_and(begins_function);
@@ -143,18 +151,12 @@ fn function_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
             let bytes = bytes_at(code, start, from).and_then(|bytes| bytes.get(..back as usize));
             bytes.is_some_and(|bytes| padding_len(bytes) == bytes.len()) && ends_before(code, start, from)
         });
-        if begins && padded || adjoins(code, start, at) || follows_traps(code, start, at) {
+        if begins && padded || follows_traps(code, start, at) {
             return Some(at);
         }
         at = at.checked_sub(ALIGN)?;
     }
     None
-}
-
-/// The start of the function with the code at `inside` in code that is not aligned, as compilers
-/// write it to be small: the nearest place that makes a frame, right after code that ends.
-fn unaligned_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
-    (start..=inside).rev().find(|&at| adjoins(code, start, at))
 }
 
 /// Whether a frame is made at `at`, right after code that ends.
@@ -223,7 +225,7 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Op
     let inside = pc.checked_sub(is_return.into())?;
     let before = functions.partition_point(|function| *function <= inside).checked_sub(1);
     let known = before.map(|last| functions[last]).filter(|known| *known >= start);
-    let seen = function_start(bytes, start, inside).max(unaligned_start(bytes, start, inside));
+    let seen = function_start(bytes, start, inside);
     let last = known.max(seen)?;
     let first = known.min(seen).filter(|first| *first != last);
     let from = |begin| state_at(code, begin, pc, is_return);
