@@ -309,8 +309,9 @@ impl Faults {
         if finished.stderr.contains("panicked") || (finished.status.signal().is_some() && !is_abort) {
             return Some("ends badly".to_owned());
         }
-        let says_why =
-            |line: &&str| line.starts_with("backtrail: ") || line.contains(": error: ") || out_of_memory(line);
+        let says_why = |line: &&str| {
+            line.starts_with("backtrail: ") || line.contains(": error: ") || out_of_memory(line) || of_libc(line)
+        };
         // A check that finds something says so in its output.
         if finished.code() > 1 && (!lines.iter().any(says_why) || lines.len() > 8) {
             return Some("does not say why in a line".to_owned());
