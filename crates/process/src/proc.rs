@@ -26,14 +26,29 @@ pub struct MapsEntry {
     pub path: String,
 }
 
+/// The most text of mappings that is read of a process: four times what a process with the kernel's
+/// default limit of 65,530 mappings usually has. A program can give each a path of 4 KiB.
+const LONGEST_MAPS: u64 = 32 << 20;
+
 /// The mappings of a process.
 pub fn maps(pid: u32) -> io::Result<Vec<MapsEntry>> {
     Ok(maps_of(&maps_text(pid)?))
 }
 
-/// The raw text of `/proc/PID/maps`, for callers that have no time to parse it now.
+/// The raw text of `/proc/PID/maps`, for callers that have no time to parse it now; at most 32 MiB
+/// of it, in whole lines.
 pub fn maps_text(pid: u32) -> io::Result<Vec<u8>> {
-    fs::read(format!("/proc/{pid}/maps"))
+    whole_lines(File::open(format!("/proc/{pid}/maps"))?, LONGEST_MAPS)
+}
+
+fn whole_lines(file: impl io::Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.take(most).read_to_end(&mut text)?;
+    if text.len() as u64 == most {
+        let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        text.truncate(end);
+    }
+    Ok(text)
 }
 
 /// Parses the text of `/proc/PID/maps`.
@@ -256,6 +271,15 @@ mod tests {
         assert_eq!(entry.path, "/a b/c\nd (deleted)");
         assert_eq!(maps_entry("7f0-8f0 rw-p 00000000 00:00 0").unwrap().path, "");
         assert_eq!(maps_entry("nonsense"), None);
+    }
+
+    #[test]
+    fn long_texts_end_with_a_line() {
+        let read = |most| whole_lines(&b"one\ntwo\nthree"[..], most).unwrap();
+        assert_eq!(read(100), b"one\ntwo\nthree");
+        assert_eq!(read(10), b"one\ntwo\n");
+        assert_eq!(read(8), b"one\ntwo\n");
+        assert_eq!(read(2), b"");
     }
 
     #[test]
