@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use backtrail_testkit::reached::{Compiler, FRAME, mentions};
@@ -41,14 +42,22 @@ pub fn audited_capture() -> handler::capture::Backtrace {
 }
 "#;
 
+/// With the crates whose functions handlers may call.
+fn compiler() -> &'static Compiler {
+    static COMPILER: OnceLock<Compiler> = OnceLock::new();
+    COMPILER.get_or_init(|| {
+        let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("handlers")).as_the_workspace();
+        compiler.library("libc");
+        for folder in ["wire", "arch", "callframe", "sframe", "cbf"] {
+            compiler.dependency(folder, &["-Funsafe_code"]);
+        }
+        compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);
+        compiler
+    })
+}
+
 /// Object code of the folders whose functions handlers may call.
 fn audited(name: &str, more: &str) -> std::path::PathBuf {
-    let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)).as_the_workspace();
-    compiler.library("libc");
-    for folder in ["wire", "arch", "callframe", "sframe", "cbf"] {
-        compiler.dependency(folder, &["-Funsafe_code"]);
-    }
-    compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);
     let module = ["local", "capi"].map(|part| {
         let handler = place::workspace().join(format!("crates/{part}/src/handler/mod.rs"));
         format!(
@@ -58,7 +67,7 @@ fn audited(name: &str, more: &str) -> std::path::PathBuf {
     });
     // The C functions refer to what they call by its crate.
     let module = format!("extern crate self as backtrail_local;\n{}", module.concat());
-    compiler.shared_library("audited", &[FRAME, &module, CALLS, more].concat())
+    compiler().shared_library(name, &[FRAME, &module, CALLS, more].concat())
 }
 
 fn symbols(library: &Path) -> Option<String> {
@@ -109,7 +118,7 @@ fn handlers_reach_nothing_that_they_may_not_call() {
 fn what_panics_or_calls_the_c_library_is_found() {
     let more = "#[unsafe(no_mangle)]\npub extern \"C\" fn audited_more(at: usize) -> i32 {\n\
                 i32::from([1u8, 2, 3][at]) + unsafe { libc::getpid() }\n}\n";
-    let library = audited("handlers_control", more);
+    let library = audited("control", more);
     assert!(mentions(&std::fs::read(&library).unwrap(), "panicking"));
     let Some(symbols) = symbols(&library) else { return };
     assert!(names(&symbols, true).contains(&"getpid"), "{symbols}");

@@ -49,16 +49,17 @@ pub(crate) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// `None` if not all of it can be read.
-    pub(crate) fn of(image: &Image<'a>) -> Option<Source<'a>> {
+    /// # Errors
+    /// If not all of it can be read.
+    pub(crate) fn of(image: &Image<'a>) -> Result<Source<'a>, backtrail_elf::Error> {
         let ranges = match image.is_in_memory() {
             true => unchanged_in_memory(image),
             false => without_other_sections(image),
         };
-        let part = |range: Range<usize>| Some((range.start, image.bytes_in(range).ok()?));
-        Some(Source {
+        let part = |range: Range<usize>| image.bytes_in(range.clone()).map(|bytes| (range.start, bytes));
+        Ok(Source {
             len: image.len(),
-            parts: ranges.into_iter().map(part).collect::<Option<_>>()?,
+            parts: ranges.into_iter().map(part).collect::<Result<_, _>>()?,
             is_in_memory: image.is_in_memory(),
         })
     }

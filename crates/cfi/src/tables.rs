@@ -144,7 +144,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
 /// `None` if it has neither.
 pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
     if let Some(owner) = image.foreign_owner() {
-        return isolated::table(image, &Source::of(image)?, owner, Wanted::WithoutCallFrames).ok();
+        return isolated::table(image, &Source::of(image).ok()?, owner, Wanted::WithoutCallFrames).ok();
     }
     let converted = convert_section(image, &NO_SECTION);
     let built = build::table(&converted, &Options::new(Version::V3, abi(image), 0)).ok()?;
@@ -202,8 +202,8 @@ impl Tables {
         if !inputs.are_worth_an_entry(image) {
             return inputs.make(image);
         }
-        let source = Source::of(image).filter(|source| source.hashed() <= LONGEST_SOURCE);
-        let Some(source) = source else {
+        let source = Source::of(image).ok();
+        let Some(source) = source.filter(|source| source.hashed() <= LONGEST_SOURCE) else {
             return inputs.make(image);
         };
         let name = source.name();
@@ -231,8 +231,10 @@ impl Tables {
         if let Some(table) = cache.and_then(|cache| known(cache, file.as_ref(), image)) {
             return Ok(table);
         }
-        let source = Source::of(image).filter(|source| source.hashed() <= LONGEST_SOURCE);
-        let source = source.ok_or(Lost::Memory)?;
+        let source = Source::of(image)?;
+        if source.hashed() > LONGEST_SOURCE {
+            return Err(Lost::Memory.into());
+        }
         let cache = cache.filter(|_| image.build_id().is_some() || source.hashed() >= LARGE);
         let named = cache.map(|cache| (cache, source.name()));
         if let Some((cache, name)) = &named

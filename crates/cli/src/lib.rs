@@ -76,6 +76,18 @@ enum Command {
     Man(manual::Man),
 }
 
+impl Command {
+    /// Whether it looks up the names of any number of files.
+    fn looks_up_names(&self) -> bool {
+        match self {
+            Command::Report(_) | Command::Pack(_) | Command::Export(_) | Command::Import(_) => true,
+            #[cfg(feature = "store")]
+            Command::Store(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
     if let Some(status) = isolated::run_as_worker() {
@@ -87,6 +99,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return error::usage(&error),
     };
+    if cli.command.looks_up_names() {
+        // Files of other users stay open until their names are known. If this fails and there are
+        // more than may be open, a report says which could not be read.
+        let _ = backtrail_process::perf::raise_open_files();
+    }
     match run(cli.command) {
         Ok(status) => status.into(),
         Err(failure) => failure.report(),

@@ -254,3 +254,20 @@ fn a_killed_worker_costs_the_names_of_one_module() {
     running.signal(Signal::KILL);
     assert!(was_lost);
 }
+
+#[test]
+fn a_worker_is_replaced_before_it_has_too_many_files_open() {
+    /// More than a process may have open.
+    const MANY: u64 = 1500;
+    let _turn = turn();
+    let workers = workers();
+    let module = File::open("/proc/self/exe").unwrap();
+    // The module's number, that it has no further files, and no address.
+    let asked = |number: u64| {
+        let request = [&number.to_le_bytes()[..], &[0]].concat();
+        workers.ask(STRANGER, Job::Names, &[&module], &request)
+    };
+    for number in 0..MANY {
+        assert_eq!(asked(number), Ok(vec![0]), "{number}");
+    }
+}

@@ -69,6 +69,10 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     );
     println!("memory of the recorder: {} KiB, then {} KiB", most(first), most(second));
     let is_bounded = most(second) <= most(first) + GROWTH;
+    println!(
+        "memory of adding the names afterwards: {} KiB",
+        pack(&backtrail, &folder.path().join(format!("trace-{}", options.programs)))?
+    );
     Ok(is_bounded && beside.samples > 0 && beside.complete >= alone.complete - TOLERANCE)
 }
 
@@ -84,7 +88,8 @@ fn record(backtrail: &Backtrail, folder: &Path, seconds: u64, programs: u32) -> 
     let [seconds, programs] = [seconds.to_string(), programs.to_string()];
     let (user, place) = (STRANGER.to_string(), work.to_string_lossy().into_owned());
     let driver = ["sh", "-c", DRIVER, "driver", &seconds, &programs, &user, &place];
-    let mut command = backtrail.record(&trace, &["-F", "99"], &driver);
+    // Names are added afterwards, by a command of its own whose memory is another question.
+    let mut command = backtrail.record(&trace, &["-F", "99", "--no-symbols"], &driver);
     let mut recorder = command
         .stdout(Stdio::null())
         .spawn()
@@ -107,6 +112,24 @@ fn record(backtrail: &Backtrail, folder: &Path, seconds: u64, programs: u32) -> 
     match status.success() {
         true => Ok((summary, memory)),
         false => Err(format!("the recorder ended with {status}")),
+    }
+}
+
+/// Adds names to a recording, and returns the most memory that this took, in KiB.
+fn pack(backtrail: &Backtrail, trace: &Path) -> Result<u64, String> {
+    let mut pack = backtrail.command(["pack", "-q"]);
+    let mut pack = pack.arg(trace).spawn().map_err(|error| error.to_string())?;
+    let mut most = 0;
+    let status = loop {
+        if let Some(status) = pack.try_wait().map_err(|error| error.to_string())? {
+            break status;
+        }
+        most = most.max(resident(&pack).unwrap_or(0));
+        sleep(Duration::from_millis(10));
+    };
+    match status.success() {
+        true => Ok(most),
+        false => Err(format!("adding names ended with {status}")),
     }
 }
 

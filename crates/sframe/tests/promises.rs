@@ -2,6 +2,7 @@
 //! object code of a release build, for just the functions that they reach.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use backtrail_testkit::reached::{Compiler, FRAME, mentions};
 
@@ -110,17 +111,20 @@ const PANICS: [&str; 2] = [
 /// Allocates, to check that the search finds it.
 const ALLOCATES: &str = "#[no_mangle]\npub fn audited_box(value: u64) -> Box<u64> { Box::new(value) }\n";
 
-fn compiler(name: &str) -> Compiler {
-    let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
-    for folder in ["wire", "arch", "sframe"] {
-        compiler.dependency(folder, &["-Funsafe_code"]);
-    }
-    compiler
+fn compiler() -> &'static Compiler {
+    static COMPILER: OnceLock<Compiler> = OnceLock::new();
+    COMPILER.get_or_init(|| {
+        let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("promises"));
+        for folder in ["wire", "arch", "sframe"] {
+            compiler.dependency(folder, &["-Funsafe_code"]);
+        }
+        compiler
+    })
 }
 
 #[test]
 fn what_reading_and_lookup_reach_has_no_way_to_panic_or_to_allocate() {
-    let object = compiler("promises").reached("audited", &[FRAME, CALLS].concat());
+    let object = compiler().reached("audited", &[FRAME, CALLS].concat());
     let functions = CALLS
         .split("pub fn ")
         .skip(1)
@@ -135,7 +139,7 @@ fn what_reading_and_lookup_reach_has_no_way_to_panic_or_to_allocate() {
 
 #[test]
 fn what_panics_or_allocates_is_found() {
-    let compiler = compiler("promises_control");
+    let compiler = compiler();
     for (number, text) in PANICS.iter().enumerate() {
         let object = compiler.reached(&format!("panics{number}"), &[FRAME, text].concat());
         assert!(mentions(&object, "panicking"), "{text}");

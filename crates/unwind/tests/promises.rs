@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use backtrail_testkit::reached::{Compiler, FRAME, mentions};
@@ -25,13 +26,16 @@ const EXTERNAL: [&str; 7] = [
 /// What a handler calls, each in a function of its own. Compiled only by the test.
 const CALLS: &str = include_str!("audited/calls.txt");
 
-fn compiler(name: &str) -> Compiler {
-    let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join(name));
-    for folder in ["wire", "arch", "callframe", "sframe"] {
-        compiler.dependency(folder, &["-Funsafe_code"]);
-    }
-    compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);
-    compiler
+fn compiler() -> &'static Compiler {
+    static COMPILER: OnceLock<Compiler> = OnceLock::new();
+    COMPILER.get_or_init(|| {
+        let mut compiler = Compiler::new(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("promises"));
+        for folder in ["wire", "arch", "callframe", "sframe"] {
+            compiler.dependency(folder, &["-Funsafe_code"]);
+        }
+        compiler.dependency("unwind", &["--cfg", "feature=\"local\""]);
+        compiler
+    })
 }
 
 fn listing(tool: &str, option: &str, library: &Path) -> Option<String> {
@@ -46,8 +50,7 @@ fn listing(tool: &str, option: &str, library: &Path) -> Option<String> {
 
 #[test]
 fn walking_in_place_reaches_nothing_that_a_handler_may_not_call() {
-    let compiler = compiler("promises");
-    let library = compiler.shared_library("audited", &[FRAME, CALLS].concat());
+    let library = compiler().shared_library("audited", &[FRAME, CALLS].concat());
     let object = std::fs::read(&library).unwrap();
     for function in CALLS.split("fn audited_").skip(1) {
         let function = function.split('(').next().unwrap();
@@ -78,9 +81,8 @@ fn walking_in_place_reaches_nothing_that_a_handler_may_not_call() {
 
 #[test]
 fn what_panics_is_found() {
-    let compiler = compiler("promises_control");
     let text = "#[no_mangle]\npub fn audited_index(words: &[u64], at: usize) -> usize {\n\
                 backtrail_unwind::local::read_words(words[at], &mut [0])\n}\n";
-    let object = compiler.reached("panics", &[FRAME, text].concat());
+    let object = compiler().reached("panics", &[FRAME, text].concat());
     assert!(mentions(&object, "panicking"));
 }

@@ -101,9 +101,11 @@ impl Isolate for Workers {
             return Err(Lost::Late);
         }
         let begun = Instant::now();
-        // A worker that has worked for long ends between two requests.
+        // A worker that has done much ends between two requests.
         for _ in 0..2 {
-            let worker = match state.take(owner) {
+            let used = state.take(owner);
+            let is_used = used.is_some();
+            let worker = match used {
                 Some(worker) => worker,
                 None => self.start(owner).map_err(|_| Lost::Unavailable)?,
             };
@@ -121,6 +123,10 @@ impl Isolate for Workers {
                 (Broken::BeforeAnswer, Some(status)) if status.success() => continue,
                 (_, status) => lost(status),
             };
+            // What other files had left of its memory was not enough.
+            if lost == Lost::Memory && is_used {
+                continue;
+            }
             state.waste(owner, begun.elapsed());
             return Err(lost);
         }
@@ -192,6 +198,8 @@ impl Drop for Workers {
 
 /// After this much work a worker ends, which frees everything, and another one is started.
 const WORKED_ENOUGH: Duration = Duration::from_secs(600);
+/// Likewise after so many requests: each may leave three files open.
+const MOST_REQUESTS: u64 = sandbox::MOST_FILES / 4;
 
 /// The main function of a worker: gives up all privileges, then answers requests from its standard
 /// input, until that is closed. `arguments` are those after the one that made it a worker. Returns
@@ -203,7 +211,10 @@ pub fn serve(arguments: &[String], mut answer: impl FnMut(Job, Vec<File>, &[u8])
         return sandbox::NO_SANDBOX as u8;
     };
     let mut worked = Duration::ZERO;
-    while worked < WORKED_ENOUGH {
+    for _ in 0..MOST_REQUESTS {
+        if worked >= WORKED_ENOUGH {
+            break;
+        }
         let Ok(Some((job, files, request))) = message::next(&socket) else {
             break;
         };

@@ -22,7 +22,7 @@ pub(super) const OUT_OF_MEMORY: i32 = 2;
 /// The user without any files.
 const NOBODY: u32 = 65534;
 /// Open files: some modules, with three files each.
-const MOST_FILES: u64 = 1024;
+pub(super) const MOST_FILES: u64 = 1024;
 /// Memory beside the contents of a module: what is made of them, other modules of the same user.
 const MORE_MEMORY: u64 = 2 << 30;
 /// Seconds of processor time, in all threads. A worker that is still needed ends long before.

@@ -790,7 +790,7 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Raises the number of files that this process may open to its limit: one event per thread and CPU
-/// can be many.
+/// can be many, and so can the files that it looks up names in.
 pub fn raise_open_files() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -56,7 +56,9 @@ impl Compiler {
     /// The optimization of files that take minutes.
     fn large(self) -> &'static str {
         match self {
-            Compiler::Gcc | Compiler::Gcc16 | Compiler::Clang => "-O1",
+            Compiler::Gcc | Compiler::Gcc16 => "-O1",
+            // Its debug information has all types.
+            Compiler::Clang => "-O0",
             Compiler::GccOptimizing | Compiler::ClangOptimizing | Compiler::GccAarch64 => "-O2",
         }
     }

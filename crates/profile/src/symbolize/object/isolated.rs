@@ -43,9 +43,11 @@ pub(super) struct IsolatedSymbols {
     owner: u32,
     /// Distinguishes the modules of this process.
     number: u64,
+    /// The module's own is the first one.
     files: Vec<Arc<File>>,
-    /// The module's own, of which only headers and code are read here.
-    module: FileBytes,
+    /// The module's contents, of which only headers and code are read here, and only for code: a
+    /// program can map any number of files.
+    module: OnceLock<Option<FileBytes>>,
     /// Which files follow the module's own.
     kinds: u8,
     unreadable: Option<PathBuf>,
@@ -69,7 +71,7 @@ impl IsolatedSymbols {
             owner,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             files: files.open,
-            module: files.module,
+            module: OnceLock::new(),
             unreadable: files.unreadable,
             kinds,
             remembered: Mutex::new(remembered),
@@ -155,7 +157,11 @@ impl ModuleSymbols for IsolatedSymbols {
     }
 
     fn code(&self, svma: u64, most: u64) -> Option<(Cpu, &[u8])> {
-        super::code_of(&self.module, svma, most)
+        let module = self.module.get_or_init(|| {
+            let file = self.files.first()?.try_clone().ok()?;
+            FileBytes::received(file, &Budget::new()).ok()
+        });
+        super::code_of(module.as_ref()?, svma, most)
     }
 
     fn expect(&self, svmas: &[u64]) {
