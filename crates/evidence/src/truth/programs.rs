@@ -25,7 +25,7 @@ pub(super) struct Subject {
     pub(super) for_aarch64_too: bool,
 }
 
-pub(super) const SUBJECTS: [Subject; 5] = [
+pub(super) const SUBJECTS: [Subject; 9] = [
     Subject {
         name: "lua",
         prepare: |folder, _| fs::write(folder.join("script.lua"), LUA),
@@ -95,7 +95,99 @@ pub(super) const SUBJECTS: [Subject; 5] = [
         by_clang_too: false,
         for_aarch64_too: false,
     },
+    Subject {
+        name: "bash",
+        prepare: |folder, _| fs::write(folder.join("script.sh"), BASH),
+        calls: &[&["--norc", "script.sh"]],
+        asked: None,
+        by_clang_too: false,
+        for_aarch64_too: false,
+    },
+    Subject {
+        name: "bzip2",
+        prepare: |folder, bzip2| {
+            fs::write(folder.join("data"), data())?;
+            let mut pack = Command::new(bzip2);
+            pack.args(["-k", "data"]).current_dir(folder).status().map(drop)
+        },
+        calls: &[
+            &["-kf", "data"],
+            &["-tv", "data.bz2"],
+            &["-kfs", "data"],
+            &["-dkfs", "data.bz2"],
+        ],
+        asked: None,
+        by_clang_too: false,
+        for_aarch64_too: false,
+    },
+    Subject {
+        name: "zstd",
+        prepare: |folder, _| fs::write(folder.join("data"), data()),
+        calls: &[
+            &["-qb19", "-i1", "data"],
+            &["-qb3", "-i1", "data"],
+            &["-qb6", "--long", "-i1", "data"],
+            &["-qf", "--ultra", "-22", "--single-thread", "data"],
+            &["-q", "--train", "-B1024", "data", "-o", "dictionary"],
+        ],
+        asked: None,
+        by_clang_too: false,
+        for_aarch64_too: false,
+    },
+    Subject {
+        name: "mujs",
+        prepare: |folder, _| fs::write(folder.join("script.js"), JAVASCRIPT),
+        calls: &[&["script.js"]],
+        asked: None,
+        by_clang_too: false,
+        for_aarch64_too: false,
+    },
 ];
+
+/// Text that can be compressed well in parts.
+fn data() -> Vec<u8> {
+    let mut state = 1_u32;
+    let mut data = Vec::new();
+    while data.len() < 4 << 20 {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        match state >> 30 {
+            0 => data.extend(state.to_string().bytes()),
+            1 => data.extend(b"the same words again "),
+            2 => data.extend(state.to_le_bytes()),
+            _ => data.extend_from_within(data.len().saturating_sub((state >> 20) as usize)..),
+        }
+    }
+    data
+}
+
+/// Expansions, functions, arrays, patterns and arithmetic, without other programs.
+const BASH: &str = r#"
+fib() { local n=$1; if (( n < 2 )); then r=$n; else fib $((n - 1)); local a=$r; fib $((n - 2)); r=$((a + r)); fi; }
+declare -A map; words=()
+while :; do
+  for i in {1..60}; do words+=("w$((i * 7919 % 1000))x"); map[k$i]=${words[-1]^^}; done
+  for w in "${words[@]}"; do
+    [[ $w =~ ^w([0-9]+)x$ ]] && n=${BASH_REMATCH[1]}
+    case $w in w1*) s+=${w//x/yy};; *[02468]x) s=${s#w};; *) printf -v t '%05d %s' "$n" "${w:1:2}";; esac
+  done
+  fib 8; IFS=, read -r a b c <<<"1,$t,3"; v=$(echo "$a $b" | while read -r l; do echo "${l%% *}"; done)
+  eval "x=\$((${#words[@]} + $a))"; words=(); s=
+done
+"#;
+
+const JAVASCRIPT: &str = r#"
+function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
+for (;;) {
+  var t = [];
+  for (var i = 0; i < 200; ++i) t.push({ a: (i * 7919 % 1000) + "x", b: [i, i / 3] });
+  t.sort(function (x, y) { return x.a < y.a ? -1 : x.a > y.a ? 1 : 0; });
+  var s = JSON.stringify(t), u = JSON.parse(s);
+  s = s.replace(/(\d)x/g, function (m, d) { return d + d; }).split(",").slice(3, 90).join(";").toUpperCase();
+  fib(12); new Date(i * 1e9).toISOString(); parseFloat("1.5e3" + i).toFixed(2); escape(s);
+  try { null.x; } catch (e) { u = String(e); }
+  new Function("a", "b", "var x = {}; for (var k in a) x[k] = b; return x;")(u, s);
+}
+"#;
 
 /// A script that alternates between the interpreter, its library and its collector.
 const LUA: &str = r#"

@@ -78,7 +78,7 @@ pub struct CProgram {
 /// Debian's package of the source, and the shell commands that compile and link it; `$CC` is the
 /// compiler, `$LARGE` how far it optimizes what is large, and `$LINK` what it is given to link with
 /// and to tell what it links.
-const PROGRAMS: [(&str, &str, &str); 6] = [
+const PROGRAMS: [(&str, &str, &str); 10] = [
     (
         "lua",
         "lua5.4",
@@ -122,6 +122,33 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
         rm ld/ld-new
         make -C ld MAKEINFO=true LDFLAGS=\"$LINK\" ld-new
         cp ld/ld-new $OUT",
+    ),
+    (
+        "bash",
+        "bash",
+        "./configure CC=\"$CC\" CFLAGS=-O2 --without-bash-malloc --disable-nls
+        make -j$JOBS
+        rm bash
+        make LOCAL_LDFLAGS=\"$LINK\" bash
+        cp bash $OUT",
+    ),
+    (
+        "bzip2",
+        "bzip2",
+        "make -j$JOBS CC=\"$CC $LINK\" CFLAGS='-O2 -D_FILE_OFFSET_BITS=64' bzip2
+        cp bzip2 $OUT",
+    ),
+    (
+        "zstd",
+        "libzstd",
+        "make -j$JOBS -C programs V=1 CC=\"$CC\" CFLAGS=-O2 LDFLAGS=\"$LINK\" HAVE_ZLIB=0 HAVE_LZMA=0 HAVE_LZ4=0 zstd
+        cp programs/zstd $OUT",
+    ),
+    (
+        "mujs",
+        "mujs",
+        "for source in main one; do $CC -O2 -std=c99 -c $source.c; done
+        $CC $LINK main.o one.o -lm -o $OUT",
     ),
 ];
 
@@ -239,7 +266,7 @@ fn collect(told: &str, build: &Path, objects: &Path) -> Result<(), String> {
 
 /// The path of a file that is relative to the folder in which the linker ran.
 fn find(build: &Path, name: &str) -> Result<PathBuf, String> {
-    let folders = [build.to_owned(), build.join("src"), build.join("ld")];
+    let folders = ["", "src", "ld", "programs"].map(|folder| build.join(folder));
     let found = folders
         .iter()
         .map(|folder| folder.join(name))
