@@ -52,7 +52,7 @@ pub(crate) fn make(folder: Option<&Path>, target: Option<&str>, is_checked: bool
     let release = Release {
         machine,
         time: git(&["log", "-1", "--format=%ct"])?.trim().to_owned(),
-        work: place::target().join("release-work"),
+        work: place::target().join("release-work").join(machine.multiarch),
         folder: match folder {
             Some(folder) => std::path::absolute(folder).map_err(|error| named(folder, error))?,
             None => place::target().join("release-files"),
@@ -105,12 +105,12 @@ impl Release {
             },
         )?;
         self.archive(&root, &licences)?;
+        deb::make(self, &built, &licences)?;
+        rpm::make(self, &built, &licences)?;
         match build::missing(machine.musl)? {
             None => self.make_static()?,
             Some(missing) => println!("no static command: {missing}"),
         }
-        deb::make(self, &built, &licences)?;
-        rpm::make(self, &built, &licences)?;
         self.write_sums()
     }
 

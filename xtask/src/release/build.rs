@@ -23,6 +23,8 @@ pub(super) fn build(machine: &Machine, target: &str, packages: &[&str], time: &s
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_INCREMENTAL", "0")
         .env("SOURCE_DATE_EPOCH", time)
+        // The crate const-random makes its numbers of this.
+        .env("CONST_RANDOM_SEED", time)
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     if !machine.is_here() {
         let name = target.replace('-', "_").to_uppercase();

@@ -158,9 +158,7 @@ impl Debian<'_> {
         let variables = self.folder.join(format!("{package}.substvars"));
         write(&variables, "")?;
         if !files.is_empty() {
-            let mut tool = self.tool("dpkg-shlibdeps");
-            tool.arg(format!("-T{}", variables.display()));
-            run(tool.args(files.iter().map(|file| root.join(file))))?;
+            self.find_dependencies(files.iter().map(|file| root.join(file)), &variables)?;
         }
         if part == Part::Library {
             self.write_symbols(&root)?;
@@ -180,6 +178,19 @@ impl Debian<'_> {
         run(deb.arg(&self.release.folder))
     }
 
+    /// Finds the packages whose libraries these files need.
+    fn find_dependencies(&self, files: impl Iterator<Item = PathBuf>, variables: &Path) -> Result<(), String> {
+        let machine = self.release.machine;
+        let mut tool = self.tool("dpkg-shlibdeps");
+        tool.arg("-O").args(files);
+        if !machine.is_here() {
+            tool.arg(format!("-l/usr/{}/lib", machine.multiarch));
+        }
+        // Debian's libraries for cross compilers name the packages of the other machine.
+        let found = output(&mut tool)?.replace(&format!(":{}", machine.debian), "");
+        write(variables, found)
+    }
+
     /// The symbols that programs may need, with the version that has them first.
     fn write_symbols(&self, root: &Path) -> Result<(), String> {
         let mut tool = self.tool("dpkg-gensymbols");
@@ -190,6 +201,12 @@ impl Debian<'_> {
             true => format!("{line}\n* Build-Depends-Package: libbacktrail-dev\n"),
             false => format!("{line}\n"),
         });
-        write(&root.join("DEBIAN/symbols"), with_source.collect::<String>())
+        write(&root.join("DEBIAN/symbols"), with_source.collect::<String>())?;
+        // For tools that do not read symbols.
+        let libraries = symbols
+            .lines()
+            .filter_map(|line| line.strip_prefix("lib")?.split_once(".so.0 "));
+        let shlibs = libraries.map(|(name, _)| format!("lib{name} 0 libbacktrail0 (>= {VERSION})\n"));
+        write(&root.join("DEBIAN/shlibs"), shlibs.collect::<String>())
     }
 }

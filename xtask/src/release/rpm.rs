@@ -31,7 +31,7 @@ const MACROS: [&str; 9] = [
     "debug_package %{nil}",
     // One thread: the number of threads changes the output.
     "_binary_payload w9.xzdio",
-    "_rpmfilename %{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}.rpm",
+    "_rpmfilename %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm",
     "_unpackaged_files_terminate_build 1",
 ];
 

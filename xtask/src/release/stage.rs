@@ -55,11 +55,14 @@ pub(super) fn stage(release: &Release, built: &Path, layout: &Layout) -> Result<
     put_generated(release, &layout.root)?;
     library::put(layout, built, &release.machine.tool("cc"))?;
     let lib = layout.root.join(&layout.lib);
-    let mut archives = below(&lib)?;
-    archives.retain(|file| file.extension().is_some_and(|ending| ending == "a"));
-    let mut strip = Command::new(release.machine.tool("strip"));
-    strip.args(["--strip-debug", "--enable-deterministic-archives"]);
-    run(strip.current_dir(lib).args(archives))
+    for (ending, symbols) in [(".a", "--strip-debug"), (".so.0", "--strip-unneeded")] {
+        let mut files = below(&lib)?;
+        files.retain(|file| file.to_string_lossy().ends_with(ending));
+        let mut strip = Command::new(release.machine.tool("strip"));
+        strip.args([symbols, "--enable-deterministic-archives"]);
+        run(strip.current_dir(&lib).args(files))?;
+    }
+    Ok(())
 }
 
 /// Gives files the modes that they are installed with, and fails if one names a folder of this
