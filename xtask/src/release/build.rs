@@ -23,8 +23,9 @@ pub(super) fn build(machine: &Machine, target: &str, packages: &[&str], time: &s
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         .env("CARGO_INCREMENTAL", "0")
         .env("SOURCE_DATE_EPOCH", time)
-        // The crate const-random makes its numbers of this.
-        .env("CONST_RANDOM_SEED", time)
+        // The crate const-random makes its numbers of this. Cargo does not build again when it
+        // changes, so it does not.
+        .env("CONST_RANDOM_SEED", "backtrail")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     if !machine.is_here() {
         let name = target.replace('-', "_").to_uppercase();

@@ -11,7 +11,7 @@ use backtrail_testkit::{packages, place, scratch};
 
 use super::{Release, VERSION, deb};
 use crate::cargo::{output, run};
-use crate::files::{copy, named, write};
+use crate::files::{below, copy, named, write};
 
 const TOOLS: [(&str, &str); 3] = [
     ("lintian", "lintian"),
@@ -72,14 +72,31 @@ fn use_packages(release: &Release) -> Result<(), String> {
         copy(&release.folder.join(&file), &root.join("packages").join(&file))?;
     }
     write(&root.join("packages/check.sh"), include_str!("check/packages.sh"))?;
-    run(&mut within(&root, "exec chroot \"$0\" sh /packages/check.sh"))
+    run(&mut within(&root, "exec chroot \"$0\" sh /packages/check.sh"))?;
+    let mut names = below(&release.folder)?;
+    names.retain(|file| file.extension().is_some_and(|ending| ending == "rpm"));
+    if names.is_empty() {
+        return Ok(());
+    }
+    for name in &names {
+        copy(&release.folder.join(name), &root.join("packages").join(name))?;
+    }
+    // Their dependencies have other names in Debian.
+    let line = "rpm --root \"$0\" --initdb; rpm --root \"$0\" --install --nodeps \"$0\"/packages/*.rpm; \
+                chroot \"$0\" sh -ec '\
+                    export LD_LIBRARY_PATH=/usr/lib64 PKG_CONFIG_PATH=/usr/lib64/pkgconfig; backtrail --version; \
+                    cc -o /tmp/by-rpm /tmp/library.c $(pkg-config --cflags --libs backtrail); /tmp/by-rpm'; \
+                rpm --root \"$0\" --erase backtrail libbacktrail0 libbacktrail-devel backtrail-doc; \
+                test -z \"$(find \"$0/usr\" -name '*backtrail*' | tee /dev/stderr)\"; \
+                echo the RPM packages leave nothing";
+    run(&mut within(&root, line))
 }
 
 /// Records and looks at a program in a folder that has the static command, the program and nothing
 /// else.
 fn use_static(release: &Release) -> Result<(), String> {
     const SOURCE: &str = "volatile unsigned long sum;\n\
-                          void spin(void) { for (unsigned long i = 0; i < 2000000000; i++) sum += i; }\n\
+                          void spin(void) { for (unsigned long i = 0; i < 1000000000; i++) sum += i; }\n\
                           int main(void) { spin(); }\n";
     let folder = scratch();
     let root = folder.path().join("empty");

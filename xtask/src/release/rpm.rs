@@ -1,5 +1,6 @@
 //! Packages for systems that use RPM, with rpmbuild.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -71,17 +72,23 @@ pub(super) fn make(release: &Release, built: &Path, licences: &str) -> Result<()
         .replace("@version@", VERSION)
         .replace("@staged@", &staged.display().to_string());
     for (package, part) in PACKAGES {
-        spec.push_str(&format!("%files -n {package}\n%defattr(-,root,root,-)\n"));
-        for name in below(&usr)? {
-            let owner = name
-                .strip_prefix("share/licenses")
-                .ok()
-                .map(|rest| rest.starts_with(package));
-            if owner.unwrap_or(Part::of(&name) == part) {
-                spec.push_str(&format!("/usr/{}\n", name.display()));
+        let mut lines = BTreeSet::new();
+        for file in below(&usr)? {
+            let owner = file.strip_prefix("share/licenses").ok();
+            let owner = owner.map(|rest| rest.starts_with(package));
+            if owner.unwrap_or(Part::of(&file) == part) {
+                lines.insert(format!("/usr/{}", file.display()));
+                // Folders of other packages are theirs.
+                let folders = file.ancestors().skip(1).map(|folder| folder.display().to_string());
+                let own = folders.filter(|folder| folder.contains("backtrail"));
+                lines.extend(own.map(|folder| format!("%dir /usr/{folder}")));
             }
         }
-        spec.push('\n');
+        let lines: Vec<String> = lines.into_iter().collect();
+        spec.push_str(&format!(
+            "%files -n {package}\n%defattr(-,root,root,-)\n{}\n\n",
+            lines.join("\n")
+        ));
     }
     write(&folder.join("backtrail.spec"), spec)?;
     let mut rpmbuild = Command::new("rpmbuild");

@@ -2,6 +2,8 @@
 # Runs in a new Debian that has a C compiler, pkg-config and CMake: installs the packages of
 # /packages, uses them, and purges them.
 set -eu
+# Users' caches are theirs.
+export XDG_CACHE_HOME=/tmp/cache
 
 files() {
     # Those that apt and its tools write are not the packages'.
@@ -77,6 +79,8 @@ cmake -S . -B cmake >/dev/null
 cmake --build cmake
 ./cmake/by-cmake
 cc -o fields /usr/share/doc/backtrail/examples/fields.c $(pkg-config --cflags --libs backtrail-tracer)
+./fields events
+backtrail trace show events | grep -q kinds:stack
 preloaded=$(dpkg -L backtrail | grep _preload.so)
 LD_PRELOAD=$preloaded ./spin
 
