@@ -81,15 +81,7 @@ fn use_packages(release: &Release) -> Result<(), String> {
     for name in &names {
         copy(&release.folder.join(name), &root.join("packages").join(name))?;
     }
-    // Their dependencies have other names in Debian.
-    let line = "rpm --root \"$0\" --initdb; rpm --root \"$0\" --install --nodeps \"$0\"/packages/*.rpm; \
-                chroot \"$0\" sh -ec '\
-                    export LD_LIBRARY_PATH=/usr/lib64 PKG_CONFIG_PATH=/usr/lib64/pkgconfig; backtrail --version; \
-                    cc -o /tmp/by-rpm /tmp/library.c $(pkg-config --cflags --libs backtrail); /tmp/by-rpm'; \
-                rpm --root \"$0\" --erase backtrail libbacktrail0 libbacktrail-devel backtrail-doc; \
-                test -z \"$(find \"$0/usr\" -name '*backtrail*' | tee /dev/stderr)\"; \
-                echo the RPM packages leave nothing";
-    run(&mut within(&root, line))
+    run(&mut within(&root, include_str!("check/rpm.sh")))
 }
 
 /// Records and looks at a program in a folder that has the static command, the program and nothing
@@ -134,7 +126,7 @@ fn use_static(release: &Release) -> Result<(), String> {
 fn within(root: &Path, line: &str) -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-ec"]);
-    unshare.arg(format!("mount -t proc proc \"$0/proc\"; {line}")).arg(root);
+    unshare.arg(format!("mount -t proc proc \"$0/proc\"\n{line}")).arg(root);
     unshare.stdin(Stdio::null());
     unshare
 }
