@@ -15,6 +15,24 @@ pub(crate) fn cargo_in(folder: &Path, arguments: &[&str]) -> Command {
     cargo
 }
 
+/// Runs a command that must succeed.
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?}: {status}")),
+        Err(error) => Err(format!("{}: {error}", command.get_program().display())),
+    }
+}
+
+/// What a command that must succeed prints.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    match command.stderr(Stdio::inherit()).output() {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Ok(output) => Err(format!("{command:?}: {}", output.status)),
+        Err(error) => Err(format!("{}: {error}", command.get_program().display())),
+    }
+}
+
 /// Runs a command, shows its output, and counts what was skipped. What tests say of their failures
 /// is part of the error.
 pub(crate) fn pass_on_both(command: &mut Command, skipped: &AtomicUsize) -> Result<(), String> {

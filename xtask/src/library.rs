@@ -7,12 +7,14 @@
 mod man;
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_testkit::place;
+
+use crate::cargo::run;
+use crate::files::{copy, named, write};
 
 /// A library of the workspace. Its folder has the header, and templates of the version script and
 /// of the pkg-config file.
@@ -38,43 +40,88 @@ const LIBRARIES: [Library; 2] = [
     },
 ];
 
-/// Libraries for `LD_PRELOAD`, and their packages.
-const PRELOADED: [(&str, &str); 2] = [
-    ("backtrail-preload", "libbacktrail_preload.so"),
-    ("backtrail-unwind-capi", "libbacktrail_unwind.so"),
+/// Libraries for `LD_PRELOAD`.
+const PRELOADED: [&str; 2] = ["libbacktrail_preload.so", "libbacktrail_unwind.so"];
+
+/// The packages that all these libraries are built from.
+pub(crate) const PACKAGES: [&str; 4] = [
+    "backtrail-capi",
+    "backtrail-tracer-capi",
+    "backtrail-preload",
+    "backtrail-unwind-capi",
 ];
 
-/// Installs all below a prefix.
+/// Where libraries and their files go.
+pub(crate) struct Layout {
+    /// The folder that is or becomes the prefix.
+    pub(crate) root: PathBuf,
+    /// The prefix that pkg-config's files name.
+    pub(crate) prefix: String,
+    /// The folder of libraries, below the prefix.
+    pub(crate) lib: String,
+    /// The folder of libraries for `LD_PRELOAD`, below the prefix.
+    pub(crate) preloaded: String,
+}
+
+/// Builds everything, and installs it below a prefix.
 pub(crate) fn install(prefix: &Path) -> Result<(), String> {
-    LIBRARIES.iter().try_for_each(|library| library.install(prefix))?;
-    PRELOADED.iter().try_for_each(|(package, file)| {
-        let to = prefix.join("lib").join(file);
-        let built = place::release(package, file)?;
-        fs::copy(built, &to).map(drop).map_err(|error| named(&to, error))
-    })
+    for package in PACKAGES {
+        place::release(package, "")?;
+    }
+    fs::create_dir_all(prefix).map_err(|error| named(prefix, error))?;
+    let root = fs::canonicalize(prefix).map_err(|error| named(prefix, error))?;
+    let layout = Layout {
+        prefix: root.display().to_string(),
+        root,
+        lib: "lib".to_owned(),
+        preloaded: "lib".to_owned(),
+    };
+    put(&layout, &place::target().join("release"), "cc")
+}
+
+/// Installs what cargo has built in a folder; `cc` links the shared libraries.
+pub(crate) fn put(layout: &Layout, built: &Path, cc: &str) -> Result<(), String> {
+    for library in &LIBRARIES {
+        library.put(layout, built, cc)?;
+    }
+    for file in PRELOADED {
+        copy(&built.join(file), &layout.root.join(&layout.preloaded).join(file))?;
+    }
+    Ok(())
 }
 
 impl Library {
-    fn install(&self, prefix: &Path) -> Result<(), String> {
+    fn put(&self, layout: &Layout, built: &Path, cc: &str) -> Result<(), String> {
         let (name, package) = (self.name, self.package);
-        let archive = place::release(&format!("backtrail-{}", self.folder), &format!("lib{name}.a"))?;
-        let (include, lib) = (prefix.join("include"), prefix.join("lib"));
-        let config = lib.join("pkgconfig");
-        for folder in [&include, &config, &lib.join("cmake").join(package)] {
-            fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
-        }
-        let prefix = fs::canonicalize(prefix).map_err(|error| named(prefix, error))?;
+        let lib = layout.root.join(&layout.lib);
         let own = place::workspace().join("crates").join(self.folder);
-        let copy = |from: &Path, to: &Path| fs::copy(from, to).map(drop).map_err(|error| named(to, error));
-        let header = format!("{package}.h");
-        copy(&own.join("include").join(&header), &include.join(&header))?;
+        let header = own.join("include").join(format!("{package}.h"));
+        copy(&header, &layout.root.join("include").join(format!("{package}.h")))?;
+        let archive = built.join(format!("lib{name}.a"));
         copy(&archive, &lib.join(format!("lib{name}.a")))?;
-        let shared = place::workspace().join("crates/capi");
+        self.put_configuration(layout, &own)?;
+        let text = fs::read_to_string(&header).map_err(|error| named(&header, error))?;
+        for (function, page) in man::pages(&format!("{package}.h"), &text) {
+            write(&layout.root.join(format!("share/man/man3/{function}.3")), &page)?;
+        }
+        // The name by which programs linked with it find it.
+        let soname = format!("lib{name}.so.0");
+        let versions = own.join(format!("{package}.map"));
+        link(cc, &archive, &versions, &lib.join(&soname), &soname)?;
+        let short = lib.join(format!("lib{name}.so"));
+        let _ = fs::remove_file(&short);
+        symlink(&soname, &short).map_err(|error| named(&short, error))
+    }
+
+    /// The files of pkg-config and CMake.
+    fn put_configuration(&self, layout: &Layout, own: &Path) -> Result<(), String> {
+        let (lib, package) = (layout.root.join(&layout.lib), self.package);
         let cmake = lib.join("cmake").join(package);
+        let shared = place::workspace().join("crates/capi");
         for (template, file) in [
             (
                 own.join(format!("{package}.pc.in")),
-                config.join(format!("{package}.pc")),
+                lib.join(format!("pkgconfig/{package}.pc")),
             ),
             (
                 shared.join("config.cmake.in"),
@@ -87,42 +134,26 @@ impl Library {
         ] {
             let text = fs::read_to_string(&template).map_err(|error| named(&template, error))?;
             let text = text
-                .replace("@prefix@", &prefix.display().to_string())
+                .replace("@prefix@", &layout.prefix)
+                .replace("@lib@", &layout.lib)
+                .replace(
+                    "@up@",
+                    &layout.lib.split('/').map(|_| "..").collect::<Vec<_>>().join("/"),
+                )
                 .replace("@version@", env!("CARGO_PKG_VERSION"))
                 .replace("@package@", package)
-                .replace("@name@", name);
-            fs::write(&file, text).map_err(|error| named(&file, error))?;
+                .replace("@name@", self.name);
+            write(&file, &text)?;
         }
-        let manual = prefix.join("share/man/man3");
-        fs::create_dir_all(&manual).map_err(|error| named(&manual, error))?;
-        let text = fs::read_to_string(include.join(&header)).map_err(|error| named(&include.join(&header), error))?;
-        for (function, page) in man::pages(&header, &text) {
-            let file = manual.join(format!("{function}.3"));
-            fs::write(&file, page).map_err(|error| named(&file, error))?;
-        }
-        // The name by which programs linked with it find it.
-        let soname = format!("lib{name}.so.0");
-        link(
-            &archive,
-            &own.join(format!("{package}.map")),
-            &lib.join(&soname),
-            &soname,
-        )?;
-        let short = lib.join(format!("lib{name}.so"));
-        let _ = fs::remove_file(&short);
-        symlink(&soname, &short).map_err(|error| named(&short, error))
+        Ok(())
     }
 }
 
-fn named(path: &Path, error: io::Error) -> String {
-    format!("{}: {error}", path.display())
-}
-
 /// Links the shared library with the versions of a script.
-fn link(archive: &Path, versions: &Path, output: &Path, soname: &str) -> Result<(), String> {
-    let script = fs::read_to_string(versions).map_err(|error| format!("{}: {error}", versions.display()))?;
+fn link(cc: &str, archive: &Path, versions: &Path, output: &Path, soname: &str) -> Result<(), String> {
+    let script = fs::read_to_string(versions).map_err(|error| named(versions, error))?;
     let names = script.split(';').filter_map(|part| part.split_whitespace().last());
-    let mut cc = Command::new("cc");
+    let mut cc = Command::new(cc);
     cc.args([
         "-shared",
         "-Wl,--gc-sections",
@@ -139,9 +170,5 @@ fn link(archive: &Path, versions: &Path, output: &Path, soname: &str) -> Result<
             .map(|name| format!("-Wl,-u,{name}")),
     );
     cc.arg("-o").arg(output).arg(archive).args(["-lgcc_s", "-lc", "-lm"]);
-    match cc.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{cc:?}: {status}")),
-        Err(error) => Err(format!("cc can't be started: {error}")),
-    }
+    run(&mut cc)
 }

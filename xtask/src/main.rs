@@ -4,8 +4,10 @@
 mod book;
 mod bpf;
 mod cargo;
+mod files;
 mod fuzz;
 mod library;
+mod release;
 mod sanitize;
 mod suite;
 mod test;
@@ -48,6 +50,17 @@ enum Chore {
         /// The folder to install below; created if needed.
         prefix: PathBuf,
     },
+    /// Make the files of a release from the current commit: archives, packages, checksums.
+    Release {
+        /// Folder to create for the files [default: target/release-files, emptied first]
+        folder: Option<PathBuf>,
+        /// Build for this target of Rust, instead of this machine.
+        #[arg(long)]
+        target: Option<String>,
+        /// Then prove that the files work and are reproducible; as root, on Debian, with a network.
+        #[arg(long)]
+        check: bool,
+    },
     /// Run the unwinder under Miri, and its threads under ThreadSanitizer. Needs nightly Rust with
     /// miri and rust-src.
     Sanitize,
@@ -61,6 +74,7 @@ fn main() -> ExitCode {
         Chore::Bpf => bpf::run(),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, &target),
         Chore::InstallLibrary { prefix } => library::install(&prefix),
+        Chore::Release { folder, target, check } => release::make(folder.as_deref(), target.as_deref(), check),
         Chore::Sanitize => sanitize::run(),
     };
     match done {

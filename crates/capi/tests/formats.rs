@@ -88,6 +88,8 @@ fn installed() -> Option<TempDir> {
         let text = fs::read_to_string(own.join(template)).unwrap();
         let text = text
             .replace("@prefix@", prefix.path().to_str().expect("text"))
+            .replace("@lib@", "lib")
+            .replace("@up@", "..")
             .replace("@version@", env!("CARGO_PKG_VERSION"))
             .replace("@package@", "backtrail")
             .replace("@name@", "backtrail");

@@ -251,6 +251,7 @@ fn the_pkg_config_file_leads_to_the_library() {
     let template = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("backtrail.pc.in")).unwrap();
     let text = template
         .replace("@prefix@", "/somewhere")
+        .replace("@lib@", "lib")
         .replace("@version@", env!("CARGO_PKG_VERSION"));
     assert!(!text.contains('@'));
     std::fs::write(folder.path().join("backtrail.pc"), text).unwrap();

@@ -221,12 +221,21 @@ fn first_kernel_symbol(mut lines: impl Iterator<Item = String>) -> Option<u64> {
 
 /// The CPUs that are online.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
-    let cpus = cpu_list(text.trim());
+    let cpus = match fs::read_to_string("/sys/devices/system/cpu/online") {
+        Ok(text) => cpu_list(text.trim()),
+        // Folders that programs are confined to (chroot) often have /proc alone.
+        Err(_) => counted_cpus(&fs::read_to_string("/proc/stat")?),
+    };
     if cpus.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "no CPU is listed as online"));
     }
     Ok(cpus)
+}
+
+/// The CPUs of `/proc/stat`, which has a line for each that is online.
+fn counted_cpus(text: &str) -> Vec<u32> {
+    let number = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
+    text.lines().filter_map(number).collect()
 }
 
 /// Parses a list such as `0-3,8`.
@@ -304,6 +313,8 @@ mod tests {
         let tid = own.file_name().unwrap().to_str().unwrap().parse().unwrap();
         assert_eq!(thread_stat(pid, tid), Some((thread_name(pid, tid).unwrap(), 'R')));
         assert!(thread_count(pid).unwrap() > 0);
-        assert!(!online_cpus().unwrap().is_empty());
+        let cpus = online_cpus().unwrap();
+        assert!(!cpus.is_empty());
+        assert_eq!(counted_cpus(&fs::read_to_string("/proc/stat").unwrap()), cpus);
     }
 }

@@ -1,7 +1,7 @@
 //! The trace's description of the machine and the time.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 
 use backtrail_recording::Environment;
 use rustix::system::uname;
@@ -12,7 +12,8 @@ pub(crate) fn read() -> io::Result<Environment> {
     let uname = uname();
     let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
     let mut trace_uuid = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut trace_uuid)?;
+    // Not from /dev, which folders that programs are confined to (chroot) often lack.
+    getrandom::fill(&mut trace_uuid).map_err(io::Error::other)?;
     // RFC 9562, section 5.4: a random UUID is of version 4.
     trace_uuid[6] = trace_uuid[6] & 0x0f | 0x40;
     trace_uuid[8] = trace_uuid[8] & 0x3f | 0x80;

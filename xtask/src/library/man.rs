@@ -8,6 +8,7 @@ pub(super) fn pages(header: &str, text: &str) -> Vec<(String, String)> {
     let mut functions = functions(text);
     // Others are for macros of the header.
     functions.retain(|function| function.name.starts_with("backtrail_") && !function.name.ends_with('_'));
+    functions.retain(|function| !function.comment.is_empty());
     let names: Vec<&str> = functions.iter().map(|function| function.name).collect();
     let pages = functions.iter().map(|function| {
         let related = related(function.name, &names);
