@@ -4,7 +4,7 @@
 use std::env;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use backtrail_testkit::{packages, place, scratch};
@@ -26,6 +26,7 @@ pub(super) fn check(release: &Release) -> Result<(), String> {
         return Err(format!("missing packages: {}", missing.join(" ")));
     }
     lintian(release)?;
+    use_archive(release)?;
     if release.machine.is_here() {
         use_packages(release)?;
         use_static(release)?;
@@ -84,6 +85,43 @@ fn use_packages(release: &Release) -> Result<(), String> {
     run(&mut within(&root, include_str!("check/rpm.sh")))
 }
 
+/// Builds a program with the archive's library, and lets it crash: the report must be whole.
+fn use_archive(release: &Release) -> Result<(), String> {
+    let machine = release.machine;
+    let folder = scratch();
+    let root = unpack(release, machine.multiarch, folder.path())?;
+    let program = folder.path().join("crash");
+    let source = folder.path().join("crash.c");
+    write(&source, include_str!("check/crash.c"))?;
+    let mut flags = Command::new("pkg-config");
+    flags.env("PKG_CONFIG_PATH", root.join("lib/pkgconfig"));
+    let flags = output(flags.args(["--cflags", "--libs", "backtrail"]))?;
+    let mut cc = Command::new(machine.tool("cc"));
+    cc.args(["-O1", "-o"])
+        .args([&program, &source])
+        .args(flags.split_whitespace());
+    run(cc.arg(format!("-Wl,-rpath,{}", root.join("lib").display())))?;
+    let crash = machine
+        .command(&program)
+        .output()
+        .map_err(|error| named(&program, error))?;
+    let report = String::from_utf8_lossy(&crash.stderr);
+    println!("{report}");
+    match report.contains("crash: SIGSEGV") && report.contains("\nend: the outermost frame\n") {
+        true => Ok(()),
+        false => Err("the archive's library does not report a crash".to_owned()),
+    }
+}
+
+/// Unpacks an archive; returns the folder that it contains.
+fn unpack(release: &Release, system: &str, folder: &Path) -> Result<PathBuf, String> {
+    let name = format!("backtrail-{VERSION}-{system}");
+    let mut tar = Command::new("tar");
+    let archive = release.folder.join(format!("{name}.tar.xz"));
+    run(tar.arg("-xf").arg(archive).arg("-C").arg(folder))?;
+    Ok(folder.join(name))
+}
+
 /// Records and looks at a program in a folder that has the static command, the program and nothing
 /// else.
 fn use_static(release: &Release) -> Result<(), String> {
@@ -92,14 +130,8 @@ fn use_static(release: &Release) -> Result<(), String> {
                           int main(void) { spin(); }\n";
     let folder = scratch();
     let root = folder.path().join("empty");
-    let name = format!("backtrail-{VERSION}-{}-linux-musl", release.machine.cpu);
-    let archive = release.folder.join(format!("{name}.tar.xz"));
-    if !archive.exists() {
-        return Ok(());
-    }
-    let mut tar = Command::new("tar");
-    run(tar.arg("-xf").arg(archive).arg("-C").arg(folder.path()))?;
-    copy(&folder.path().join(name).join("bin/backtrail"), &root.join("backtrail"))?;
+    let unpacked = unpack(release, &format!("{}-linux-musl", release.machine.cpu), folder.path())?;
+    copy(&unpacked.join("bin/backtrail"), &root.join("backtrail"))?;
     let source = folder.path().join("spin.c");
     write(&source, SOURCE)?;
     let mut cc = Command::new("cc");

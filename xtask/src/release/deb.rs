@@ -186,9 +186,10 @@ impl Debian<'_> {
         if !machine.is_here() {
             tool.arg(format!("-l/usr/{}/lib", machine.multiarch));
         }
-        // Debian's libraries for cross compilers name the packages of the other machine.
-        let found = output(&mut tool)?.replace(&format!(":{}", machine.debian), "");
-        write(variables, found)
+        let found = output(&mut tool)?;
+        // The libraries of Debian's cross compilers have names of their own.
+        let found = found.replace(&format!(":{}", machine.debian), "");
+        write(variables, found.replace(&format!("-{}-cross", machine.debian), ""))
     }
 
     /// The symbols that programs may need, with the version that has them first.
