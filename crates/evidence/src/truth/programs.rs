@@ -183,7 +183,7 @@ for (;;) {
   t.sort(function (x, y) { return x.a < y.a ? -1 : x.a > y.a ? 1 : 0; });
   var s = JSON.stringify(t), u = JSON.parse(s);
   s = s.replace(/(\d)x/g, function (m, d) { return d + d; }).split(",").slice(3, 90).join(";").toUpperCase();
-  fib(12); new Date(i * 1e9).toISOString(); parseFloat("1.5e3" + i).toFixed(2); escape(s);
+  fib(12); new Date(i * 1e9).toISOString(); parseFloat("1.5e3" + i).toFixed(2); encodeURIComponent(s);
   try { null.x; } catch (e) { u = String(e); }
   new Function("a", "b", "var x = {}; for (var k in a) x[k] = b; return x;")(u, s);
 }

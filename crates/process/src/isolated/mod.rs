@@ -198,7 +198,7 @@ impl Drop for Workers {
 
 /// After this much work a worker ends, which frees everything, and another one is started.
 const WORKED_ENOUGH: Duration = Duration::from_secs(600);
-/// Likewise after so many requests: each may leave three files open.
+/// Likewise after this many requests: each may leave three files open.
 const MOST_REQUESTS: u64 = sandbox::MOST_FILES / 4;
 
 /// The main function of a worker: gives up all privileges, then answers requests from its standard
