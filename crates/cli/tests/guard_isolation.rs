@@ -51,11 +51,10 @@ fn strange_program(setup: &Setup) -> Option<PathBuf> {
         skip("gcc");
         return None;
     }
-    for folder in path
-        .ancestors()
-        .skip(1)
-        .take_while(|folder| folder.starts_with(std::env::temp_dir()))
-    {
+    // Not the folder of all temporary files, in which everybody may write.
+    let shared = std::env::temp_dir();
+    let own = path.ancestors().skip(1).take_while(|folder| *folder != shared);
+    for folder in own.filter(|folder| folder.starts_with(&shared)) {
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     }
     chown(&path, Some(STRANGER), Some(STRANGER)).unwrap();

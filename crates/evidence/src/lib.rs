@@ -5,6 +5,7 @@
 
 mod additions;
 pub mod alternating;
+mod asking;
 mod checks;
 mod conventions;
 pub mod corruption;
@@ -127,6 +128,12 @@ enum Chosen {
         /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
     },
+    /// Run programs and profilers that ask libgcc or libunwind for stacks, as they are and with our
+    /// library in their place, and write docs/asking.md. Exits with 1 if stacks differ.
+    Asking {
+        /// Run only these, by their names on the page, and do not write the page.
+        program: Vec<String>,
+    },
     /// Die in 15 ways in 11 places with crash reports, and write docs/crashes.md. Exits with 1 if a
     /// report is missing or incomplete, or if the process does not die of its own signal.
     Crashes(crashes::Options),
@@ -187,6 +194,7 @@ pub fn main() -> ExitCode {
         Chosen::Soak { samples, rate, seconds } => whole(soak::run(samples, rate, seconds)),
         Chosen::Arguments { signatures } => whole(conventions::conventions(signatures)),
         Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
+        Chosen::Asking { program } => asking::run(&program),
         Chosen::Crashes(options) => crashes::run(&options),
         Chosen::Endings(options) => endings::run(&options),
         Chosen::Faults(options) => faults::run(&options),
