@@ -31,6 +31,9 @@ fn static_programs() {
         &["-fomit-frame-pointer", "-static", "-s"],
         &["-fno-omit-frame-pointer", "-static"],
         &["-fomit-frame-pointer", "-static-pie"],
+        // Such programs need what prepares the library before `main`.
+        &["-fomit-frame-pointer", "-static", "-DWITHOUT_INIT"],
+        &["-fomit-frame-pointer", "-static-pie", "-DWITHOUT_INIT"],
     ] {
         let Some(program) = compile("frames.c", flags, Link::Static) else {
             return;

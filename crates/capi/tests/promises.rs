@@ -24,8 +24,10 @@ const EXTERNAL: [&str; 7] = [
     "bcmp",
 ];
 
-/// Functions that the library does not export.
+/// Functions that the library does not export, and what runs before `main`, which is no handler.
 const CALLS: &str = r#"
+static BEGIN: extern "C" fn() = nothing;
+extern "C" fn nothing() {}
 #[unsafe(no_mangle)]
 pub fn audited_crash(fd: i32, helper: Option<*mut core::ffi::c_char>) -> *const () {
     // Else the compiler knows that there is none.

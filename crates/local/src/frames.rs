@@ -12,15 +12,19 @@ struct Bytes<'b> {
 
 impl Source for Bytes<'_> {
     fn copy(&mut self, address: u64, words: &mut [u64]) -> usize {
-        // Words are aligned, and these bytes need not be: what lies before and after them is 0.
-        let byte = |address: u64| {
-            let offset = usize::try_from(address.checked_sub(self.at)?).ok()?;
-            self.bytes.get(offset).copied()
-        };
+        let offset = |address: u64| usize::try_from(address.checked_sub(self.at)?).ok();
         let mut count = 0;
         for (index, word) in words.iter_mut().enumerate() {
             let from = address.wrapping_add(8 * index as u64);
-            let bytes: [Option<u8>; 8] = std::array::from_fn(|at| byte(from.wrapping_add(at as u64)));
+            let whole = offset(from).and_then(|offset| self.bytes.get(offset..)?.first_chunk());
+            if let Some(whole) = whole {
+                *word = u64::from_ne_bytes(*whole);
+                count += 1;
+                continue;
+            }
+            // Words are aligned, and these bytes need not be: what lies before and after them is 0.
+            let byte = |at: usize| self.bytes.get(offset(from.wrapping_add(at as u64))?).copied();
+            let bytes: [Option<u8>; 8] = std::array::from_fn(byte);
             if bytes.iter().all(Option::is_none) {
                 break;
             }

@@ -96,7 +96,8 @@ pub(crate) fn modules_without_tables() {
                 index: None,
                 id,
             };
-            registry.add(module, made, module.call_frames);
+            let listed = || frames::by_list(&module.parsed()?, module.bias);
+            registry.add(module, made, module.call_frames.or_else(listed));
         }
         registry.loaded.sort_by_key(|(module, _)| module.start);
         registry.publish();
@@ -277,8 +278,8 @@ struct Loaded {
     identity: Option<Identity>,
     /// Identifies the module's program headers, unwind information and build id; 0 without tables.
     content: u64,
-    /// A copy of the parts that contain its tables; `None` if its table exists already, or no table
-    /// is to be made.
+    /// A copy of the parts that contain its tables; `None` if nothing is to be made of them, or
+    /// its table exists already.
     image: Option<Vec<u8>>,
     call_frames: Option<CallFrames>,
 }
@@ -370,11 +371,15 @@ impl Seen<'_> {
             return;
         }
         let content = self.known.map_or(0, |_| content(headers, info.dlpi_addr));
-        let is_wanted = |known: &&HashMap<u64, Made>| !known.contains_key(&content) && end - first <= LARGEST_IMAGE;
-        let image = self
-            .known
-            .filter(is_wanted)
-            .map(|_| copy(headers, info.dlpi_addr, first, end));
+        // SAFETY: the loader keeps the module while it reports it.
+        let call_frames = unsafe { frames::by_header(headers, info.dlpi_addr) };
+        let is_wanted = end - first <= LARGEST_IMAGE
+            && match self.known {
+                Some(known) => !known.contains_key(&content),
+                // A static program without the table has its call frames found by a search.
+                None => call_frames.is_none() && self.loader == 0,
+            };
+        let image = is_wanted.then(|| copy(headers, info.dlpi_addr, first, end));
         self.modules.push(Loaded {
             name: name(info),
             build_id: build_id(headers, info.dlpi_addr).to_vec(),
@@ -384,8 +389,7 @@ impl Seen<'_> {
             identity,
             content,
             image,
-            // SAFETY: the loader keeps the module while it reports it.
-            call_frames: unsafe { frames::by_header(headers, info.dlpi_addr) },
+            call_frames,
         });
     }
 }

@@ -7,6 +7,11 @@ use backtrail_local::with_callers_registers;
 
 use super::options::{self, CbfOptions};
 
+/// Brings what runs before `main` into a program that links the archive and calls only these
+/// functions: a linker takes from an archive what something refers to.
+#[used]
+static BEGIN: &extern "C" fn() = &crate::BEGIN;
+
 with_callers_registers! {
     /// Like `backtrace(3)`: writes the return addresses of the active calls, the caller's own
     /// first. Returns their number, at most `size`.

@@ -182,7 +182,9 @@ static void *fork_in_thread(void *nothing) {
 }
 
 int main(int argc, char **argv) {
+#ifndef WITHOUT_INIT
     if (backtrail_init(NULL) != 0) return 2;
+#endif
     const char *mode = argc > 1 ? argv[1] : "plain";
     void *warm[2];
     backtrace(warm, 2);
