@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
-use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 pub use crate::kept::keeps;
 use crate::kept::{dwarf_number, written};
@@ -175,12 +175,12 @@ pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {
         return false;
     }
-    let mut at = entry;
+    let (mut at, mut farthest) = (entry, entry);
     while at < pc {
         let Some(instruction) = code.instruction(at) else {
             return false;
         };
-        let mnemonic = instruction.mnemonic();
+        let (mnemonic, next) = (instruction.mnemonic(), instruction.next_ip());
         let moves = matches!(
             mnemonic,
             Mnemonic::Push
@@ -191,13 +191,28 @@ pub fn is_at_entry(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64) -> bool {
                 | Mnemonic::Pushfq
                 | Mnemonic::Popfq
         );
-        let is_past = mnemonic == Mnemonic::Jmp && instruction.next_ip() <= pc;
+        // What follows a jump is another function's, unless a branch leads there.
+        let is_past = mnemonic == Mnemonic::Jmp && next <= pc && farthest < next;
         if moves || is_past || writes(&instruction, Register::RSP) || writes(&instruction, Register::RBP) {
             return false;
         }
-        at = instruction.next_ip();
+        if instruction.flow_control() == FlowControl::ConditionalBranch && instruction.near_branch_target() <= pc {
+            farthest = farthest.max(instruction.near_branch_target());
+        }
+        at = next;
     }
     at == pc && entry <= pc
+}
+
+/// Whether `pc` lies in a stub that chooses where to jump and leaves the stack to that code, as
+/// compilers at run time make for calls of interfaces and delegates.
+pub fn is_in_stub(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
+    /// Bytes of a stub.
+    const LONGEST: u64 = 256;
+    let mut starts =
+        (0..LONGEST / prologue::ALIGN).map(|back| (pc & !(prologue::ALIGN - 1)).wrapping_sub(back * prologue::ALIGN));
+    let start = starts.find(|start| prologue::follows_end(code, *start));
+    start.is_some_and(|start| is_at_entry(arch, code, start, pc) && makes_indirect_tail_call(arch, code, start))
 }
 
 /// A place: bytes from the value of a register at the program counter.

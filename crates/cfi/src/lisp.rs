@@ -16,12 +16,17 @@ use crate::prologue::bytes_at;
 const POP: [u8; 3] = [0x8f, 0x45, 0x08];
 /// `jmp [rip+n]`, in an object that stands for a function's name.
 const JUMP: [u8; 2] = [0xff, 0x25];
-/// `mov [rsp], rbp; mov rbp, rsp`, and the same by RBX.
-const MAKES_FRAME: [&[u8]; 2] = [
-    &[0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec],
-    &[0x48, 0x89, 0x2b, 0x48, 0x8b, 0xeb],
-];
-/// Bytes from there to the call.
+/// `mov rax, [rip+n]`, in an object that stands for a closure.
+const LOADS_FUNCTION: [u8; 3] = [0x48, 0x8b, 0x05];
+/// `jmp [rax-3]`, after it.
+const JUMPS_TO_FUNCTION: [u8; 3] = [0xff, 0x60, 0xfd];
+/// What a reference to a function adds to its address, less the word in its header.
+const FUNCTION_TAG: u64 = 3;
+/// `mov [rsp], rbp; mov rbp, rsp`.
+const MAKES_FRAME_AT_SP: [u8; 7] = [0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec];
+/// Bytes of the instruction that loads a function.
+const LOAD_LEN: u64 = 7;
+/// Bytes from where a frame was made to the call.
 const MOST_TO_CALL: usize = 24;
 /// The alignment of functions, and the word before each: its own address.
 const ALIGN: u64 = 16;
@@ -33,7 +38,7 @@ pub(crate) fn in_call(arch: &Arch, code: &Code<'_>, pc: u64, read: impl Fn(u64, 
     if arch.cpu != Cpu::X86_64 {
         return None;
     }
-    if here.starts_with(&POP) || leads_to_function(here, pc, read) {
+    if here.starts_with(&POP) || leads_to_function(code, pc, read) {
         return Some(entered(arch));
     }
     let makes_frame = has_made_frame(code, pc) && function(code, pc).is_some();
@@ -49,11 +54,17 @@ pub(crate) fn in_function(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule>
     })
 }
 
-/// After the call: the return address is on top, and RBP points to the new frame.
+/// After the call: the return address is on top, and RBP points to the new frame, where the return
+/// removes it.
 fn entered(arch: &Arch) -> Rule {
+    let top = Location {
+        base: Base::Register(arch.sp.0),
+        offset: 0,
+        deref: true,
+    };
     Rule {
         fp: Some(word_at_fp(arch)),
-        ..Rule::new(Location::register(arch.sp.0, 8), Location::saved(-8))
+        ..Rule::new(Location::register(arch.fp.0, 16), top)
     }
 }
 
@@ -73,21 +84,46 @@ fn word_at_fp(arch: &Arch) -> Location {
     }
 }
 
-/// Whether the jump at `pc` leads to a function.
-fn leads_to_function(here: &[u8], pc: u64, read: impl Fn(u64, &mut [u8]) -> usize) -> bool {
-    const LEN: u64 = 6;
-    let Some(([code @ .., d0, d1, d2, d3], _)) = here.split_first_chunk::<{ LEN as usize }>() else {
+/// Whether the code at `pc` stands for a function and jumps to it.
+fn leads_to_function(code: &Code<'_>, pc: u64, read: impl Fn(u64, &mut [u8]) -> usize) -> bool {
+    let word = |at: u64| {
+        let mut word = [0; 8];
+        (read(at, &mut word) == word.len()).then(|| u64::from_le_bytes(word))
+    };
+    let begins = |at: u64| {
+        let mut first = [0; POP.len()];
+        read(at, &mut first) == first.len() && first == POP
+    };
+    let jumped = || word(slot(code, pc, &JUMP)?);
+    let loaded = || {
+        let jump = [pc, pc.wrapping_add(LOAD_LEN)].into_iter().find(|jump| {
+            bytes_at(code.bytes, code.start, *jump).is_some_and(|here| here.starts_with(&JUMPS_TO_FUNCTION))
+        })?;
+        let function = word(slot(code, jump.checked_sub(LOAD_LEN)?, &LOADS_FUNCTION)?)?;
+        word(function.wrapping_sub(FUNCTION_TAG))
+    };
+    jumped().or_else(loaded).is_some_and(begins)
+}
+
+/// The address that an instruction at `pc`, with this opcode, makes of RIP.
+fn slot(code: &Code<'_>, pc: u64, opcode: &[u8]) -> Option<u64> {
+    let distance = bytes_at(code.bytes, code.start, pc)?
+        .strip_prefix(opcode)?
+        .first_chunk()?;
+    let end = pc.wrapping_add((opcode.len() + distance.len()) as u64);
+    Some(end.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
+}
+
+/// Whether the bytes are `mov [r], rbp; mov rbp, r` for a register `r`.
+fn makes_frame_at_register(bytes: &[u8]) -> bool {
+    let &[prefix, 0x89, saved, again, 0x8b, set] = bytes else {
         return false;
     };
-    if *code != JUMP {
-        return false;
-    }
-    let distance = i32::from_le_bytes([*d0, *d1, *d2, *d3]);
-    let slot = pc.wrapping_add(LEN).wrapping_add_signed(distance.into());
-    let (mut target, mut first) = ([0; 8], [0; 3]);
-    read(slot, &mut target) == target.len()
-        && read(u64::from_le_bytes(target), &mut first) == first.len()
-        && first == POP
+    // With 4 and 5 the byte means something else.
+    matches!(prefix, 0x48 | 0x49)
+        && again == prefix
+        && matches!(saved, 0x28..=0x2b | 0x2e | 0x2f)
+        && set == saved + 0xc0
 }
 
 /// Whether a new frame was made right before `pc`, for a call that follows.
@@ -95,11 +131,9 @@ fn has_made_frame(code: &Code<'_>, pc: u64) -> bool {
     let end = usize::try_from(pc.saturating_sub(code.start)).unwrap_or(usize::MAX);
     let before = code.bytes.get(..end).unwrap_or_default();
     let before = &before[before.len().saturating_sub(MOST_TO_CALL)..];
-    let made = MAKES_FRAME.iter().filter_map(|bytes| {
-        let at = before.windows(bytes.len()).rposition(|window| window == *bytes)?;
-        Some(at + bytes.len())
-    });
-    let Some(made) = made.max() else {
+    let last = |len: usize, makes: &dyn Fn(&[u8]) -> bool| Some(before.windows(len).rposition(makes)? + len);
+    let at_sp = last(MAKES_FRAME_AT_SP.len(), &|bytes| *bytes == MAKES_FRAME_AT_SP);
+    let Some(made) = at_sp.max(last(6, &makes_frame_at_register)) else {
         return false;
     };
     let mut at = pc - (before.len() - made) as u64;
@@ -193,6 +227,38 @@ mod tests {
         assert_eq!(both(&code, START).0, Some(entered(&ARCH)));
         code[8] ^= 1;
         assert_eq!(both(&code, START).0, None);
+    }
+
+    #[test]
+    fn a_closure_leads_to_its_function() {
+        let mut code = code();
+        // mov rax, [rip+9]; jmp [rax-3]; then a reference to the word at 8, which has the function.
+        code[..7].copy_from_slice(&[0x48, 0x8b, 0x05, 0x09, 0, 0, 0]);
+        let at = code.len();
+        code[3..7].copy_from_slice(&(at as u32 - 7).to_le_bytes());
+        code[7..10].copy_from_slice(&[0xff, 0x60, 0xfd]);
+        code.extend((START + 0x10 + 3).to_le_bytes());
+        code[0x10..0x18].copy_from_slice(&FUNCTION.to_le_bytes());
+        for pc in [START, START + 7] {
+            assert_eq!(both(&code, pc).0, Some(entered(&ARCH)), "{pc:#x}");
+        }
+        assert_eq!(both(&code, START + 10).0, None);
+        code[0x10] ^= 1;
+        assert_eq!(both(&code, START).0, None);
+    }
+
+    #[test]
+    fn a_frame_is_made_by_any_register() {
+        for (register, is_one) in [
+            ([0x48, 0x89, 0x2b, 0x48, 0x8b, 0xeb], true),
+            ([0x49, 0x89, 0x2f, 0x49, 0x8b, 0xef], true),
+            ([0x49, 0x89, 0x0f, 0x49, 0x8b, 0xef], false),
+            ([0x48, 0x89, 0x2b, 0x49, 0x8b, 0xeb], false),
+        ] {
+            let mut code = code();
+            code[0x20 + 16..0x20 + 23].copy_from_slice(&[&register[..], &[0x90]].concat());
+            assert_eq!(both(&code, FUNCTION + 23).0.is_some(), is_one, "{register:x?}");
+        }
     }
 
     #[test]

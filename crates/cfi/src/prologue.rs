@@ -60,7 +60,7 @@ pub(crate) fn changes_nothing(instruction: &Instruction) -> bool {
 }
 
 /// The alignment of functions.
-const ALIGN: u64 = 16;
+pub(crate) const ALIGN: u64 = 16;
 const MOST_INSTRUCTIONS: usize = 2000;
 /// How many `int3` in a row mark the end of code.
 pub(crate) const TRAPS: usize = 8;
@@ -188,6 +188,24 @@ fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
         before,
         [.., 0xc3 | 0xf4] | [.., 0x0f, 0x0b] | [.., 0xeb, _] | [.., 0xe8 | 0xe9, _, _, _, _] | [.., 0xff, 0xd0..=0xd7 | 0xe0..=0xe7]
     )
+}
+
+/// Whether the code before `at`, an aligned address, ends: in a return, or before zeros, which only
+/// compilers at run time put between functions.
+pub(crate) fn follows_end(code: &Code<'_>, at: u64) -> bool {
+    /// More zeros in a row than an instruction ends in.
+    const MANY: usize = 12;
+    const RET: u8 = 0xc3;
+    let before = at
+        .checked_sub(code.start)
+        .and_then(|len| code.bytes.get(..len as usize));
+    let Some(before) = before else {
+        return false;
+    };
+    let zeros = before.iter().rev().take_while(|byte| **byte == 0).count();
+    let last = &before[..before.len() - zeros];
+    let jumps = matches!(last, [.., 0xff, 0x20..=0x27 | 0xe0..=0xe7]);
+    zeros >= MANY || last.ends_with(&[RET]) || zeros > 0 && jumps
 }
 
 /// The state of the stack since the function's start.

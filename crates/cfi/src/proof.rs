@@ -179,7 +179,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
     }
 
     /// Classifies `word`, on top of the stack of code interrupted at `pc`: it is the return address
-    /// if it follows a call of code that has not touched the stack from the call's target to `pc`.
+    /// if it follows a call of code that has not touched the stack from the call's target to `pc`,
+    /// or an indirect call and `pc` lies in a stub.
     pub fn on_top(&self, process: &impl ProcessCode<Place = P>, word: u64, pc: u64) -> OnTop {
         let Some(mapping) = process.find(word.wrapping_sub(1)) else {
             return OnTop::Other;
@@ -187,11 +188,13 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         let (Some(call), Some(callee)) = (self.call_before(process, mapping, word), process.find(pc)) else {
             return OnTop::Other;
         };
-        let Call::Direct(target) = call else {
-            return OnTop::Unclear;
-        };
         let around = CodeAround::new(process, callee, pc);
-        match instructions::is_at_entry(process.arch(), &around.code(), target, pc) {
+        let (arch, code) = (process.arch(), around.code());
+        let is_entered = match call {
+            Call::Direct(target) => instructions::is_at_entry(arch, &code, target, pc),
+            Call::Indirect => instructions::is_in_stub(arch, &code, pc),
+        };
+        match is_entered {
             true => OnTop::ReturnAddress,
             false => OnTop::Unclear,
         }

@@ -101,6 +101,40 @@ fn tail_calls_find_the_return_address_on_top() {
     assert_eq!(found(&far(0x2000 - 9), 0), Some((Place::Sp(24), None)));
 }
 
+/// A stub of Mono 6.8 for the calls of an interface, after the end of a function: movabs r11, n; cmp
+/// r10, r11; jne +13; movabs r11, n; jmp [r11]; movabs r11, n; jmp [r11].
+#[test]
+fn stubs_leave_the_stack_to_where_they_jump() {
+    let movabs = [0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8];
+    let jump = [0x41, 0xff, 0x23];
+    let stub = [
+        &movabs[..],
+        &[0x4d, 0x3b, 0xd3, 0x75, 0x0d],
+        &movabs,
+        &jump,
+        &movabs,
+        &jump,
+    ]
+    .concat();
+    let after = |end: &[u8]| [&[0x90; 16][..16 - end.len()], end, &stub].concat();
+    let is_in = |bytes: &[u8], at: u64| is_in_stub(&ARCH, &plain(bytes), START + 16 + at);
+    for end in [&[0xc3][..], &[0xc3, 0, 0], &[0xff, 0xe3, 0, 0, 0], &[0; 16]] {
+        let code = after(end);
+        for at in [0, 10, 13, 15, 25, 28, 38] {
+            assert!(is_in(&code, at), "{end:x?} {at}");
+        }
+        assert!(!is_in(&code, 11), "between two instructions");
+    }
+    // An instruction that ends in zeros, a jump that is not padded by zeros, and any other code.
+    for end in [&[0xb8, 1, 0, 0, 0][..], &[0xff, 0xe3], &[0x90]] {
+        assert!(!is_in(&after(end), 0), "{end:x?}");
+    }
+    // push rbp first; and a return in place of the last jump.
+    assert!(!is_in(&[&[0xc3; 16][..], &[0x55], &stub].concat(), 1));
+    let returns = [&[0xc3; 16][..], &movabs, &[0xc3]].concat();
+    assert!(!is_in(&returns, 0));
+}
+
 #[test]
 fn a_return_address_that_is_being_moved() {
     // mov r10, [rsp+0x10]; mov [rsp+8], r10; add rsp, 8; ret
