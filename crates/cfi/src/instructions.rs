@@ -277,6 +277,8 @@ struct State {
     written: u16,
     /// Whether the path has called anything.
     has_called: bool,
+    /// Whether the last instruction has removed a part of the frame.
+    is_leaving: bool,
 }
 
 /// The state of a path at its return.
@@ -358,6 +360,7 @@ impl<'c> Search<'c> {
             top: None,
             written: 0,
             has_called: false,
+            is_leaving: false,
         };
         self.pc = pc;
         self.ways.push((pc, begin, 0));
@@ -419,6 +422,7 @@ impl<'c> Search<'c> {
             return Next::Follows;
         }
         let (first, second) = (register(instruction, 0), register(instruction, 1));
+        let is_leaving = std::mem::take(&mut state.is_leaving);
         match instruction.mnemonic() {
             Mnemonic::Ret => {
                 let popped = match instruction.op_count() {
@@ -460,6 +464,10 @@ impl<'c> Search<'c> {
                     }
                     OpKind::Register if state.loaded == Some(first) => Next::Found(*state, 0),
                     OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
+                    // A jump table needs an index, and the frame.
+                    OpKind::Memory if is_leaving && instruction.memory_index() == Register::None => {
+                        Next::Found(*state, 0)
+                    }
                     _ => Next::Ends,
                 };
             }
@@ -495,10 +503,14 @@ impl<'c> Search<'c> {
                     state.popped = state.sp.map(|sp| (first, sp));
                 }
                 state.sp = state.sp.filter(|_| first != Register::RSP).map(|sp| sp.plus(8));
+                state.is_leaving = true;
             }
             Mnemonic::Pushfq => state.sp = state.sp.map(|sp| sp.plus(-8)),
             Mnemonic::Popfq => state.sp = state.sp.map(|sp| sp.plus(8)),
-            Mnemonic::Add if first == Register::RSP => state.sp = moved(state.sp, instruction, 1),
+            Mnemonic::Add if first == Register::RSP => {
+                state.sp = moved(state.sp, instruction, 1);
+                state.is_leaving = true;
+            }
             Mnemonic::Sub if first == Register::RSP => state.sp = moved(state.sp, instruction, -1),
             Mnemonic::Lea if first == Register::RSP => state.sp = addressed(state, instruction),
             Mnemonic::Mov if first == Register::RSP => state.sp = self.kept_in(state, second),

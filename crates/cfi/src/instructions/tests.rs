@@ -97,6 +97,12 @@ fn tail_calls_find_the_return_address_on_top() {
     let far = |at: u32| [&[0x48, 0x83, 0xc4, 0x10, 0xe9][..], &at.to_le_bytes()].concat();
     assert_eq!(found(&far(0x1000 - 9), 0), Some((Place::Sp(24), None)));
     assert_eq!(found(&far(0x1000 - 8), 0), None);
+    // add rsp, 8; pop rbx; jmp [rip+n]; then the same by rax, through a table, and with the frame.
+    let through = |jump: &[u8]| found(&[&[0x48, 0x83, 0xc4, 0x08, 0x5b][..], jump].concat(), 0);
+    assert_eq!(through(&[0xff, 0x25, 1, 2, 3, 4]), Some((Place::Sp(24), None)));
+    assert_eq!(through(&[0xff, 0x60, 0x10]), Some((Place::Sp(24), None)));
+    assert_eq!(through(&[0xff, 0x24, 0xc7]), None);
+    assert_eq!(through(&[0x90, 0xff, 0x25, 1, 2, 3, 4]), None);
     // Code outside the piece that was passed, but readable.
     assert_eq!(found(&far(0x2000 - 9), 0), Some((Place::Sp(24), None)));
 }
