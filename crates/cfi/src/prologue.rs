@@ -110,7 +110,7 @@ fn padding_len(bytes: &[u8]) -> usize {
                 .find(|form| rest.starts_with(form))
                 .map(|form| form.len())
         };
-        let found = form(rest).or_else(|| Some(prefixes + form(rest.get(prefixes..)?)?));
+        let found = (0..=prefixes).find_map(|prefixes| Some(prefixes + form(rest.get(prefixes..)?)?));
         match found {
             Some(bytes) => len += bytes,
             None => break,
@@ -431,6 +431,18 @@ mod tests {
         assert_eq!(at(8), None);
         assert!(is_end(&code, START, START + 52));
         assert!(!is_end(&code, START, START + 45));
+    }
+
+    #[test]
+    fn padding_has_any_number_of_prefixes() {
+        // `data16 cs nopw 0(rax,rax,1)`, as gas pads after a jump.
+        let nop = [0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+        for prefixes in 0..5 {
+            let padding = [&[0x66; 5][..prefixes], &nop].concat();
+            assert_eq!(padding_len(&padding), 10 + prefixes);
+        }
+        assert_eq!(padding_len(&[0x66, 0x66, 0x90, 0x55]), 3);
+        assert_eq!(padding_len(&[0x66, 0x66, 0x55]), 0);
     }
 
     #[test]
