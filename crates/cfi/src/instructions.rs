@@ -223,6 +223,11 @@ enum Place {
     /// From a register by its DWARF number: code that aligns its stack keeps the old pointer in
     /// one.
     Other(u8, i64),
+    /// From the address in the word this far from the stack pointer: assembly that aligns its stack
+    /// keeps the old pointer there.
+    Stored(i64, i64),
+    /// From where the path has aligned the stack pointer.
+    Aligned(i64),
 }
 
 impl Place {
@@ -231,6 +236,8 @@ impl Place {
             Place::Sp(offset) => Place::Sp(offset.wrapping_add(bytes)),
             Place::Fp(offset) => Place::Fp(offset.wrapping_add(bytes)),
             Place::Other(register, offset) => Place::Other(register, offset.wrapping_add(bytes)),
+            Place::Stored(slot, offset) => Place::Stored(slot, offset.wrapping_add(bytes)),
+            Place::Aligned(offset) => Place::Aligned(offset.wrapping_add(bytes)),
         }
     }
 
@@ -239,6 +246,7 @@ impl Place {
             Place::Sp(offset) => (arch.sp.0, offset),
             Place::Fp(offset) => (arch.fp.0, offset),
             Place::Other(register, offset) => (register, offset),
+            Place::Stored(..) | Place::Aligned(_) => return None,
         };
         Some(Location {
             base: Base::Register(register),
@@ -279,6 +287,10 @@ struct State {
     has_called: bool,
     /// Whether the last instruction has removed a part of the frame.
     is_leaving: bool,
+    /// A register with a copy of the stack pointer.
+    copy: Option<(Register, Place)>,
+    /// A place on the stack, and the stack pointer that the path has stored there.
+    kept: Option<(Place, Place)>,
 }
 
 /// The state of a path at its return.
@@ -361,6 +373,8 @@ impl<'c> Search<'c> {
             written: 0,
             has_called: false,
             is_leaving: false,
+            copy: None,
+            kept: None,
         };
         self.pc = pc;
         self.ways.push((pc, begin, 0));
@@ -513,6 +527,13 @@ impl<'c> Search<'c> {
             }
             Mnemonic::Sub if first == Register::RSP => state.sp = moved(state.sp, instruction, -1),
             Mnemonic::Lea if first == Register::RSP => state.sp = addressed(state, instruction),
+            Mnemonic::And if first == Register::RSP => {
+                let is_aligned = matches!(state.sp, None | Some(Place::Aligned(_)));
+                state.sp = (!is_aligned).then_some(Place::Aligned(0));
+            }
+            Mnemonic::Mov if first == Register::RSP && instruction.op1_kind() == OpKind::Memory => {
+                state.sp = self.kept_at(state, instruction);
+            }
             Mnemonic::Mov if first == Register::RSP => state.sp = self.kept_in(state, second),
             Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
                 state.fp = addressed(state, instruction).map_or(FramePointer::Unknown, FramePointer::Loaded);
@@ -527,7 +548,12 @@ impl<'c> Search<'c> {
                     state.fp = FramePointer::Unknown;
                 }
                 if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Memory {
-                    self.stores.extend(addressed(state, instruction));
+                    let place = addressed(state, instruction);
+                    self.stores.extend(place);
+                    let stored = |place| Some((place, self.stack_pointer_in(state, second)?));
+                    let is_mov = instruction.mnemonic() == Mnemonic::Mov;
+                    let is_other = |place| state.kept.filter(|(kept, _)| *kept != place);
+                    state.kept = place.map_or(state.kept, |place| stored(place).filter(|_| is_mov).or(is_other(place)));
                 }
             }
         }
@@ -550,6 +576,7 @@ impl<'c> Search<'c> {
             // The callee may write any register; code that restores its stack pointer from one
             // knows that its callee preserves it.
             (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
+            state.copy = None;
             return;
         }
         let written = written(&mut self.info, instruction);
@@ -567,6 +594,10 @@ impl<'c> Search<'c> {
             true => Some(first),
             false => state.loaded.filter(|loaded| !is_written(*loaded)),
         };
+        state.copy = match (mnemonic, register(instruction, 1), state.sp) {
+            (Mnemonic::Mov, Register::RSP, Some(sp)) if first.is_gpr64() => Some((first, sp)),
+            _ => state.copy.filter(|(copy, _)| !is_written(*copy)),
+        };
         let is_pop = mnemonic == Mnemonic::Pop;
         state.popped = state.popped.filter(|(popped, _)| is_pop || !is_written(*popped));
         if mnemonic != Mnemonic::Push && is_written(Register::RSP) {
@@ -578,6 +609,42 @@ impl<'c> Search<'c> {
     fn kept_in(&self, state: &State, register: Register) -> Option<Place> {
         let number = dwarf_number(register).filter(|number| state.written & 1 << number == 0)?;
         self.was_saved_in(register).then_some(Place::Other(number, 0))
+    }
+
+    /// The stack pointer that a register holds, now or since before the path began.
+    fn stack_pointer_in(&self, state: &State, register: Register) -> Option<Place> {
+        let copy = state.copy.filter(|(copy, _)| *copy == register);
+        copy.map(|(_, place)| place).or_else(|| self.kept_in(state, register))
+    }
+
+    /// The old stack pointer, which an instruction loads from the stack.
+    fn kept_at(&self, state: &State, load: &Instruction) -> Option<Place> {
+        let place = addressed(state, load)?;
+        match (state.kept, place) {
+            (Some((kept, value)), _) if kept == place => Some(value),
+            (_, Place::Sp(slot @ 0..)) if !self.stores.contains(&place) && self.was_stored_at(load) => {
+                Some(Place::Stored(slot, 0))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether an instruction before the path stores a register where this one loads, and code
+    /// before that has copied the stack pointer to that register.
+    fn was_stored_at(&self, load: &Instruction) -> bool {
+        let displacement = load.memory_displacement64();
+        let end = usize::try_from(self.pc.saturating_sub(self.code.start)).unwrap_or(usize::MAX);
+        let before = &self.code.bytes[..end.min(self.code.bytes.len())];
+        // mov [rsp + displacement], register
+        before.windows(4).enumerate().any(|(at, bytes)| {
+            let is_store =
+                matches!(bytes, [0x48 | 0x4c, 0x89, mode, 0x24] if matches!(mode & 0xc7, 0x04 | 0x44 | 0x84));
+            let store = || self.code.instruction(self.code.start.wrapping_add(at as u64));
+            is_store
+                && store().is_some_and(|store| {
+                    store.memory_displacement64() == displacement && self.was_saved_in(register(&store, 1))
+                })
+        })
     }
 
     /// Whether `mov register, rsp` precedes the path. Code that loads its stack pointer from a
@@ -642,11 +709,20 @@ fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     let cfa = sp.plus(8 + popped);
     let fp = match state.fp {
         FramePointer::Kept => None,
+        // The CFA is then what is stored, and the return address above it.
+        FramePointer::Loaded(Place::Stored(_, offset)) => Some(Location::saved(i32::try_from(offset).ok()?)),
         FramePointer::Loaded(place) => Some(place.location(arch, true)?),
         // That value may not be a return address yet.
         FramePointer::Unknown if state.top.is_some() => return None,
         FramePointer::Unknown => Some(LOST),
     };
+    if let Place::Stored(slot, offset) = sp {
+        let ra = i32::try_from(offset).ok().filter(|_| popped == 0)?;
+        return Some(Rule {
+            fp,
+            ..Rule::new(Place::Sp(slot).location(arch, true)?, Location::saved(ra))
+        });
+    }
     Some(Rule {
         fp,
         ..Rule::new(cfa.location(arch, false)?, Location::saved(-8 - popped as i32))

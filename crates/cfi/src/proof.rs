@@ -338,7 +338,7 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     };
     is_elsewhere
         || callee_function.is_none() && (goes_on() || haskell::is_run(process, target))
-        || callee_function.is_none() && jumps_anywhere(process, function.clone())
+        || jumps_anywhere(process, function.clone())
         || jumps(process, function.clone(), is_callee)
         || callee_function.is_some()
             && jumps(process, function.clone(), |target| {
@@ -554,6 +554,11 @@ mod tests {
         code.0[1] = 0x3c;
         code.0[0x41] = 0x90;
         assert!(!is_called(&code), "the second function goes nowhere");
+        // push rbx; pop rbx; jmp rax
+        code.0[..4].copy_from_slice(&[0x53, 0x5b, 0xff, 0xe0]);
+        assert!(is_called(&code), "such a call leads anywhere");
+        code.0[1] = 0x90;
+        assert!(!is_called(&code), "its frame is missing");
     }
 
     #[test]

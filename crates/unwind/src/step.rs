@@ -309,7 +309,11 @@ fn uncovered_step(
             }
         }
         Uncovered::Rule(rule) => {
-            let by_rule = prove(&mut |caller| rule_step(arch, caller, kind, &rule, false, memory));
+            let by_rule = prove(&mut |caller| {
+                let kind = rule_step(arch, caller, kind, &rule, false, memory)?;
+                pop_return_address(arch, caller, &rule);
+                Ok(kind)
+            });
             match by_rule {
                 // The instructions were misread; code that has made a call mostly keeps a frame
                 // pointer.
@@ -319,6 +323,18 @@ fn uncovered_step(
                 stepped => stepped,
             }
         }
+    }
+}
+
+/// The CFA of a rule from instructions may be an address that the frame holds, with the return
+/// address there or above: the caller's stack begins behind it.
+fn pop_return_address(arch: &Arch, caller: &mut Registers, rule: &Rule) {
+    let is_above = rule.ra.base == Base::Cfa && rule.ra.deref && rule.ra.offset >= 0;
+    if let Some(cfa) = caller.get(arch.sp).filter(|_| is_above && !arch.link_register) {
+        let sp = cfa
+            .wrapping_add_signed(rule.ra.offset.into())
+            .wrapping_add(arch.pointer_bytes.into());
+        caller.set(arch.sp, sp);
     }
 }
 

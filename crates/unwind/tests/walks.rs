@@ -270,6 +270,37 @@ fn what_no_table_says_is_proved() {
     }
 }
 
+/// The frame holds the address at which the return address lies: the caller's stack begins behind
+/// that, so its own return address is found.
+#[test]
+fn a_stack_pointer_that_the_frame_holds() {
+    let arch = &x86_64::ARCH;
+    let tables = module(
+        &[function(0x1000, &[(0, Some(sp_rule(16, None)))])],
+        constants::Abi::Amd64Little,
+    );
+    let stored = Rule::new(at(Base::Register(arch.sp.0), 0x20, true), Location::saved(8));
+    let modules = Knowing {
+        tables,
+        uncovered: Uncovered::Rule(stored),
+        called: true,
+    };
+    let words = [(0x8020, 0x8100), (0x8108, BIAS + 0x1010), (0x8118, 0x6666)];
+    let start = Position::interrupted(registers(arch, 0x4444, 0x8000, 0x8010));
+    let mut frames = Vec::new();
+    let mut memory = Words(words.into());
+    walk(
+        arch,
+        &start,
+        &modules,
+        &mut memory,
+        &mut RuleCache::new(&mut []),
+        3,
+        |frame| frames.push(frame.address),
+    );
+    assert_eq!(frames, [0x4444, BIAS + 0x1010, 0x6666]);
+}
+
 #[test]
 fn a_frame_whose_end_is_stored_at_the_frame_pointer_is_proved() {
     let arch = &x86_64::ARCH;

@@ -141,6 +141,48 @@ fn stubs_leave_the_stack_to_where_they_jump() {
     assert!(!is_in(&returns, 0));
 }
 
+/// As x86inc.asm's functions that align their stack: push rbx; mov r10, rsp; and rsp, -32; sub rsp,
+/// 0x220; mov [rsp+0x200], r10; mov [rsp], rax; nop; mov rsp, [rsp+0x200]; pop rbx; ret.
+#[test]
+fn a_stack_pointer_that_is_kept_on_the_stack() {
+    let code = [
+        &[
+            0x53, 0x49, 0x89, 0xe2, 0x48, 0x83, 0xe4, 0xe0, 0x48, 0x81, 0xec, 0x20, 2, 0, 0,
+        ][..],
+        &[0x4c, 0x89, 0x94, 0x24, 0, 2, 0, 0, 0x48, 0x89, 0x04, 0x24, 0x90],
+        &[0x48, 0x8b, 0xa4, 0x24, 0, 2, 0, 0, 0x5b, 0xc3],
+    ]
+    .concat();
+    let rule = |code: &[u8], at: u64| rule(&ARCH, &plain(code), START + at, false, &Nothing);
+    let sp = |offset, deref| Location {
+        deref,
+        ..Location::register(ARCH.sp.0, offset)
+    };
+    let plainly = |offset| Some(Rule::new(sp(offset, false), Location::saved(-8)));
+    assert_eq!(rule(&code, 0), plainly(8));
+    assert_eq!(rule(&code, 1), plainly(16));
+    // In r10, while the stack pointer is changed.
+    let by_r10 = Some(Rule::new(Location::register(10, 16), Location::saved(-8)));
+    for at in [4, 8, 15] {
+        assert_eq!(rule(&code, at), by_r10, "{at}");
+    }
+    // On the stack, with the return address one word above it.
+    let stored = Some(Rule::new(sp(0x200, true), Location::saved(8)));
+    for at in [23, 27, 28] {
+        assert_eq!(rule(&code, at), stored, "{at}");
+    }
+    assert_eq!(rule(&code, 36), plainly(16));
+    // Another slot, and one that was overwritten.
+    let mut other = code.clone();
+    other[19] = 8;
+    assert_eq!(rule(&other, 27), None);
+    let mut overwritten = code.clone();
+    overwritten[23..28].copy_from_slice(&[0x90; 5]);
+    overwritten.splice(23..28, [0x48, 0x89, 0x84, 0x24, 0, 2, 0, 0]);
+    assert_eq!(rule(&overwritten, 15), None);
+    assert_eq!(rule(&overwritten, 23), None);
+}
+
 #[test]
 fn a_return_address_that_is_being_moved() {
     // mov r10, [rsp+0x10]; mov [rsp+8], r10; add rsp, 8; ret
