@@ -20,8 +20,9 @@ use crate::prologue::{self, decoded};
 
 /// Bytes before a program counter that should be read: loops jump backwards.
 pub const BYTES_BEFORE: u64 = 8 << 10;
-/// Bytes from a program counter on that should be read: returns lie at the ends of functions.
-pub const BYTES_FROM: u64 = 8 << 10;
+/// Bytes from a program counter on that should be read: returns lie at the ends of functions, and
+/// assembly that is unrolled is long.
+pub const BYTES_FROM: u64 = 24 << 10;
 
 /// Bytes before an address that [`is_start`] needs.
 pub const BYTES_BEFORE_START: usize = prologue::TRAPS;
@@ -45,6 +46,8 @@ pub trait Around {
 const MOST_PIECES: usize = 32;
 /// Instructions that are followed for one program counter, over all paths.
 const MOST_INSTRUCTIONS: usize = 2000;
+/// Instructions up to the first branch.
+const MOST_STRAIGHT: usize = 6000;
 /// Alternative paths that wait to be tried if the current one leads nowhere.
 const MOST_WAYS: usize = 32;
 
@@ -334,7 +337,8 @@ enum Next {
     Jumps(u64),
     /// Its target cannot be known.
     Ends,
-    Found(State, i64),
+    /// The state is that of a return, which pops these bytes of arguments.
+    Returns(i64),
 }
 
 impl<'c> Search<'c> {
@@ -378,7 +382,7 @@ impl<'c> Search<'c> {
         };
         self.pc = pc;
         self.ways.push((pc, begin, 0));
-        let mut left = MOST_INSTRUCTIONS;
+        let mut left = MOST_STRAIGHT;
         let mut is_first = true;
         while let Some((at, state, stores)) = self.ways.pop() {
             self.stores.truncate(stores);
@@ -407,11 +411,15 @@ impl<'c> Search<'c> {
                 return None;
             }
             let instruction = self.decode(at)?;
-            match self.take(&instruction, &mut state) {
+            let next = self.take(&instruction, &mut state);
+            if !self.ways.is_empty() || matches!(next, Next::Jumps(_)) {
+                *left = (*left).min(MOST_INSTRUCTIONS);
+            }
+            match next {
                 Next::Follows => at = instruction.next_ip(),
                 Next::Jumps(target) => at = target,
                 Next::Ends => return None,
-                Next::Found(state, popped) => return Some((state, popped)),
+                Next::Returns(popped) => return Some((state, popped)),
             }
         }
     }
@@ -443,7 +451,7 @@ impl<'c> Search<'c> {
                     0 => 0,
                     _ => i64::from(instruction.immediate16()),
                 };
-                return Next::Found(*state, popped);
+                return Next::Returns(popped);
             }
             // The frame pointer has just been pushed, and does not point to the frame yet.
             Mnemonic::Mov
@@ -451,36 +459,41 @@ impl<'c> Search<'c> {
                     && self.seen.len() == 1
                     && self.follows_push(instruction.ip()) =>
             {
-                let pushed = State {
-                    sp: Some(Place::Sp(8)),
-                    fp: FramePointer::Loaded(Place::Sp(0)),
-                    ..*state
-                };
-                return Next::Found(pushed, 0);
+                (state.sp, state.fp) = (Some(Place::Sp(8)), FramePointer::Loaded(Place::Sp(0)));
+                return Next::Returns(0);
             }
             // From here on the stack is as it is at a return.
-            Mnemonic::Leave => return restored(state).map_or(Next::Ends, |state| Next::Found(state, 0)),
+            Mnemonic::Leave if state.fp == FramePointer::Kept => {
+                restore(state);
+                return Next::Returns(0);
+            }
+            Mnemonic::Leave => return Next::Ends,
             Mnemonic::Mov if (first, second) == (Register::RSP, Register::RBP) => {
                 let is_popped = self
                     .decode(instruction.next_ip())
                     .is_some_and(|next| is(&next, Mnemonic::Pop));
-                match restored(state) {
-                    Some(state) if is_popped => return Next::Found(state, 0),
-                    Some(_) => state.sp = Some(Place::Fp(0)),
-                    None => return Next::Ends,
+                if state.fp != FramePointer::Kept {
+                    return Next::Ends;
                 }
+                if is_popped {
+                    restore(state);
+                    return Next::Returns(0);
+                }
+                state.sp = Some(Place::Fp(0));
             }
             Mnemonic::Jmp => {
                 return match instruction.op0_kind() {
                     // Another function begins with the same stack as at a return.
-                    OpKind::NearBranch64 if self.around.is_start(instruction.near_branch_target()) => {
-                        Next::Found(*state, 0)
-                    }
-                    OpKind::Register if state.loaded == Some(first) => Next::Found(*state, 0),
+                    OpKind::NearBranch64 if self.around.is_start(instruction.near_branch_target()) => Next::Returns(0),
+                    OpKind::Register if state.loaded == Some(first) => Next::Returns(0),
                     OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
-                    // A jump table needs an index, and the frame.
-                    OpKind::Memory if is_leaving && instruction.memory_index() == Register::None => {
-                        Next::Found(*state, 0)
+                    // A jump table needs an index, and the frame. A slot at a fixed place has another
+                    // function.
+                    OpKind::Memory
+                        if instruction.memory_index() == Register::None
+                            && (is_leaving || instruction.memory_base() == Register::RIP) =>
+                    {
+                        Next::Returns(0)
                     }
                     _ => Next::Ends,
                 };
@@ -489,7 +502,7 @@ impl<'c> Search<'c> {
             Mnemonic::Push => {
                 // A function begins here, and its frame does not exist yet.
                 if first == Register::RBP && self.sets_frame(instruction.next_ip()) {
-                    return Next::Found(*state, 0);
+                    return Next::Returns(0);
                 }
                 state.sp = state.sp.map(|sp| sp.plus(-8));
                 let popped = state
@@ -729,14 +742,10 @@ fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     })
 }
 
-/// The state after `mov rsp, rbp; pop rbp`.
-fn restored(state: &State) -> Option<State> {
-    (state.fp == FramePointer::Kept).then_some(State {
-        sp: Some(Place::Fp(8)),
-        fp: FramePointer::Loaded(Place::Fp(0)),
-        pushed: None,
-        ..*state
-    })
+/// `mov rsp, rbp; pop rbp`, if the frame pointer was kept.
+fn restore(state: &mut State) {
+    (state.sp, state.fp) = (Some(Place::Fp(8)), FramePointer::Loaded(Place::Fp(0)));
+    state.pushed = None;
 }
 
 fn moved(sp: Option<Place>, instruction: &Instruction, sign: i64) -> Option<Place> {

@@ -19,6 +19,7 @@ use crate::instructions::{self, Around};
 use crate::lisp;
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
+use crate::roots;
 
 /// Answers that are cached; beyond this number the cache is cleared.
 const MOST_ANSWERS: usize = 1 << 16;
@@ -56,6 +57,11 @@ impl CodeAround {
             start,
             functions: process.starts(mapping, start..end),
         }
+    }
+
+    fn before(&self, pc: u64) -> &[u8] {
+        let len = usize::try_from(pc.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        &self.bytes[..len.min(self.bytes.len())]
     }
 
     fn code(&self) -> instructions::Code<'_> {
@@ -146,6 +152,10 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             };
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let (code, elsewhere) = (around.code(), Elsewhere(process));
+            let is_unpacked = is_return && arch.cpu == Cpu::X86_64 && !process.is_file(mapping);
+            if is_unpacked && roots::is_entry(around.before(pc)) {
+                return Uncovered::Outermost;
+            }
             let read = |at: u64, bytes: &mut [u8]| process.read(at, bytes);
             if !is_return && let Some(rule) = lisp::in_call(arch, &code, pc, read) {
                 return Uncovered::Rule(rule);

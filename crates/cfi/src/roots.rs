@@ -114,6 +114,34 @@ fn end_of_code(code: &[u8], start: u64) -> u64 {
     end
 }
 
+/// Whether the code before a return address is where the kernel enters a program: it clears the
+/// frame pointer and aligns the stack, right before its only call (System V ABI, AMD64 supplement,
+/// section 3.4.1). For programs that were unpacked into memory, which is no file.
+pub(crate) fn is_entry(before: &[u8]) -> bool {
+    /// Bytes of such code.
+    const LONGEST: usize = 64;
+    /// `xor ebp, ebp`.
+    const CLEARS: [u8; 2] = [0x31, 0xed];
+    /// `and rsp, -16`.
+    const ALIGNS: [u8; 4] = [0x48, 0x83, 0xe4, 0xf0];
+    let before = &before[before.len().saturating_sub(LONGEST)..];
+    let last = |bytes: &[u8]| before.windows(bytes.len()).rposition(|window| window == bytes);
+    let (Some(clears), Some(aligns)) = (last(&CLEARS), last(&ALIGNS)) else {
+        return false;
+    };
+    let mut decoder = Decoder::new(64, &before[clears..], DecoderOptions::NONE);
+    let mut calls = false;
+    while decoder.can_decode() && !calls {
+        let instruction = decoder.decode();
+        calls = match instruction.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => true,
+            FlowControl::Next => false,
+            _ => return false,
+        };
+    }
+    calls && !decoder.can_decode() && clears < aligns
+}
+
 /// Whether a stack begins in the function at this address, although its call frame information
 /// describes an ordinary function.
 pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
@@ -216,6 +244,40 @@ fn fills_room(image: &Image<'_>, address: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_the_kernel_enters() {
+        // glibc 2.36: xor ebp, ebp; mov r9, rdx; pop rsi; mov rdx, rsp; and rsp, -16; push rax; push
+        // rsp; xor r8d, r8d; xor ecx, ecx; lea rdi, [rip+n]; call [rip+n].
+        let glibc = [
+            &[
+                0x31, 0xed, 0x49, 0x89, 0xd1, 0x5e, 0x48, 0x89, 0xe2, 0x48, 0x83, 0xe4, 0xf0, 0x50, 0x54,
+            ][..],
+            &[
+                0x45, 0x31, 0xc0, 0x31, 0xc9, 0x48, 0x8d, 0x3d, 1, 2, 3, 0, 0xff, 0x15, 1, 2, 3, 0,
+            ],
+        ]
+        .concat();
+        // musl 1.2.3: xor rbp, rbp; mov rdi, rsp; lea rsi, [rip+n]; and rsp, -16; call.
+        let musl = [
+            &[0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35, 1, 2, 3, 0][..],
+            &[0x48, 0x83, 0xe4, 0xf0, 0xe8, 1, 2, 3, 0],
+        ]
+        .concat();
+        for code in [&glibc, &musl] {
+            let after = |end: &[u8]| [&[0xc3; 70][..], code, end].concat();
+            assert!(is_entry(code) && is_entry(&after(&[])), "{code:x?}");
+            assert!(!is_entry(&after(&[0x90])), "no call right before");
+            assert!(!is_entry(&after(&[0xff, 0xd0])), "a second call");
+            for part in [0xed, 0xe4] {
+                let mut other = code.clone();
+                let at = other.iter().position(|byte| *byte == part).unwrap();
+                other[at] ^= 1;
+                assert!(!is_entry(&other), "{part:#x}");
+            }
+        }
+        assert!(!is_entry(&[]));
+    }
 
     #[test]
     fn code_that_ends_a_thread_is_found() {

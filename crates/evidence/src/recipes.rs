@@ -35,6 +35,9 @@ const fn recipe(
     }
 }
 
+/// Makes a video for encoders.
+const VIDEO: &str = "ffmpeg -v quiet -y -f lavfi -i testsrc2=size=640x360:rate=30 -t 6 -pix_fmt yuv420p video.y4m";
+
 /// All programs.
 pub(crate) const RECIPES: &[Recipe] = &[
     // Code made at run time.
@@ -494,5 +497,68 @@ pub(crate) const RECIPES: &[Recipe] = &[
         &["bun", "bun.exe"],
         "",
         "timeout $S bun $P/work.js 1000 > /dev/null || true",
+    ),
+    recipe(
+        "dotnet",
+        &["dotnet", "mcs"],
+        &["dotnet"],
+        "mcs -out:work.dll $P/work.cs && printf '{\"runtimeOptions\":{\"framework\":{\"name\":\"Microsoft.NETCore.App\",\"version\":\"%s\"}}}' $(dotnet --list-runtimes | awk '/NETCore.App/{print $2; exit}') > work.runtimeconfig.json",
+        "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1 timeout $S dotnet work.dll > /dev/null || true",
+    ),
+    recipe(
+        "raku",
+        &["raku"],
+        &["raku", "rakudo", "moar"],
+        "",
+        "timeout $S raku -e 'sub fib($n) { $n < 2 ?? $n !! fib($n - 1) + fib($n - 2) }; loop { fib(20); (^9999).map(* * 3).sort }' > /dev/null || true",
+    ),
+    recipe(
+        "crystal",
+        &["crystal"],
+        &["work"],
+        "printf 'def fib(n)\n  n < 2 ? n : fib(n - 1) + fib(n - 2)\nend\nloop do\n  fib(30)\n  a = (0..30000).map { |x| (x * 7919) %% 30011 }\n  a.sort!\n  spawn { a.sum }\n  Fiber.yield\nend\n' > work.cr && crystal build --release -o work work.cr",
+        "timeout $S ./work > /dev/null || true",
+    ),
+    recipe(
+        "maxima",
+        &["maxima"],
+        &["maxima"],
+        "",
+        "timeout $S maxima --very-quiet --batch-string='for k thru 9999 do (expand((x+y+z+w)^14), factor(x^60-1), integrate(1/(1+x^4),x));' > /dev/null || true",
+    ),
+    recipe(
+        "gap",
+        &["gap"],
+        &["gap"],
+        "echo 'for i in [1..9999] do G := SymmetricGroup(7); ConjugacyClasses(G); Size(SylowSubgroup(G, 2)); od;' > work.g",
+        "timeout $S gap -q work.g > /dev/null || true",
+    ),
+    recipe(
+        "povray",
+        &["povray"],
+        &["povray"],
+        "printf 'sphere { 0, 1 pigment { granite } }\nlight_source { 9 color 1 }\ncamera { location -3*z look_at 0 }\n' > work.pov",
+        "timeout $S sh -c 'while :; do povray -D -W900 -H900 +A0.1 -O/dev/null work.pov; done' > /dev/null 2>&1 || true",
+    ),
+    recipe(
+        "x265",
+        &["x265", "ffmpeg"],
+        &["x265"],
+        VIDEO,
+        "timeout $S sh -c 'while :; do x265 video.y4m -o /dev/null; done' > /dev/null 2>&1 || true",
+    ),
+    recipe(
+        "aomenc",
+        &["aomenc", "ffmpeg"],
+        &["aomenc"],
+        VIDEO,
+        "timeout $S aomenc --cpu-used=6 -o /dev/null --ivf video.y4m > /dev/null 2>&1 || true",
+    ),
+    recipe(
+        "dav1d",
+        &["dav1d", "aomenc", "ffmpeg"],
+        &["dav1d"],
+        "ffmpeg -v quiet -y -f lavfi -i testsrc2=size=640x360:rate=30 -t 3 -pix_fmt yuv420p video.y4m && aomenc -q --cpu-used=8 -o video.ivf --ivf video.y4m",
+        "timeout $S sh -c 'while :; do dav1d -q -i video.ivf -o /dev/null --muxer null; done' || true",
     ),
 ];

@@ -169,6 +169,8 @@ pub enum Uncovered {
     Linked(Rule),
     /// By this rule, derived from the instructions.
     Rule(Rule),
+    /// It has no caller: the stack begins there.
+    Outermost,
 }
 
 /// The meaning of the word on top of the stack, for interrupted code whose instructions don't show

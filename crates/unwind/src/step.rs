@@ -75,7 +75,7 @@ impl Found {
         let needs_these = |rule: Rule| is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one);
         let shown = |in_table| match uncovered(in_table) {
             Uncovered::Rule(rule) | Uncovered::Linked(rule) => needs_these(rule),
-            Uncovered::FramePointer | Uncovered::Unknown => true,
+            Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost => true,
         };
         let rule = match self {
             Found::NoModule => return true,
@@ -298,6 +298,7 @@ fn uncovered_step(
     };
     match modules.uncovered(callee.pc, kind, in_table) {
         Uncovered::Unknown => Err(Stop::NoTable),
+        Uncovered::Outermost => Err(Stop::EndOfStack),
         found @ (Uncovered::FramePointer | Uncovered::Linked(_)) => {
             match on_top(arch, &callee, kind, modules, memory) {
                 OnTop::Other => prove(&mut |caller| match found {

@@ -73,6 +73,19 @@ fn pushes_are_popped() {
 }
 
 #[test]
+fn code_without_branches_is_long() {
+    let long = |instructions: usize, branch: &[u8]| {
+        let nops = vec![0x90; instructions];
+        found(&[branch, &nops, &[0xc3]].concat(), 0)
+    };
+    assert_eq!(long(MOST_STRAIGHT - 1, &[]), Some((Place::Sp(8), None)));
+    assert_eq!(long(MOST_STRAIGHT, &[]), None);
+    // je $+2
+    assert_eq!(long(MOST_INSTRUCTIONS - 2, &[0x74, 0]), Some((Place::Sp(8), None)));
+    assert_eq!(long(MOST_INSTRUCTIONS + 1, &[0x74, 0]), None);
+}
+
+#[test]
 fn a_way_that_ends_is_not_the_only_one() {
     // test eax, eax; je +2; ud2; ret 0x10
     let code = [0x85, 0xc0, 0x74, 0x02, 0x0f, 0x0b, 0xc2, 0x10, 0x00];
@@ -102,7 +115,11 @@ fn tail_calls_find_the_return_address_on_top() {
     assert_eq!(through(&[0xff, 0x25, 1, 2, 3, 4]), Some((Place::Sp(24), None)));
     assert_eq!(through(&[0xff, 0x60, 0x10]), Some((Place::Sp(24), None)));
     assert_eq!(through(&[0xff, 0x24, 0xc7]), None);
-    assert_eq!(through(&[0x90, 0xff, 0x25, 1, 2, 3, 4]), None);
+    assert_eq!(through(&[0x90, 0xff, 0x60, 0x10]), None);
+    // mov rsi, [rsi]; jmp to a linkage stub: jmp [rip+n]
+    let stub = [0x48, 0x8b, 0x36, 0xeb, 0x01, 0x90, 0xff, 0x25, 1, 2, 3, 4];
+    assert_eq!(found(&stub, 0), Some((Place::Sp(8), None)));
+    assert_eq!(found(&stub, 6), Some((Place::Sp(8), None)));
     // Code outside the piece that was passed, but readable.
     assert_eq!(found(&far(0x2000 - 9), 0), Some((Place::Sp(24), None)));
 }

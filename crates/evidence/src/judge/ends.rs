@@ -86,6 +86,18 @@ pub(crate) fn start_routine(held: &Held) -> Option<String> {
     None
 }
 
+/// The program's entry, if it was unpacked into memory: run-time code that glibc's start returns to.
+pub(crate) fn unpacked_entry(outermost: &Held, callee: &Held) -> Option<String> {
+    const CALLED_BY_ENTRY: [&str; 2] = ["__libc_start_main", "__libc_start_main_impl"];
+    let (Held::Generated | Held::Unknown, Held::File(place)) = (outermost, callee) else {
+        return None;
+    };
+    let name = base(place.image.name_of(place.address)?);
+    CALLED_BY_ENTRY
+        .contains(&name)
+        .then(|| "entry point of an unpacked program".to_owned())
+}
+
 /// Whether an address is in the code that the kernel or the dynamic linker jumps to.
 fn is_entry(place: &Place) -> bool {
     let (entry, address) = (place.image.entry, place.address);

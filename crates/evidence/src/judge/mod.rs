@@ -217,8 +217,13 @@ impl Judge {
     /// The start routine that a stack ends in; `None` if the outermost frame is not one.
     pub(crate) fn end(&mut self, pid: u32, frames: &[Frame]) -> Option<String> {
         let last = frames.last()?;
-        ends::start_routine(&self.spaces.find(pid, looked_up(last)))
+        let outermost = self.spaces.find(pid, looked_up(last));
+        ends::start_routine(&outermost)
             .or_else(|| ends::start_routine(&self.spaces.find(pid, last.address)))
+            .or_else(|| {
+                let callee = frames.iter().nth_back(1)?;
+                ends::unpacked_entry(&outermost, &self.spaces.find(pid, looked_up(callee)))
+            })
     }
 
     /// A frame as text.
