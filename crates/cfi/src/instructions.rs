@@ -20,9 +20,8 @@ use crate::prologue::{self, decoded};
 
 /// Bytes before a program counter that should be read: loops jump backwards.
 pub const BYTES_BEFORE: u64 = 8 << 10;
-/// Bytes from a program counter on that should be read: returns lie at the ends of functions, and
-/// assembly that is unrolled is long.
-pub const BYTES_FROM: u64 = 24 << 10;
+/// Bytes from a program counter on that should be read: returns lie at the ends of functions.
+pub const BYTES_FROM: u64 = 8 << 10;
 
 /// Bytes before an address that [`is_start`] needs.
 pub const BYTES_BEFORE_START: usize = prologue::TRAPS;
@@ -40,14 +39,19 @@ pub trait Around {
 
     /// Code from `at` on, as much as is worth reading; empty if it should not be followed.
     fn code(&self, at: u64) -> Vec<u8>;
+
+    /// The code that continues at `at` what was passed.
+    fn following(&self, at: u64) -> Vec<u8> {
+        self.code(at)
+    }
 }
 
 /// Pieces of code elsewhere that are followed.
 const MOST_PIECES: usize = 32;
 /// Instructions that are followed for one program counter, over all paths.
 const MOST_INSTRUCTIONS: usize = 2000;
-/// Instructions up to the first branch.
-const MOST_STRAIGHT: usize = 6000;
+/// Instructions up to the first branch: assembly that is unrolled is long.
+const MOST_STRAIGHT: usize = 10_000;
 /// Alternative paths that wait to be tried if the current one leads nowhere.
 const MOST_WAYS: usize = 32;
 
@@ -321,6 +325,8 @@ struct Search<'c> {
     around: &'c dyn Around,
     /// Code elsewhere that was requested.
     pieces: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// Whether the path has neither branched nor jumped.
+    is_straight: bool,
     /// The start of the path.
     pc: u64,
     info: InstructionInfoFactory,
@@ -347,6 +353,7 @@ impl<'c> Search<'c> {
             code,
             around,
             pieces: RefCell::default(),
+            is_straight: true,
             pc: code.start,
             info: InstructionInfoFactory::new(),
             ways: Vec::new(),
@@ -413,6 +420,7 @@ impl<'c> Search<'c> {
             let instruction = self.decode(at)?;
             let next = self.take(&instruction, &mut state);
             if !self.ways.is_empty() || matches!(next, Next::Jumps(_)) {
+                self.is_straight = false;
                 *left = (*left).min(MOST_INSTRUCTIONS);
             }
             match next {
@@ -433,7 +441,10 @@ impl<'c> Search<'c> {
         if found.is_some() || pieces.len() >= MOST_PIECES {
             return found;
         }
-        let code = self.around.code(at);
+        let code = match self.is_straight && at > self.pc {
+            true => self.around.following(at),
+            false => self.around.code(at),
+        };
         let instruction = decoded(&code, at, at);
         pieces.push((at, code));
         instruction
@@ -487,8 +498,8 @@ impl<'c> Search<'c> {
                     OpKind::NearBranch64 if self.around.is_start(instruction.near_branch_target()) => Next::Returns(0),
                     OpKind::Register if state.loaded == Some(first) => Next::Returns(0),
                     OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
-                    // A jump table needs an index, and the frame. A slot at a fixed place has another
-                    // function.
+                    // A jump table needs an index, and the frame. A slot at a fixed place has
+                    // another function.
                     OpKind::Memory
                         if instruction.memory_index() == Register::None
                             && (is_leaving || instruction.memory_base() == Register::RIP) =>

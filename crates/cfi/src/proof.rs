@@ -95,6 +95,17 @@ impl<C: ProcessCode> Around for Elsewhere<'_, C> {
         let end = made.map(|mapping| self.0.range(mapping).end.min(at.saturating_add(FAR_BYTES)));
         end.map(|end| read(self.0, at..end)).unwrap_or_default()
     }
+
+    fn following(&self, at: u64) -> Vec<u8> {
+        let mapping = self.0.find(at);
+        let end = mapping.map(|mapping| {
+            self.0
+                .range(mapping)
+                .end
+                .min(at.saturating_add(instructions::BYTES_FROM))
+        });
+        end.map(|end| read(self.0, at..end)).unwrap_or_default()
+    }
 }
 
 /// Cached results about code, keyed by the place of an address.
@@ -395,12 +406,30 @@ fn jumps(process: &impl ProcessCode, function: Range<u64>, is_it: impl Fn(u64) -
     };
     // `jmp rel32` and the conditional jumps.
     code.windows(6).enumerate().any(|(at, bytes)| match bytes {
-        [0x0f, 0x80..=0x8f, distance @ ..] => leads(at + 2, distance),
+        [0x0f, 0x80..=0x8f, distance @ ..] => leads(at + 2, distance) && begins_instruction(&code, at),
         _ => false,
     }) || code.windows(5).enumerate().any(|(at, bytes)| match bytes {
-        [0xe9, distance @ ..] => leads(at + 1, distance),
+        [0xe9, distance @ ..] => leads(at + 1, distance) && begins_instruction(&code, at),
         _ => false,
     })
+}
+
+/// Whether an instruction begins at `offset` of code that begins with one: the bytes of a jump
+/// occur inside of others, too.
+fn begins_instruction(code: &[u8], offset: usize) -> bool {
+    let code = instructions::Code {
+        bytes: code,
+        start: 0,
+        functions: &[],
+    };
+    let mut at = 0;
+    while at < offset as u64 {
+        match code.instruction(at) {
+            Some(instruction) => at = instruction.next_ip(),
+            None => return false,
+        }
+    }
+    at == offset as u64
 }
 
 fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: K, ask: impl FnOnce() -> T) -> T {
@@ -562,6 +591,10 @@ mod tests {
         code.0[1] = 0x5b;
         assert!(!is_called(&code), "nobody enters a function in its middle");
         code.0[1] = 0x3c;
+        // mov eax, n: with the bytes of such a jump.
+        code.0[..6].copy_from_slice(&[0xb8, 0xe9, 0x3b, 0, 0, 0]);
+        assert!(!is_called(&code), "these are another instruction's bytes");
+        code.0[..6].copy_from_slice(&[0xe9, 0x3c, 0, 0, 0, 0x90]);
         code.0[0x41] = 0x90;
         assert!(!is_called(&code), "the second function goes nowhere");
         // push rbx; pop rbx; jmp rax

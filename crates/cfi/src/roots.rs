@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn where_the_kernel_enters() {
-        // glibc 2.36: xor ebp, ebp; mov r9, rdx; pop rsi; mov rdx, rsp; and rsp, -16; push rax; push
-        // rsp; xor r8d, r8d; xor ecx, ecx; lea rdi, [rip+n]; call [rip+n].
+        // glibc 2.36: xor ebp, ebp; mov r9, rdx; pop rsi; mov rdx, rsp; and rsp, -16; push rax;
+        // push rsp; xor r8d, r8d; xor ecx, ecx; lea rdi, [rip+n]; call [rip+n].
         let glibc = [
             &[
                 0x31, 0xed, 0x49, 0x89, 0xd1, 0x5e, 0x48, 0x89, 0xe2, 0x48, 0x83, 0xe4, 0xf0, 0x50, 0x54,

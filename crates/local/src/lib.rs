@@ -61,7 +61,8 @@ impl InitOptions {
 }
 
 /// Lists the loaded modules, without making tables, which takes some microseconds a module, and
-/// some milliseconds for a static program without `PT_GNU_EH_FRAME`. Does nothing after [`init`]. For constructors of libraries; not for signal handlers.
+/// some milliseconds for a static program without `PT_GNU_EH_FRAME`. Does nothing after [`init`].
+/// For constructors of libraries; not for signal handlers.
 pub fn prepare() {
     register::modules_without_tables();
 }

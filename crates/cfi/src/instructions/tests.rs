@@ -124,8 +124,8 @@ fn tail_calls_find_the_return_address_on_top() {
     assert_eq!(found(&far(0x2000 - 9), 0), Some((Place::Sp(24), None)));
 }
 
-/// A stub of Mono 6.8 for the calls of an interface, after the end of a function: movabs r11, n; cmp
-/// r10, r11; jne +13; movabs r11, n; jmp [r11]; movabs r11, n; jmp [r11].
+/// A stub of Mono 6.8 for the calls of an interface, after the end of a function: movabs r11, n;
+/// cmp r10, r11; jne +13; movabs r11, n; jmp [r11]; movabs r11, n; jmp [r11].
 #[test]
 fn stubs_leave_the_stack_to_where_they_jump() {
     let movabs = [0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8];

@@ -86,7 +86,8 @@ pub(crate) fn start_routine(held: &Held) -> Option<String> {
     None
 }
 
-/// The program's entry, if it was unpacked into memory: run-time code that glibc's start returns to.
+/// The program's entry, if it was unpacked into memory: run-time code that glibc's start returns
+/// to.
 pub(crate) fn unpacked_entry(outermost: &Held, callee: &Held) -> Option<String> {
     const CALLED_BY_ENTRY: [&str; 2] = ["__libc_start_main", "__libc_start_main_impl"];
     let (Held::Generated | Held::Unknown, Held::File(place)) = (outermost, callee) else {
