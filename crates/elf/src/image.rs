@@ -20,18 +20,21 @@ use crate::{Result, notes};
 /// kernel maps at multiples of this one.
 const PAGE: u64 = 4096;
 
-/// Where a file's code is loaded: enough to convert an address in a mapping of the file.
+/// Where a file is loaded: enough to convert an address in an executable mapping of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeSegments(Vec<(u64, u64, u64)>);
 
 impl CodeSegments {
-    /// File offset, file size and address of the segments that are loaded for execution. lld lets
-    /// segments share a page of the file, so an offset alone does not distinguish them; only one of
-    /// these can be mapped for execution.
+    /// File offset, file size and address of the loaded segments, those for execution first. lld
+    /// lets segments share a page of the file, so an offset alone does not distinguish them; mostly
+    /// only one of these can be mapped for execution. Lisp images have code in their data, which
+    /// they make executable.
     pub fn of(image: &Image<'_>) -> CodeSegments {
-        let code = image.loads().filter(|segment| segment.is_executable());
+        let is_code = |wanted| image.loads().filter(move |segment| segment.is_executable() == wanted);
         CodeSegments(
-            code.map(|segment| (segment.offset, segment.filesz, segment.vaddr))
+            is_code(true)
+                .chain(is_code(false))
+                .map(|segment| (segment.offset, segment.filesz, segment.vaddr))
                 .collect(),
         )
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
-use backtrail_elf::{ErrorKind, FileBytes, Image, Kind, Symbols};
+use backtrail_elf::{CodeSegments, ErrorKind, FileBytes, Image, Kind, Symbols};
 
 fn run(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
@@ -302,4 +302,24 @@ fn what_is_no_elf_file_says_why_and_where() {
     assert!(matches!(kind(&head[..40]).kind, ErrorKind::Truncated { .. }));
     // The section headers are past this end, the program headers are not.
     assert!(Image::parse(head).unwrap().sections().is_empty());
+}
+
+/// Data that a program makes executable has the place that its own segment says.
+#[test]
+fn every_segment_has_its_own_place() {
+    let file = FileBytes::open(std::env::current_exe().unwrap()).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let places = CodeSegments::of(&image);
+    // Small ones may lie in a page of the file that they share.
+    let large = image
+        .segments()
+        .iter()
+        .filter(|segment| segment.is_load() && segment.filesz > 0x4000);
+    let mut kinds = [0; 2];
+    for segment in large {
+        let middle = segment.filesz / 2;
+        assert_eq!(places.address_of(segment.offset + middle), Some(segment.vaddr + middle));
+        kinds[usize::from(segment.is_executable())] += 1;
+    }
+    assert!(kinds[0] > 0 && kinds[1] > 0, "{kinds:?}");
 }
