@@ -90,10 +90,8 @@ pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around
     const RESTORES: [u8; 4] = [0x48, 0x8b, 0x6d, 0x00];
     /// Bytes of such code up to its jump: it moves a few arguments.
     const BYTES: usize = 96;
-    let end = usize::try_from(pc.saturating_sub(code.start))
-        .unwrap_or(usize::MAX)
-        .min(code.bytes.len());
-    let before = &code.bytes[end.saturating_sub(BYTES)..end];
+    let before = code.before(pc);
+    let before = &before[before.len().saturating_sub(BYTES)..];
     if arch.cpu != Cpu::X86_64 {
         return false;
     }
@@ -657,8 +655,7 @@ impl<'c> Search<'c> {
     /// before that has copied the stack pointer to that register.
     fn was_stored_at(&self, load: &Instruction) -> bool {
         let displacement = load.memory_displacement64();
-        let end = usize::try_from(self.pc.saturating_sub(self.code.start)).unwrap_or(usize::MAX);
-        let before = &self.code.bytes[..end.min(self.code.bytes.len())];
+        let before = self.code.before(self.pc);
         // mov [rsp + displacement], register
         before.windows(4).enumerate().any(|(at, bytes)| {
             let is_store =
@@ -683,8 +680,7 @@ impl<'c> Search<'c> {
             [0x48 | high, 0x89, 0xe0 | low],
             [0x48 | high << 2, 0x8b, 0xc4 | low << 3],
         ];
-        let end = usize::try_from(self.pc.saturating_sub(self.code.start)).unwrap_or(usize::MAX);
-        let before = &self.code.bytes[..end.min(self.code.bytes.len())];
+        let before = self.code.before(self.pc);
         before.windows(3).any(|bytes| saves.iter().any(|saved| saved == bytes))
     }
 
@@ -730,26 +726,27 @@ fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
         return Some(Rule::new(cfa.location(arch, false)?, ra));
     }
     let sp = state.sp.filter(|sp| !matches!(sp, Place::Sp(offset) if *offset < 0))?;
-    let cfa = sp.plus(8 + popped);
+    let (cfa, ra) = match sp {
+        // The CFA is what is stored, and the return address there or above.
+        Place::Stored(slot, offset) if popped == 0 => {
+            (Place::Sp(slot).location(arch, true)?, i32::try_from(offset).ok()?)
+        }
+        sp => (sp.plus(8 + popped).location(arch, false)?, -8 - popped as i32),
+    };
     let fp = match state.fp {
         FramePointer::Kept => None,
-        // The CFA is then what is stored, and the return address above it.
-        FramePointer::Loaded(Place::Stored(_, offset)) => Some(Location::saved(i32::try_from(offset).ok()?)),
+        FramePointer::Loaded(Place::Stored(slot, offset)) => match sp {
+            Place::Stored(same, _) if same == slot => Some(Location::saved(i32::try_from(offset).ok()?)),
+            _ => return None,
+        },
         FramePointer::Loaded(place) => Some(place.location(arch, true)?),
         // That value may not be a return address yet.
         FramePointer::Unknown if state.top.is_some() => return None,
         FramePointer::Unknown => Some(LOST),
     };
-    if let Place::Stored(slot, offset) = sp {
-        let ra = i32::try_from(offset).ok().filter(|_| popped == 0)?;
-        return Some(Rule {
-            fp,
-            ..Rule::new(Place::Sp(slot).location(arch, true)?, Location::saved(ra))
-        });
-    }
     Some(Rule {
         fp,
-        ..Rule::new(cfa.location(arch, false)?, Location::saved(-8 - popped as i32))
+        ..Rule::new(cfa, Location::saved(ra))
     })
 }
 

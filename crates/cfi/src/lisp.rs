@@ -5,7 +5,7 @@
 //! a frame without a return address. Later the frame is an ordinary one, also where a jump out of
 //! the function hides that from whoever reads the instructions.
 
-use backtrail_arch::{Arch, Cpu};
+use backtrail_arch::{Arch, Cpu, Register};
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::FlowControl;
 
@@ -25,7 +25,7 @@ const FUNCTION_TAG: u64 = 3;
 /// `mov [rsp], rbp; mov rbp, rsp`.
 const MAKES_FRAME_AT_SP: [u8; 7] = [0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec];
 /// Bytes of the instruction that loads a function.
-const LOAD_LEN: u64 = 7;
+const LOAD_LEN: u64 = LOADS_FUNCTION.len() as u64 + 4;
 /// Bytes from where a frame was made to the call.
 const MOST_TO_CALL: usize = 24;
 /// The alignment of functions, and the word before each: its own address.
@@ -57,14 +57,9 @@ pub(crate) fn in_function(arch: &Arch, code: &Code<'_>, pc: u64) -> Option<Rule>
 /// After the call: the return address is on top, and RBP points to the new frame, where the return
 /// removes it.
 fn entered(arch: &Arch) -> Rule {
-    let top = Location {
-        base: Base::Register(arch.sp.0),
-        offset: 0,
-        deref: true,
-    };
     Rule {
-        fp: Some(word_at_fp(arch)),
-        ..Rule::new(Location::register(arch.fp.0, 16), top)
+        fp: Some(word_at(arch.fp)),
+        ..Rule::new(Location::register(arch.fp.0, 16), word_at(arch.sp))
     }
 }
 
@@ -72,13 +67,13 @@ fn entered(arch: &Arch) -> Rule {
 fn made(arch: &Arch) -> Rule {
     Rule {
         fp: Some(Location::saved(0)),
-        ..Rule::new(word_at_fp(arch), Location::saved(8))
+        ..Rule::new(word_at(arch.fp), Location::saved(8))
     }
 }
 
-fn word_at_fp(arch: &Arch) -> Location {
+fn word_at(register: Register) -> Location {
     Location {
-        base: Base::Register(arch.fp.0),
+        base: Base::Register(register.0),
         offset: 0,
         deref: true,
     }
@@ -128,8 +123,7 @@ fn makes_frame_at_register(bytes: &[u8]) -> bool {
 
 /// Whether a new frame was made right before `pc`, for a call that follows.
 fn has_made_frame(code: &Code<'_>, pc: u64) -> bool {
-    let end = usize::try_from(pc.saturating_sub(code.start)).unwrap_or(usize::MAX);
-    let before = code.bytes.get(..end).unwrap_or_default();
+    let before = code.before(pc);
     let before = &before[before.len().saturating_sub(MOST_TO_CALL)..];
     let last = |len: usize, makes: &dyn Fn(&[u8]) -> bool| Some(before.windows(len).rposition(makes)? + len);
     let at_sp = last(MAKES_FRAME_AT_SP.len(), &|bytes| *bytes == MAKES_FRAME_AT_SP);

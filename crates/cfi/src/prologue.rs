@@ -30,6 +30,12 @@ impl Code<'_> {
         self.functions.binary_search(&at).is_ok() || is_end(self.bytes, self.start, at)
     }
 
+    /// The bytes before `at`.
+    pub(crate) fn before(&self, at: u64) -> &[u8] {
+        let len = usize::try_from(at.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        &self.bytes[..len.min(self.bytes.len())]
+    }
+
     /// The instruction at `at`.
     pub(crate) fn instruction(&self, at: u64) -> Option<Instruction> {
         decoded(self.bytes, self.start, at)

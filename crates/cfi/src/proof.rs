@@ -59,11 +59,6 @@ impl CodeAround {
         }
     }
 
-    fn before(&self, pc: u64) -> &[u8] {
-        let len = usize::try_from(pc.saturating_sub(self.start)).unwrap_or(usize::MAX);
-        &self.bytes[..len.min(self.bytes.len())]
-    }
-
     fn code(&self) -> instructions::Code<'_> {
         instructions::Code {
             bytes: &self.bytes,
@@ -92,18 +87,18 @@ impl<C: ProcessCode> Around for Elsewhere<'_, C> {
 
     fn code(&self, at: u64) -> Vec<u8> {
         let made = self.0.find(at).filter(|mapping| !self.0.is_file(*mapping));
-        let end = made.map(|mapping| self.0.range(mapping).end.min(at.saturating_add(FAR_BYTES)));
-        end.map(|end| read(self.0, at..end)).unwrap_or_default()
+        self.piece(made, at, FAR_BYTES)
     }
 
     fn following(&self, at: u64) -> Vec<u8> {
-        let mapping = self.0.find(at);
-        let end = mapping.map(|mapping| {
-            self.0
-                .range(mapping)
-                .end
-                .min(at.saturating_add(instructions::BYTES_FROM))
-        });
+        self.piece(self.0.find(at), at, instructions::BYTES_FROM)
+    }
+}
+
+impl<C: ProcessCode> Elsewhere<'_, C> {
+    /// At most this many bytes from `at` on.
+    fn piece(&self, mapping: Option<C::Mapping>, at: u64, most: u64) -> Vec<u8> {
+        let end = mapping.map(|mapping| self.0.range(mapping).end.min(at.saturating_add(most)));
         end.map(|end| read(self.0, at..end)).unwrap_or_default()
     }
 }
@@ -164,7 +159,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let (code, elsewhere) = (around.code(), Elsewhere(process));
             let is_unpacked = is_return && arch.cpu == Cpu::X86_64 && !process.is_file(mapping);
-            if is_unpacked && roots::is_entry(around.before(pc)) {
+            if is_unpacked && roots::is_entry(code.before(pc)) {
                 return Uncovered::Outermost;
             }
             let read = |at: u64, bytes: &mut [u8]| process.read(at, bytes);
@@ -359,7 +354,6 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
     };
     is_elsewhere
         || callee_function.is_none() && (goes_on() || haskell::is_run(process, target))
-        || jumps_anywhere(process, function.clone())
         || jumps(process, function.clone(), is_callee)
         || callee_function.is_some()
             && jumps(process, function.clone(), |target| {
@@ -367,6 +361,8 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
                     .filter(|next| *next != function)
                     .is_some_and(|next| jumps(process, next, is_callee))
             })
+        // Last: it decodes the whole function.
+        || jumps_anywhere(process, function)
 }
 
 /// The function that a jump to `target` enters, if that is where functions are entered: assembly

@@ -35,8 +35,16 @@ const fn recipe(
     }
 }
 
-/// Makes a video for encoders.
-const VIDEO: &str = "ffmpeg -v quiet -y -f lavfi -i testsrc2=size=640x360:rate=30 -t 6 -pix_fmt yuv420p video.y4m";
+/// Makes a video for encoders, of this many seconds.
+macro_rules! video {
+    ($seconds:literal) => {
+        concat!(
+            "ffmpeg -v quiet -y -f lavfi -i testsrc2=size=640x360:rate=30 -t ",
+            $seconds,
+            " -pix_fmt yuv420p video.y4m"
+        )
+    };
+}
 
 /// All programs.
 pub(crate) const RECIPES: &[Recipe] = &[
@@ -544,21 +552,21 @@ pub(crate) const RECIPES: &[Recipe] = &[
         "x265",
         &["x265", "ffmpeg"],
         &["x265"],
-        VIDEO,
+        video!(6),
         "timeout $S sh -c 'while :; do x265 video.y4m -o /dev/null; done' > /dev/null 2>&1 || true",
     ),
     recipe(
         "aomenc",
         &["aomenc", "ffmpeg"],
         &["aomenc"],
-        VIDEO,
+        video!(6),
         "timeout $S aomenc --cpu-used=6 -o /dev/null --ivf video.y4m > /dev/null 2>&1 || true",
     ),
     recipe(
         "dav1d",
         &["dav1d", "aomenc", "ffmpeg"],
         &["dav1d"],
-        "ffmpeg -v quiet -y -f lavfi -i testsrc2=size=640x360:rate=30 -t 3 -pix_fmt yuv420p video.y4m && aomenc -q --cpu-used=8 -o video.ivf --ivf video.y4m",
+        concat!(video!(3), " && aomenc -q --cpu-used=8 -o video.ivf --ivf video.y4m"),
         "timeout $S sh -c 'while :; do dav1d -q -i video.ivf -o /dev/null --muxer null; done' || true",
     ),
 ];

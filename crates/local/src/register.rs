@@ -96,8 +96,7 @@ pub(crate) fn modules_without_tables() {
                 index: None,
                 id,
             };
-            let listed = || frames::by_list(&module.parsed()?, module.bias);
-            registry.add(module, made, module.call_frames.or_else(listed));
+            registry.add(module, made, module.call_frames.or_else(|| module.listed()));
         }
         registry.loaded.sort_by_key(|(module, _)| module.start);
         registry.publish();
@@ -180,9 +179,8 @@ impl Registry {
                 *self.tables.entry(module.content).or_insert(Made { section, index, id })
             }
         };
-        let listed = || frames::by_list(&module.parsed()?, module.bias);
         let list = self.lists.entry((module.content, module.bias));
-        let call_frames = module.call_frames.or_else(|| *list.or_insert_with(listed));
+        let call_frames = module.call_frames.or_else(|| *list.or_insert_with(|| module.listed()));
         self.add(module, made, call_frames);
         Ok(())
     }
@@ -287,6 +285,11 @@ struct Loaded {
 impl Loaded {
     fn parsed(&self) -> Option<Image<'_>> {
         Image::parse_memory(self.image.as_deref()?, self.lowest).ok()
+    }
+
+    /// Its call frame information by a list.
+    fn listed(&self) -> Option<CallFrames> {
+        frames::by_list(&self.parsed()?, self.bias)
     }
 }
 
