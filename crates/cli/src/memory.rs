@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The system's allocator, whose failure ends the program.
 ///
@@ -48,9 +49,16 @@ fn checked(memory: *mut u8) -> *mut u8 {
 fn end() -> ! {
     const LINE: &[u8] =
         b"backtrail: out of memory\nhelp: raise the limit of memory (ulimit -v), or end other programs\n";
-    // SAFETY: it writes a constant, and ends the process without running anything else of it.
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    let is_first = !IS_SAID.swap(true, Ordering::Relaxed);
+    // SAFETY: it writes a constant, or waits, and ends the process without running anything else of
+    // it.
     unsafe {
-        libc::write(2, LINE.as_ptr().cast(), LINE.len());
+        match is_first {
+            true => drop(libc::write(2, LINE.as_ptr().cast(), LINE.len())),
+            // Another thread says it and ends the process, unless this one is a child without it.
+            false => drop(libc::sleep(1)),
+        }
         libc::_exit(2)
     }
 }
