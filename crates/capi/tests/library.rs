@@ -100,6 +100,35 @@ fn the_header_is_c_and_c_plus_plus() {
     }
 }
 
+/// The code of docs/c-library.md, with what it takes for given as the arguments of a function.
+#[test]
+fn the_code_of_the_page_compiles() {
+    let page = include_str!("../../../docs/c-library.md");
+    let blocks = page.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let mut code = "#include <backtrail.h>\n#include <sys/types.h>\n".to_owned();
+    let given = "int (*each_member)(void *, const struct backtrail_type_part *), \
+                 int (*each_function)(void *, const struct backtrail_function *), \
+                 int (*each_row)(void *, const struct backtrail_row *), \
+                 int (*each_frame)(void *, const struct backtrail_cbf_frame *), \
+                 const struct backtrail_cbf_frame *frames, size_t count, void *bytes, size_t length";
+    for (at, block) in blocks.enumerate() {
+        // A block of its own may name its variables as the arguments are named.
+        code.push_str(&format!("void block_{at}({given})\n{{{{\n"));
+        code.extend(
+            block
+                .lines()
+                .filter(|line| !line.starts_with('#'))
+                .flat_map(|line| [line, "\n"]),
+        );
+        code.push_str("}}\n");
+    }
+    assert!(code.contains("block_3"), "the page has fewer blocks");
+    let folder = scratch();
+    let source = folder.path().join("page.c");
+    std::fs::write(&source, code).unwrap();
+    accepts("gcc", &["-Wno-unused-parameter", "-Wno-missing-prototypes"], &source);
+}
+
 /// Whether the compiler accepts this source, which includes our header.
 fn accepts(compiler: &str, options: &[&str], source: &Path) {
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");

@@ -223,6 +223,12 @@ impl Tables {
         Ok(table)
     }
 
+    /// Whether the table of a file's image is in the cache.
+    pub fn has(&self, image: &Image<'_>, file: &FileIdentity) -> bool {
+        let cache = self.cache.as_ref();
+        cache.is_some_and(|cache| known(cache, Some(&name_of_file(file)), image).is_some())
+    }
+
     /// The same for a file of another user, whose contents are not looked at here. The worker gets
     /// a copy of what the name was made from: the file may change meanwhile.
     fn load_foreign(&self, image: &Image<'_>, file: Option<&FileIdentity>, owner: u32) -> Result<Table, Error> {

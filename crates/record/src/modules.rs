@@ -8,27 +8,28 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::SystemTime;
 
-use backtrail_arch::Cpu;
 use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
-use backtrail_cfi::eh_frame::debug_frame;
-use backtrail_cfi::registers::{CallFrames, Held};
+use backtrail_cfi::registers::CallFrames;
 use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::program_by_build_id;
-use backtrail_elf::{CodeSegments, Image, SectionData, Table as SymbolTable, door};
+use backtrail_elf::{FileBytes, Image, Table as SymbolTable, door};
 use backtrail_process::proc::{DELETED, VDSO, is_file};
 use backtrail_process::{proc, sys};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
-use backtrail_unwind::{Coverage, Table};
+use backtrail_unwind::Coverage;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
+use crate::elf_module::{ElfModule, Kept, call_frames};
 use crate::file_problems::{MOST_PROBLEMS, Missing, Problems, is_memory};
+use crate::maker::{Made, Maker};
 
 /// The most bytes read of a module whose file is gone, from the process that has it mapped.
 const LONGEST_IMAGE: u64 = 512 << 20;
@@ -37,6 +38,9 @@ const LONGEST_IMAGE: u64 = 512 << 20;
 const MANY: usize = 512;
 /// Bytes of tables of files that are gone, from which on their memory is given back.
 const MANY_GONE: usize = 8 << 20;
+/// A file with this many bytes of call frame information: smaller ones take less time than the
+/// samples that a ring holds.
+const LARGE: usize = 128 << 10;
 /// The most bytes that tables of a user's files take, unless that is root or our own: they stay
 /// until the recording ends, and a program can make new files for ever.
 const MOST_FOREIGN: usize = 256 << 20;
@@ -124,35 +128,6 @@ pub(crate) enum Contents<'a> {
     Opaque,
 }
 
-/// The kept parts of an ELF image.
-#[derive(Debug)]
-pub(crate) struct ElfModule<'a> {
-    /// Build id; empty without.
-    pub(crate) build_id: Vec<u8>,
-    /// Page of the lowest loaded segment, in the file's addresses.
-    pub(crate) base_vaddr: u64,
-    /// Bytes from there to the end of the last segment.
-    pub(crate) mem_size: u64,
-    /// Whether it may be loaded anywhere.
-    pub(crate) position_independent: bool,
-    code: CodeSegments,
-    table: Option<Section<'a>>,
-    /// Whether Go's compiler made the code.
-    is_go: bool,
-    /// Those of the table's section.
-    table_bytes: &'a [u8],
-    on_demand: Box<OnDemand>,
-}
-
-/// Parts of a file that are read when a stack first needs them.
-#[derive(Debug, Default)]
-struct OnDemand {
-    /// Its call frame information, for stacks that need registers that tables don't restore.
-    frames: OnceCell<Option<CallFrames<Vec<u8>>>>,
-    /// Targets of direct calls, for code that no table describes.
-    called: OnceCell<Vec<u64>>,
-}
-
 /// Modules without their contents.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -161,6 +136,8 @@ pub(crate) struct Known {
     sysroot: Option<PathBuf>,
     problems: Problems,
     used: u64,
+    maker: Option<Maker>,
+    made: u64,
 }
 
 impl Known {
@@ -189,6 +166,10 @@ pub(crate) struct Modules<'a> {
     /// Files that were taken without a build ID to compare, in `sysroot`.
     unchecked: RefCell<BTreeSet<String>>,
     used: Cell<u64>,
+    /// Makes the tables of large files, if walks need not wait for them.
+    maker: Option<Maker>,
+    /// How many of these were made.
+    made: u64,
     /// Tables by the hash of their bytes: programs copy their libraries.
     tables_by_hash: RefCell<FxHashMap<u64, &'a [u8]>>,
     /// Bytes of tables by the owner of the files.
@@ -209,6 +190,8 @@ impl<'a> Modules<'a> {
             problems: RefCell::default(),
             unchecked: RefCell::default(),
             used: Cell::new(0),
+            maker: None,
+            made: 0,
             tables_by_hash: RefCell::default(),
             foreign: RefCell::default(),
         }
@@ -226,6 +209,8 @@ impl<'a> Modules<'a> {
             sysroot: self.sysroot,
             problems: self.problems.into_inner(),
             used: self.used.get(),
+            maker: self.maker,
+            made: self.made,
         }
     }
 
@@ -237,6 +222,8 @@ impl<'a> Modules<'a> {
             ended: None,
             problems: known.problems.into(),
             used: known.used.into(),
+            maker: known.maker,
+            made: known.made,
             ..Modules::new(tables, arena)
         };
         for (index, key, path, at) in known.modules {
@@ -331,21 +318,58 @@ impl<'a> Modules<'a> {
         self.modules.len()
     }
 
-    /// The table for the addresses of a mapping.
-    #[inline]
-    pub(crate) fn coverage(&self, mapping: &Mapping) -> Coverage<'_> {
-        let Contents::Elf(elf) = self.contents(mapping.module) else {
-            return Coverage::FramePointer;
-        };
-        match (elf.table, elf.code.address_of(mapping.file_offset)) {
-            (Some(section), Some(address)) => Coverage::Table(Table {
-                section,
-                index: None,
-                bias: mapping.start.wrapping_sub(address),
-                id: mapping.module.0,
-            }),
-            _ => Coverage::FramePointer,
+    /// From now on, walks do not wait until the table of a large file is made: they use the tables
+    /// of single functions until then.
+    pub(crate) fn make_tables_aside(&mut self) {
+        self.maker = Some(Maker::new(self.tables.clone()));
+    }
+
+    /// A number that changes when a table was made aside.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// Takes the tables that were made aside; with `all`, waits for those that still are.
+    pub(crate) fn take_made(&mut self, all: bool) {
+        let made = self.maker.as_mut().map(|maker| maker.take(all)).unwrap_or_default();
+        for Made { number, table } in made {
+            let index = ModuleIndex(number);
+            self.made += 1;
+            let Some(mut module) = self.modules.remove(&index) else {
+                continue;
+            };
+            let table = match table {
+                Some(table) => self.kept(&module, None, table),
+                None => self
+                    .with_image(&module, |image| self.table(&module, image, None))
+                    .flatten(),
+            };
+            if let Some(Contents::Elf(elf)) = module.contents.get_mut() {
+                elf.set_table(table);
+            }
+            self.modules.insert(index, module);
         }
+    }
+
+    /// The table for an address of a mapping, and the addresses that it is for.
+    #[inline]
+    pub(crate) fn coverage(&self, mapping: &Mapping, address: u64) -> (Range<u64>, Coverage<'_>) {
+        let whole = mapping.start..mapping.end;
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return (whole, Coverage::FramePointer);
+        };
+        match elf.code.address_of(mapping.file_offset) {
+            Some(start) => elf.coverage(whole, mapping.start.wrapping_sub(start), address, mapping.module.0),
+            None => (whole, Coverage::FramePointer),
+        }
+    }
+
+    /// Whether a mapping's module has a table.
+    pub(crate) fn has_table(&self, mapping: &Mapping) -> bool {
+        let Contents::Elf(elf) = self.contents(mapping.module) else {
+            return false;
+        };
+        elf.has_table() && elf.code.address_of(mapping.file_offset).is_some()
     }
 
     /// The table of a mapping's module, if some stack has reached into it, its bytes, and the
@@ -365,7 +389,7 @@ impl<'a> Modules<'a> {
 
     /// The function of a table that starts at an address of a mapping, in addresses of the process.
     pub(crate) fn function_at(&self, mapping: &Mapping, address: u64) -> Option<Range<u64>> {
-        let Coverage::Table(table) = self.coverage(mapping) else {
+        let (_, Coverage::Table(table)) = self.coverage(mapping, address) else {
             return None;
         };
         let found = table.section.lookup(address.wrapping_sub(table.bias)).ok()??;
@@ -507,13 +531,10 @@ impl<'a> Modules<'a> {
         let module = &self.modules[&index];
         module.contents.get_or_init(|| {
             self.used.set(self.used.get() + 1);
-            self.load(module).map_or(Contents::Opaque, Contents::Elf)
+            // Happens once, when the first stack reaches into it.
+            let kept = self.with_file(module, |image, file| self.keep(index, module, image, file));
+            kept.map_or(Contents::Opaque, Contents::Elf)
         })
-    }
-
-    /// Reads a module and makes its table. Happens once, when the first stack reaches into it.
-    fn load(&self, module: &Module<'_>) -> Option<ElfModule<'a>> {
-        self.with_file(module, |image, file| self.keep(module, image, file))
     }
 
     fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
@@ -533,13 +554,9 @@ impl<'a> Modules<'a> {
         metadata.ino() == *inode && !is_younger
     }
 
-    /// Passes the image of a module to `look`: from its file, with what identifies that, if it
-    /// still exists; else from the process that has it mapped.
-    fn with_file<T>(
-        &self,
-        module: &Module<'_>,
-        look: impl FnOnce(&Image<'_>, Option<&FileIdentity>) -> T,
-    ) -> Option<T> {
+    /// Passes the image of a module to `look`: from its file, if it still exists; else from the
+    /// process that has it mapped.
+    fn with_file<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>, Option<Opened<'_>>) -> T) -> Option<T> {
         if module.path == VDSO {
             return look_at_memory(&vdso().unwrap_or(module.at), |image| look(image, None));
         }
@@ -580,6 +597,7 @@ impl<'a> Modules<'a> {
                     continue;
                 }
             };
+            let file = Rc::new(file);
             let image = match Image::of(&file) {
                 Ok(image) => image,
                 Err(error) => {
@@ -597,7 +615,12 @@ impl<'a> Modules<'a> {
                 _ => {}
             }
             self.check_length(module, &image, file.len() as u64);
-            return Some(look(&image, identity.as_ref()));
+            let opened = Opened {
+                path: &candidate,
+                file: &file,
+                identity: identity.as_ref(),
+            };
+            return Some(look(&image, Some(opened)));
         }
         if let Missing::NoImage(error) = missing {
             self.report(module, error);
@@ -658,42 +681,75 @@ impl<'a> Modules<'a> {
         }
     }
 
-    fn keep(&self, module: &Module<'_>, image: &Image<'_>, file: Option<&FileIdentity>) -> ElfModule<'a> {
-        let table = match self.tables.load_file(image, file) {
-            Ok(table) => {
-                if let Some(damage) = table.damage {
-                    self.report(module, damage);
-                }
-                let bytes = self.store(module, image.foreign_owner(), table.bytes);
-                bytes.map(|bytes| (bytes, table.address))
-            }
-            Err(tables::Error::NoUnwindInformation) => {
-                let table = tables::without_call_frames(image);
-                table.and_then(|table| {
-                    let bytes = self.store(module, image.foreign_owner(), table.bytes)?;
-                    Some((bytes, table.address))
-                })
-            }
-            Err(error) => {
-                self.report(module, error);
-                None
-            }
-        };
-        let (table_bytes, address) = table.unwrap_or_default();
-        let parsed = table.map(|_| Section::parse(table_bytes, address));
-        let table = parsed.and_then(|parsed| parsed.inspect_err(|error| self.report(module, error)).ok());
-        ElfModule {
-            build_id: image.build_id().unwrap_or_default().to_vec(),
-            base_vaddr: image.base_vaddr(),
-            mem_size: image.mem_size(),
-            position_independent: image.is_position_independent(),
-            code: CodeSegments::of(image),
-            table,
-            is_go: image.arch().cpu == Cpu::X86_64 && tables::exceeds_call_frames(image),
-            table_bytes,
-            on_demand: Box::default(),
+    fn keep(
+        &self,
+        index: ModuleIndex,
+        module: &Module<'_>,
+        image: &Image<'_>,
+        file: Option<Opened<'_>>,
+    ) -> ElfModule<'a> {
+        let mut elf = ElfModule::new(image);
+        if let Some(file) = &file
+            && let Some(frames) = self.make_aside(index, image, file)
+        {
+            elf.wait_for_table(frames, Rc::clone(file.file));
+        } else {
+            elf.set_table(self.table(module, image, file.and_then(|file| file.identity)));
         }
+        elf
     }
+
+    /// Begins to make a table aside, if it is large and not in the cache; returns what tables of
+    /// single functions are made from until then. Files of other users are read by a worker
+    /// only.
+    fn make_aside(&self, index: ModuleIndex, image: &Image<'_>, file: &Opened<'_>) -> Option<CallFrames<Vec<u8>>> {
+        let (maker, identity) = (self.maker.as_ref()?, file.identity?);
+        let frames = image.eh_frame().ok().flatten()?;
+        let is_made_here = frames.data.len() < LARGE
+            || image.foreign_owner().is_some()
+            || image.eh_frame_hdr().ok().flatten().is_none()
+            || tables::exceeds_call_frames(image)
+            || tables::own_section(image).is_some()
+            || self.tables.has(image, identity);
+        if is_made_here || !maker.begin(index.0, file.path, identity) {
+            return None;
+        }
+        call_frames(image)
+    }
+
+    /// Makes the table of a module.
+    fn table(&self, module: &Module<'_>, image: &Image<'_>, file: Option<&FileIdentity>) -> Option<Kept<'a>> {
+        let made = match self.tables.load_file(image, file) {
+            Err(tables::Error::NoUnwindInformation) => Ok(tables::without_call_frames(image)?),
+            made => made,
+        };
+        self.kept(module, image.foreign_owner(), made)
+    }
+
+    /// Keeps the table of a module, or reports what is wrong with it.
+    fn kept(
+        &self,
+        module: &Module<'_>,
+        foreign_owner: Option<u32>,
+        made: Result<tables::Table, tables::Error>,
+    ) -> Option<Kept<'a>> {
+        let table = made.inspect_err(|error| self.report(module, error)).ok()?;
+        if let Some(damage) = table.damage {
+            self.report(module, damage);
+        }
+        let bytes = self.store(module, foreign_owner, table.bytes)?;
+        let parsed = Section::parse(bytes, table.address);
+        let section = parsed.inspect_err(|error| self.report(module, error)).ok()?;
+        Some((section, bytes))
+    }
+}
+
+/// The file that an image was read from.
+#[derive(Clone, Copy)]
+struct Opened<'f> {
+    path: &'f Path,
+    file: &'f Rc<FileBytes>,
+    identity: Option<&'f FileIdentity>,
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -717,18 +773,6 @@ fn look_at_memory<T>(at: &MappedAt, look: impl FnOnce(&Image<'_>) -> T) -> Optio
     bytes.truncate(read);
     let image = Image::parse_memory(&bytes, at.start).ok()?;
     Some(look(&image))
-}
-
-fn call_frames(image: &Image<'_>) -> Option<CallFrames<Vec<u8>>> {
-    let held = |section: SectionData<'_>| Held {
-        address: section.address,
-        bytes: section.data.into_owned(),
-    };
-    let section = image.eh_frame().ok().flatten();
-    let debug = || debug_frame::of_image(image).filter(|_| !tables::exceeds_call_frames(image));
-    let section = section.or_else(debug)?;
-    let header = image.eh_frame_hdr().ok().flatten();
-    Some(CallFrames::new(image, held(section), header.map(held)))
 }
 
 /// The process number used for the kernel's code: no process has it.

@@ -5,7 +5,6 @@ use std::ops::Range;
 use backtrail_arch::Arch;
 use backtrail_cfi::proof::{CodeProofs, ProcessCode, Region};
 use backtrail_process::{proc, sys};
-use backtrail_unwind::Coverage;
 
 use crate::modules::{Mapping, Modules};
 use crate::spaces::Space;
@@ -73,7 +72,7 @@ impl<'v> ProcessCode for Process<'v, '_> {
     }
 
     fn has_table(&self, mapping: &'v Mapping) -> bool {
-        matches!(self.modules.coverage(mapping), Coverage::Table(_))
+        self.modules.has_table(mapping)
     }
 
     fn function_at(&self, mapping: &'v Mapping, address: u64) -> Option<Range<u64>> {
@@ -136,6 +135,7 @@ mod tests {
     use crate::arena::Arena;
     use crate::modules::{FileKey, MappedAt};
     use backtrail_cfi::tables::Tables;
+    use backtrail_unwind::Coverage;
 
     #[test]
     fn code_of_a_process_that_has_ended_is_its_files() {
@@ -179,5 +179,74 @@ mod tests {
         assert_eq!(read(own, code).len(), 64);
         assert_eq!(read(NOBODY, code), read(own, code));
         assert!(read(NOBODY, map.end).is_empty());
+    }
+
+    /// This program is large enough. Each function has the same rows before its file's table is
+    /// made and after.
+    #[test]
+    fn walks_have_rows_before_the_table_is_made() {
+        let code = walks_have_rows_before_the_table_is_made as fn() as usize as u64;
+        let maps = proc::maps(std::process::id()).unwrap();
+        let map = maps.iter().find(|map| (map.start..map.end).contains(&code)).unwrap();
+        let cache = tempfile::tempdir().unwrap();
+        let (tables, arena) = (Tables::open(Some(cache.path().to_owned())), Arena::default());
+        let mut modules = Modules::new(&tables, &arena);
+        modules.make_tables_aside();
+        let key = FileKey::Inode {
+            device: map.device,
+            inode: map.inode,
+        };
+        let at = MappedAt {
+            pid: std::process::id(),
+            start: map.start,
+            end: map.end,
+            file_offset: map.file_offset,
+        };
+        let index = modules.index(key, map.path.clone(), at);
+        let mapping = Mapping {
+            start: map.start,
+            end: map.end,
+            file_offset: map.file_offset,
+            module: index,
+            id: 1,
+        };
+        let row = |modules: &Modules<'_>, address: u64| match modules.coverage(&mapping, address) {
+            (range, Coverage::Table(table)) => {
+                assert!(range.contains(&address));
+                let found = table.section.lookup(address - table.bias).unwrap();
+                let row = found.map(|found| (found.function.start, found.function.size, found.row.rule));
+                (table.id, row)
+            }
+            (range, _) => {
+                assert_eq!(range, address..address + 1);
+                (!index.0, None)
+            }
+        };
+        let addresses: Vec<u64> = (map.start..map.end).step_by(509).collect();
+        let before: Vec<_> = addresses.iter().map(|&address| row(&modules, address)).collect();
+        assert!(
+            before.iter().all(|(id, _)| *id == !index.0),
+            "the table is made already"
+        );
+        assert!(modules.has_table(&mapping));
+        assert_eq!(modules.made(), 0);
+        modules.take_made(true);
+        assert_eq!(modules.made(), 1);
+        let mut same = 0;
+        for (&address, before) in addresses.iter().zip(before) {
+            let (id, after) = row(&modules, address);
+            assert_eq!(id, index.0);
+            if let (_, Some((.., rule))) = before {
+                assert_eq!(after.map(|(.., rule)| rule), Some(rule), "{address:#x}");
+                same += 1;
+            }
+        }
+        assert!(2 * same > addresses.len(), "{same} of {}", addresses.len());
+        // The next recording finds it in the cache.
+        let mut next = Modules::new(&tables, &arena);
+        next.make_tables_aside();
+        let again = next.index(FileKey::Unidentified, map.path.clone(), at);
+        assert_eq!(again, index);
+        assert_eq!(row(&next, code).0, index.0);
     }
 }

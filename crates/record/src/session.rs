@@ -111,6 +111,9 @@ pub(crate) fn run(
         session.passing = Abi::of(Arch::native().cpu).map_or(&[], Abi::general_registers);
     }
     session.walker.prepare(&mut sampler);
+    if options.walk != Walk::Kernel {
+        session.modules.make_tables_aside();
+    }
     if options.walk == Walk::Kernel {
         session.kernel_walks = KernelWalks::begin(&mut sampler);
         session.outcome.no_kernel_walks = session.kernel_walks.is_none();
@@ -321,6 +324,7 @@ impl<'a> Session<'a> {
         if ending != Ending::Renewed {
             let _ = with.sampler.set_enabled(false);
             self.drain(&mut with.sampler);
+            self.modules.take_made(true);
             self.finish(with.store.as_mut());
         }
         (ending, self.into_state())
@@ -420,6 +424,7 @@ impl<'a> Session<'a> {
                 self.check(done);
             }
         });
+        self.modules.take_made(false);
         self.walker.prepare_for_newer(sampler);
     }
 

@@ -37,9 +37,10 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         self.code.never_returns(&self.process, ra)
     }
 
-    /// A number that changes whenever the process's modules change.
+    /// A number that changes whenever the process's modules change, or what is known of them.
     pub(crate) fn generation(&self) -> u64 {
-        self.process.space.generation()
+        let Process { space, modules, .. } = self.process;
+        space.generation() ^ modules.made().rotate_left(32)
     }
 }
 
@@ -58,8 +59,8 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
         let Some(mapping) = self.process.space.find(address) else {
             return Coverage::NoModule;
         };
-        let coverage = self.process.modules.coverage(mapping);
-        self.last.set(Some((mapping.start..mapping.end, coverage)));
+        let (range, coverage) = self.process.modules.coverage(mapping, address);
+        self.last.set(Some((range, coverage)));
         coverage
     }
 

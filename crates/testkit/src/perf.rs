@@ -1,7 +1,8 @@
 //! Permission to sample, and `perf`, which recordings are compared with.
 
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::{Missing, command, program};
@@ -65,20 +66,40 @@ const STARTS: [&str; 8] = [
 /// # Errors
 /// [`Missing`] if there is no perf.
 pub fn stacks(data: &Path) -> Result<Stacks, Missing> {
-    let mut script = Command::new("perf");
+    let mut script = Command::new("timeout");
     script
-        .args(["script", "--no-inline", "--max-stack", "20000", "-F", "ip,sym", "-i"])
-        .arg(data);
-    Ok(count(&command::run(&mut script, Duration::from_secs(900))?.stdout))
+        .args(["900", "perf", "script"])
+        .args(["--no-inline", "--max-stack", "20000", "-F", "ip,sym", "-i"])
+        .arg(data)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let missing = |error: io::Error| Missing(format!("perf script: {error}"));
+    let mut script = script.spawn().map_err(missing)?;
+    let lines = script.stdout.take().map(|output| BufReader::new(output).split(b'\n'));
+    let lines = lines.into_iter().flatten().map_while(Result::ok);
+    // Where perf goes round in a loop, each stack has twenty thousand lines.
+    let stacks = count(lines.map(|line| String::from_utf8_lossy(&line).into_owned()));
+    match script.wait().map_err(missing)?.code() {
+        Some(127) => Err(Missing("there is no perf".to_owned())),
+        _ => Ok(stacks),
+    }
 }
 
-fn count(script: &str) -> Stacks {
+/// An empty line ends a stack.
+fn count(lines: impl Iterator<Item = String>) -> Stacks {
     let mut stacks = Stacks::default();
-    for stack in script.split("\n\n").filter(|stack| !stack.trim().is_empty()) {
-        stacks.samples += 1;
-        // In a stripped program `_start` itself has no name; the C library's part of the start,
-        // just before it, has.
-        stacks.complete += u64::from(stack.trim_end().lines().rev().take(2).any(is_start));
+    // In a stripped program `_start` itself has no name; the C library's part of the start, just
+    // before it, has.
+    let mut outermost: [Option<String>; 2] = [None, None];
+    for line in lines.chain([String::new()]) {
+        if !line.trim().is_empty() {
+            outermost = [outermost[1].take(), Some(line)];
+        } else if outermost[1].is_some() {
+            stacks.samples += 1;
+            stacks.complete += u64::from(outermost.iter().flatten().any(|line| is_start(line)));
+            outermost = [None, None];
+        }
     }
     stacks
 }
@@ -100,12 +121,12 @@ mod tests {
         let script = "\t  293870 leaf\n\t  1 main\n\t  2 __libc_start_main@@GLIBC_2.34\n\t  3 _start\n\n\t  5 leaf\n\t 6 middle\n\n\
                       \t 7 work\n\t 8 start_thread\n\t 9 clone3\n\n\t ffff [unknown]\n\n";
         assert_eq!(
-            count(script),
+            count(script.lines().map(str::to_owned)),
             Stacks {
                 samples: 4,
                 complete: 2
             }
         );
-        assert_eq!(count(""), Stacks::default());
+        assert_eq!(count(std::iter::empty()), Stacks::default());
     }
 }

@@ -143,6 +143,11 @@ fn wrong_types_do_not_compile() {
 fn the_program_of_the_page_does_what_it_says() {
     let page = include_str!("../../../docs/tracing.md");
     let code = page.split("```c\n").nth(1).and_then(|rest| rest.split("```").next());
+    let task = include_str!("../../../docs/how-to/trace-application.md");
+    assert!(
+        code.is_some_and(|code| task.contains(code)),
+        "a page has another program"
+    );
     let scratch = backtrail_testkit::scratch();
     let (source, program) = (scratch.path().join("app.c"), scratch.path().join("app"));
     std::fs::write(&source, code.expect("the page has a program")).unwrap();

@@ -1,4 +1,4 @@
-//! The program in docs/tracing.md.
+//! The program in docs/tracing.md and on other pages.
 
 use crate::common::{babeltrace2, example};
 
@@ -7,7 +7,13 @@ fn the_program_of_the_page_does_what_it_says() {
     let page = include_str!("../../../docs/tracing.md");
     let program = include_str!("../examples/packets.rs");
     let (_about, code) = program.split_once("\n\n").unwrap();
-    assert!(page.contains(code), "the page has another program");
+    for page in [
+        page,
+        include_str!("../../../README.md"),
+        include_str!("../../../docs/how-to/trace-application.md"),
+    ] {
+        assert!(page.contains(code), "a page has another program");
+    }
     let scratch = backtrail_testkit::scratch();
     let run = example("packets").current_dir(scratch.path()).status().unwrap();
     assert!(run.success());

@@ -1,16 +1,22 @@
-//! The book's tutorial and how-to pages, run as a reader would: each page in an empty folder, its
+//! The README and the book's pages, run as a reader would: each page in an empty folder, its
 //! console blocks in order, their output compared with the page's.
 //!
 //! A code block after a line that ends in "`NAME`:" is written to that file. In the printed output,
 //! `…` stands for any text, a line of its own for any number of lines; numbers may differ, and the
 //! order of a table's rows. Comments before a console block, which readers don't see, say how it is
-//! run: `not run: REASON`, `needs: PROGRAM…` (or `cores`, `ptrace`), `fails: REASON`.
+//! run:
+//!
+//! * `not run: REASON`
+//! * `needs: PROGRAM…`, or `cores`, `ptrace`, `root`; a block with the prompt `#` needs root.
+//! * `given: COMMAND`: what was done before. `$PROGRAMS` and `$TESTKIT` are folders with sources.
+//! * `fails: REASON`: one of the commands must fail.
+//! * `output: not shown`, `rows: differ`: what is not compared.
 
 mod page;
 mod shape;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -31,8 +37,17 @@ fn how_to_pages_print_what_they_say() {
     run_pages("docs/how-to");
 }
 
+#[test]
+fn the_reference_prints_what_it_says() {
+    run_pages("docs");
+}
+
+#[test]
+fn the_readme_prints_what_it_says() {
+    run_all([place::workspace().join("README.md")]);
+}
+
 fn run_pages(folder: &str) {
-    let _recording = beside_others("recording");
     let mut paths: Vec<_> = fs::read_dir(place::workspace().join(folder))
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -40,8 +55,13 @@ fn run_pages(folder: &str) {
         .collect();
     paths.sort();
     assert!(!paths.is_empty(), "{folder} has no pages");
+    run_all(paths);
+}
+
+fn run_all(pages: impl IntoIterator<Item = PathBuf>) {
+    let _recording = beside_others("recording");
     let mut faults = Vec::new();
-    for path in paths {
+    for path in pages {
         let text = fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         faults.extend(run(&name, &text).into_iter().map(|fault| format!("{name}: {fault}")));
@@ -104,7 +124,7 @@ fn console_faults(console: &Console, output: &[(i32, String)], count: usize) -> 
                 "line {}: `{}` ended with {status}:\n{text}",
                 console.line, command.line
             ));
-        } else if let Some(difference) = shape::difference(&command.output, text) {
+        } else if let Some(difference) = shape::difference(&command.output, text, console.compared) {
             faults.push(format!("line {}: `{}`: {difference}", console.line, command.line));
         }
     }
@@ -156,6 +176,8 @@ fn shell(folder: &Path, script: &str) -> Vec<(i32, String)> {
     run.env("PATH", path).env("XDG_CACHE_HOME", cache.path());
     run.env("LC_ALL", "C.UTF-8").env_remove("CARGO_TARGET_DIR");
     run.env("PYTHONPATH", place::target().join("readers/python"));
+    run.env("PROGRAMS", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs"));
+    run.env("TESTKIT", place::workspace().join("crates/testkit/programs"));
     let finished = command::run(&mut run, LIMIT).unwrap();
     let mut commands = Vec::new();
     let mut output = String::new();

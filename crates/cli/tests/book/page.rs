@@ -5,6 +5,8 @@ use std::path::Path;
 
 use backtrail_testkit::readers;
 
+use super::shape::OMITTED;
+
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 pub(super) struct Page {
@@ -23,7 +25,18 @@ pub(super) struct Console {
     pub(super) fails: bool,
     /// The page says so, and why.
     pub(super) is_not_run: bool,
+    /// What of its output is compared.
+    pub(super) compared: Compared,
     needs: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compared {
+    All,
+    /// All but the rows of tables: which functions a compiler spends its time in.
+    AllButRows,
+    /// Nothing: the page shows commands without their output.
+    Nothing,
 }
 
 pub(super) struct CommandLine {
@@ -79,9 +92,19 @@ impl Page {
             Block::Console(console) => console
                 .commands
                 .iter()
-                .any(|command| command.line.starts_with("backtrail record")),
+                .any(|command| command.line.contains("backtrail record ")),
             Block::File { .. } => false,
         })
+    }
+}
+
+impl CommandLine {
+    /// One that the page does not show.
+    fn given(line: &str) -> Self {
+        Self {
+            line: line.to_owned(),
+            output: vec![OMITTED.to_owned()],
+        }
     }
 }
 
@@ -92,6 +115,7 @@ impl Console {
             commands: Vec::new(),
             fails: false,
             is_not_run: false,
+            compared: Compared::All,
             needs: Vec::new(),
         };
         for comment in comments {
@@ -99,12 +123,19 @@ impl Console {
                 Some(("not run", reason)) if !reason.is_empty() => console.is_not_run = true,
                 Some(("needs", list)) => console.needs = list.split_whitespace().map(str::to_owned).collect(),
                 Some(("fails", _)) => console.fails = true,
+                Some(("given", command)) => console.commands.push(CommandLine::given(command)),
+                Some(("output", "not shown")) => console.compared = Compared::Nothing,
+                Some(("rows", "differ")) => console.compared = Compared::AllButRows,
                 _ => return Err(format!("line {line}: unknown comment: {comment}")),
             }
         }
         let mut lines = body.lines();
         while let Some(line) = lines.next() {
-            if let Some(command) = line.strip_prefix("$ ") {
+            let by_root = line.strip_prefix("# ");
+            if by_root.is_some() {
+                console.needs.push("root".to_owned());
+            }
+            if let Some(command) = line.strip_prefix("$ ").or(by_root) {
                 let mut command = command.to_owned();
                 while command.ends_with('\\') {
                     command.push('\n');
@@ -142,6 +173,7 @@ fn is_there(need: &str) -> bool {
             let scope = setting("/proc/sys/kernel/yama/ptrace_scope");
             rustix::process::geteuid().is_root() || scope.map_or(true, |scope| scope == "0")
         }
+        "root" => rustix::process::geteuid().is_root(),
         // Its Python package will do.
         "duckdb" => in_path(need) || readers::python(need).is_ok(),
         program => in_path(program),
