@@ -70,7 +70,10 @@ impl<'a> ElfModule<'a> {
     }
 
     pub(crate) fn set_table(&mut self, table: Option<Kept<'a>>) {
-        self.unmade = None;
+        if self.unmade.take().is_some() {
+            // It is large, and few stacks need it from now on.
+            self.on_demand.frames = OnceCell::new();
+        }
         if let Some((section, bytes)) = table {
             (self.table, self.table_bytes) = (Some(section), bytes);
         }

@@ -13,6 +13,9 @@ use backtrail_elf::door::{self, RegularFile};
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
+/// Each has a file open.
+const MOST_WAITING: usize = 64;
+
 /// Makes tables, and keeps them in the cache.
 #[derive(Debug)]
 pub(crate) struct Maker {
@@ -55,8 +58,12 @@ impl Maker {
         }
     }
 
-    /// Begins to make the table of a module's file, if that can be opened and is the one meant.
+    /// Begins to make the table of a module's file, if that can be opened and is the one meant, and
+    /// not too many wait.
     pub(crate) fn begin(&self, number: u32, path: &Path, identity: &FileIdentity) -> bool {
+        if self.waiting.get() == MOST_WAITING {
+            return false;
+        }
         let Ok(file) = door::open(path) else { return false };
         if FileIdentity::of(file.metadata()).as_ref() != Some(identity) {
             return false;

@@ -382,9 +382,9 @@ impl<'a> Modules<'a> {
         Some((elf.table?, elf.table_bytes, mapping.start.wrapping_sub(address)))
     }
 
-    /// How many modules stacks have reached into.
+    /// A number that changes when stacks reach into another module, or have another table to use.
     pub(crate) fn used(&self) -> u64 {
-        self.used.get()
+        self.used.get() + self.made
     }
 
     /// The function of a table that starts at an address of a mapping, in addresses of the process.

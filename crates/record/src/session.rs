@@ -111,9 +111,7 @@ pub(crate) fn run(
         session.passing = Abi::of(Arch::native().cpu).map_or(&[], Abi::general_registers);
     }
     session.walker.prepare(&mut sampler);
-    if options.walk != Walk::Kernel {
-        session.modules.make_tables_aside();
-    }
+    session.modules.make_tables_aside();
     if options.walk == Walk::Kernel {
         session.kernel_walks = KernelWalks::begin(&mut sampler);
         session.outcome.no_kernel_walks = session.kernel_walks.is_none();
