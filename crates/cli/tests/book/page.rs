@@ -129,6 +129,9 @@ impl Console {
                 _ => return Err(format!("line {line}: unknown comment: {comment}")),
             }
         }
+        if console.is_not_run {
+            return Ok(console);
+        }
         let mut lines = body.lines();
         while let Some(line) = lines.next() {
             let by_root = line.strip_prefix("# ");

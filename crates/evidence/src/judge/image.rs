@@ -230,9 +230,11 @@ impl Image {
             let chooses = st_info.st_type() == elf::STT_GNU_IFUNC;
             let code = symbol.kind() == SymbolKind::Text || chooses;
             let label = symbol.kind() == SymbolKind::Unknown && st_info.st_type() == elf::STT_NOTYPE;
-            if symbol.is_undefined() || !(code || label) || !self.is_code(symbol.address()) || name.is_empty() {
+            if !(code || label) || !self.is_code(symbol.address()) || name.is_empty() {
                 continue;
             }
+            // An undefined symbol with an address: the program's stub is this function for every
+            // module, as the program compares its address.
             if exports && symbol.is_global() {
                 let list = self.exports.entry(name.to_owned()).or_default();
                 let export = Export {
@@ -242,6 +244,9 @@ impl Image {
                 if !list.contains(&export) {
                     list.push(export);
                 }
+            }
+            if symbol.is_undefined() {
+                continue;
             }
             self.symbols.push(Symbol {
                 extent: Extent {
