@@ -41,7 +41,7 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// missing pages are present.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(4);
 /// Sleeps grow with the time since then: any period so far has at least this many of them.
-const SLEEPS_SINCE_NEWS: u32 = 4;
+const SLEEPS_SINCE_NEWS: u32 = 16;
 /// How long records may wait in memory before they are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
 
