@@ -223,10 +223,10 @@ impl Tables {
         Ok(table)
     }
 
-    /// Whether the table of a file's image is in the cache.
-    pub fn has(&self, image: &Image<'_>, file: &FileIdentity) -> bool {
-        let cache = self.cache.as_ref();
-        cache.is_some_and(|cache| known(cache, Some(&name_of_file(file)), image).is_some())
+    /// The table that [`load_file`](Self::load_file) has without making one: that of a file which
+    /// had one in the cache before.
+    pub fn known(&self, image: &Image<'_>, file: &FileIdentity) -> Option<Table> {
+        known(self.cache.as_ref()?, Some(&name_of_file(file)), image)
     }
 
     /// The same for a file of another user, whose contents are not looked at here. The worker gets

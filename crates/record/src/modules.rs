@@ -689,19 +689,21 @@ impl<'a> Modules<'a> {
         file: Option<Opened<'_>>,
     ) -> ElfModule<'a> {
         let mut elf = ElfModule::new(image);
-        if let Some(file) = &file
+        let identity = file.and_then(|file| file.identity);
+        if let Some(known) = identity.and_then(|identity| self.tables.known(image, identity)) {
+            elf.set_table(self.kept(module, image.foreign_owner(), Ok(known)));
+        } else if let Some(file) = &file
             && let Some(frames) = self.make_aside(index, image, file)
         {
             elf.wait_for_table(frames, Rc::clone(file.file));
         } else {
-            elf.set_table(self.table(module, image, file.and_then(|file| file.identity)));
+            elf.set_table(self.table(module, image, identity));
         }
         elf
     }
 
-    /// Begins to make a table aside, if it is large and not in the cache; returns what tables of
-    /// single functions are made from until then. Files of other users are read by a worker
-    /// only.
+    /// Begins to make a table aside, if it is large; returns what tables of single functions are
+    /// made from until then. Files of other users are read by a worker only.
     fn make_aside(&self, index: ModuleIndex, image: &Image<'_>, file: &Opened<'_>) -> Option<CallFrames<Vec<u8>>> {
         let (maker, identity) = (self.maker.as_ref()?, file.identity?);
         let frames = image.eh_frame().ok().flatten()?;
@@ -709,8 +711,7 @@ impl<'a> Modules<'a> {
             || image.foreign_owner().is_some()
             || image.eh_frame_hdr().ok().flatten().is_none()
             || tables::exceeds_call_frames(image)
-            || tables::own_section(image).is_some()
-            || self.tables.has(image, identity);
+            || tables::own_section(image).is_some();
         if is_made_here || !maker.begin(index.0, file.path, identity) {
             return None;
         }

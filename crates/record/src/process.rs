@@ -137,34 +137,42 @@ mod tests {
     use backtrail_cfi::tables::Tables;
     use backtrail_unwind::Coverage;
 
+    /// The mapping of this program's file that has its code at an address.
+    fn own_mapping(code: u64, modules: &mut Modules<'_>) -> Mapping {
+        let pid = std::process::id();
+        let mut maps = proc::maps(pid).unwrap().into_iter();
+        let map = maps.find(|map| (map.start..map.end).contains(&code)).unwrap();
+        let key = FileKey::Inode {
+            device: map.device,
+            inode: map.inode,
+        };
+        let at = MappedAt {
+            pid,
+            start: map.start,
+            end: map.end,
+            file_offset: map.file_offset,
+        };
+        Mapping {
+            start: map.start,
+            end: map.end,
+            file_offset: map.file_offset,
+            module: modules.index(key, map.path, at),
+            id: 1,
+        }
+    }
+
     #[test]
     fn code_of_a_process_that_has_ended_is_its_files() {
         /// The kernel never assigns this number.
         const NOBODY: u32 = i32::MAX as u32;
         let code = code_of_a_process_that_has_ended_is_its_files as fn() as usize as u64;
         let own = std::process::id();
-        let maps = proc::maps(own).unwrap();
-        let map = maps.iter().find(|map| (map.start..map.end).contains(&code)).unwrap();
         let (tables, arena) = (Tables::open(Some(std::env::temp_dir())), Arena::default());
         let mut modules = Modules::new(&tables, &arena);
-        let key = FileKey::Inode {
-            device: map.device,
-            inode: map.inode,
-        };
-        let at = MappedAt {
-            pid: own,
-            start: map.start,
-            end: map.end,
-            file_offset: map.file_offset,
-        };
+        let mapping = own_mapping(code, &mut modules);
+        let end = mapping.end;
         let mut space = Space::default();
-        space.insert(Mapping {
-            start: map.start,
-            end: map.end,
-            file_offset: map.file_offset,
-            module: modules.index(key, map.path.clone(), at),
-            id: 1,
-        });
+        space.insert(mapping);
         let read = |pid, start| {
             let process = Process {
                 pid,
@@ -178,7 +186,7 @@ mod tests {
         };
         assert_eq!(read(own, code).len(), 64);
         assert_eq!(read(NOBODY, code), read(own, code));
-        assert!(read(NOBODY, map.end).is_empty());
+        assert!(read(NOBODY, end).is_empty());
     }
 
     /// This program is large enough. Each function has the same rows before its file's table is
@@ -186,30 +194,12 @@ mod tests {
     #[test]
     fn walks_have_rows_before_the_table_is_made() {
         let code = walks_have_rows_before_the_table_is_made as fn() as usize as u64;
-        let maps = proc::maps(std::process::id()).unwrap();
-        let map = maps.iter().find(|map| (map.start..map.end).contains(&code)).unwrap();
         let cache = tempfile::tempdir().unwrap();
         let (tables, arena) = (Tables::open(Some(cache.path().to_owned())), Arena::default());
         let mut modules = Modules::new(&tables, &arena);
         modules.make_tables_aside();
-        let key = FileKey::Inode {
-            device: map.device,
-            inode: map.inode,
-        };
-        let at = MappedAt {
-            pid: std::process::id(),
-            start: map.start,
-            end: map.end,
-            file_offset: map.file_offset,
-        };
-        let index = modules.index(key, map.path.clone(), at);
-        let mapping = Mapping {
-            start: map.start,
-            end: map.end,
-            file_offset: map.file_offset,
-            module: index,
-            id: 1,
-        };
+        let mapping = own_mapping(code, &mut modules);
+        let index = mapping.module;
         let row = |modules: &Modules<'_>, address: u64| match modules.coverage(&mapping, address) {
             (range, Coverage::Table(table)) => {
                 assert!(range.contains(&address));
@@ -222,7 +212,7 @@ mod tests {
                 (!index.0, None)
             }
         };
-        let addresses: Vec<u64> = (map.start..map.end).step_by(509).collect();
+        let addresses: Vec<u64> = (mapping.start..mapping.end).step_by(509).collect();
         let before: Vec<_> = addresses.iter().map(|&address| row(&modules, address)).collect();
         assert!(
             before.iter().all(|(id, _)| *id == !index.0),
@@ -245,8 +235,7 @@ mod tests {
         // The next recording finds it in the cache.
         let mut next = Modules::new(&tables, &arena);
         next.make_tables_aside();
-        let again = next.index(FileKey::Unidentified, map.path.clone(), at);
-        assert_eq!(again, index);
+        assert_eq!(own_mapping(code, &mut next).module, index);
         assert_eq!(row(&next, code).0, index.0);
     }
 }
