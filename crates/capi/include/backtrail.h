@@ -30,8 +30,8 @@ struct backtrail_init_options {
     /* Folder that keeps tables for the next start; NULL for none. */
     const char *cache_dir;
     /* If not 0, a thread calls backtrail_init again when a backtrace reaches a library that was
-     * opened later, to make its table. The thread sleeps until then, with all signals blocked. A forked child does not have it; backtrail_init starts it
-     * there. */
+     * opened later, to make its table. The thread sleeps until then, with all signals blocked. In a
+     * forked child it does not exist until backtrail_init is called there. */
     int follow;
     int reserved;
 };
@@ -83,7 +83,7 @@ void backtrail_backtrace_symbols_fd(void *const *buffer, int size, int fd);
  * above. In handlers. */
 ssize_t backtrail_backtrace_cbf(void *out, size_t size, const struct backtrail_cbf_options *options);
 
-/* Registers code made at run time, at `start`, that keeps frame pointers. Not in handlers.
+/* Registers code generated at run time, at `start`, that keeps frame pointers. Not in handlers.
  * Returns 0; -EINVAL for an empty range; -EEXIST if a part of it is registered already. */
 int backtrail_register_code(const void *start, size_t size);
 
@@ -94,7 +94,7 @@ int backtrail_withdraw_code(const void *start);
 /* Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the
  * process dies of them. The report is text: the signal, the registers, the code around the program
  * counter, the stack, the stack as a compact backtrace, the modules with their build IDs, and the
- * stacks of the other threads, which are asked by SIGSYS. The process then dies as it would have
+ * stacks of the other threads, which SIGSYS interrupts. The process then dies as it would have
  * otherwise, with a core dump if enabled; an earlier handler is called instead. The handler runs
  * on an alternate stack, which the calling thread gets unless it already has one. Also does what
  * backtrail_init does. Not in handlers. Returns 0; -EINVAL and -E2BIG as above; the error of the

@@ -6,10 +6,10 @@
  *     BT_EVENT(net, packet, BT_U32(len), BT_STR(peer, address->name));
  *     backtrail_tracer_stop();
  *
- * Link with -lbacktrail_tracer. Needs GNU C11 or GNU C++11 (gcc, clang), and Linux.
+ * Link with -lbacktrail_tracer. Requires GNU C11 or GNU C++11 (gcc, clang), and Linux.
  *
- * Events can be recorded in any thread and any signal handler. Recording takes no lock, allocates
- * nothing, and makes system calls only for a thread's first event.
+ * Events can be recorded in any thread and any signal handler. Recording takes no lock, does not
+ * allocate, and makes system calls only for a thread's first event.
  */
 #ifndef BACKTRAIL_TRACER_H
 #define BACKTRAIL_TRACER_H
@@ -25,7 +25,7 @@ extern "C" {
 #define BT_ASSERT_ _Static_assert
 #endif
 
-/* What each event has beside its fields. */
+/* Contexts: what each event has in addition to its fields. */
 enum {
     BT_CONTEXT_PID = 1,
     BT_CONTEXT_TID = 2,
@@ -33,14 +33,14 @@ enum {
     BT_CONTEXT_NAME = 8
 };
 
-/* Members that are 0 have their defaults. */
+/* Members that are 0 have their defaults, which are in brackets. */
 struct backtrail_tracer_options {
     size_t size;                 /* sizeof(struct backtrail_tracer_options) */
     const char *directory;       /* Stream to a trace below this directory. */
     const char *flight_recorder; /* Keep the newest events in this file; "" is in memory. */
     const char *rules;           /* Which classes are on: "net:*,-net:debug_*@info,a:b+stack" */
     size_t threads;              /* Most threads that record at the same time [128] */
-    size_t packets;              /* Packets of each thread's ring [16], if packet_bytes is set, too */
+    size_t packets;              /* Packets of each thread's ring [16]; set packet_bytes, too */
     size_t packet_bytes;         /* Bytes of a packet [262144] */
     uint32_t contexts;           /* BT_CONTEXT_PID | ... */
     uint32_t without_stacks;     /* Do not prepare for stacks. */
@@ -52,13 +52,13 @@ struct backtrail_tracer_options {
  * number.
  */
 int backtrail_tracer_start(const struct backtrail_tracer_options *options);
-/* Switches events off and writes what was recorded. Happens at exit(), too. */
+/* Switches events off and writes the recorded ones. exit() also does this. */
 void backtrail_tracer_stop(void);
-/* Writes the newest events as a trace in a new directory, while they go on. */
+/* Writes the newest events as a trace into a new directory, while recording continues. */
 int backtrail_tracer_snapshot(const char *directory);
 /* Copies the rings to a file when the process crashes; `backtrail trace recover` reads it. */
 int backtrail_tracer_snapshot_on_crash(const char *file);
-/* Switches classes: rules as above replace the present ones. */
+/* Replaces the rules that switch classes on and off, written as above. */
 int backtrail_tracer_switch(const char *rules);
 
 /* The rest is for the macros. */
@@ -93,7 +93,7 @@ void backtrail_tracer_record(struct bt_class *event_class, const struct bt_part 
 
 /*
  * Fields. The first argument is the name; the value is the variable of that name, or the second
- * argument. A value wider than its field, or of another kind, does not compile.
+ * argument. If a value is wider than its field, or of another kind, the code does not compile.
  */
 #define BT_U8(name, ...) (NUMBER, name, BT_OR_(name, ##__VA_ARGS__), uint8_t, "u8")
 #define BT_U16(name, ...) (NUMBER, name, BT_OR_(name, ##__VA_ARGS__), uint16_t, "u16")
@@ -103,7 +103,7 @@ void backtrail_tracer_record(struct bt_class *event_class, const struct bt_part 
 #define BT_I16(name, ...) (NUMBER, name, BT_OR_(name, ##__VA_ARGS__), int16_t, "i16")
 #define BT_I32(name, ...) (NUMBER, name, BT_OR_(name, ##__VA_ARGS__), int32_t, "i32")
 #define BT_I64(name, ...) (NUMBER, name, BT_OR_(name, ##__VA_ARGS__), int64_t, "i64")
-/* A number that readers show in base 16. */
+/* Numbers that readers print in base 16. */
 #define BT_X32(name, ...) (NUMBER, name, BT_OR_(name, ##__VA_ARGS__), uint32_t, "x32")
 #define BT_X64(name, ...) (NUMBER, name, BT_OR_(name, ##__VA_ARGS__), uint64_t, "x64")
 #define BT_PTR(name, ...) (POINTER, name, BT_OR_(name, ##__VA_ARGS__), uint64_t, "x64")
@@ -124,7 +124,7 @@ void backtrail_tracer_record(struct bt_class *event_class, const struct bt_part 
 #define BT_ARRAY_U8(name, data, count) (ARRAY, name, data, uint8_t, "[" #count "*u8]", count)
 #define BT_ARRAY_U32(name, data, count) (ARRAY, name, data, uint32_t, "[" #count "*u32]", count)
 #define BT_ARRAY_U64(name, data, count) (ARRAY, name, data, uint64_t, "[" #count "*u64]", count)
-/* The number at an address, or nothing if that is null. */
+/* The number at an address, or no value if the address is null. */
 #define BT_OPT_U32(name, pointer) (OPTIONAL, name, pointer, uint32_t, "?u32")
 #define BT_OPT_U64(name, pointer) (OPTIONAL, name, pointer, uint64_t, "?u64")
 #define BT_OPT_I32(name, pointer) (OPTIONAL, name, pointer, int32_t, "?i32")
@@ -204,7 +204,7 @@ static inline const char *bt_text_(const void *text) {
 #define BT_OR_(name, ...) BT_SECOND_(~, ##__VA_ARGS__, name)
 #define BT_SECOND_(first, second, ...) second
 
-/* Applies BT_WHAT_ to each field; texts have commas between. */
+/* Applies BT_WHAT_ to each field; texts are separated by commas. */
 #define BT_COUNT_(...) \
     BT_17TH_(~, ##__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 #define BT_17TH_(z, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, count, ...) count
