@@ -231,9 +231,11 @@ fn head(rounds: usize) -> String {
     let kernel: Vec<&str> = kernel.trim().split('.').take(2).collect();
     format!(
         "# What recording costs the program\n\n\
-         Made by `cargo run --release` in `bench/`: a fixed amount of work on a stack of thirty to fifty frames, alone and recorded at\n\
-         {FREQUENCY} Hz, on {} CPUs, Linux {}. Each recorded run stands between two runs alone and is compared with their mean; medians of\n\
-         {rounds} such ratios for each recorder, with the middle half of them in brackets. Promised: at most 3 % where `perf record` takes 2 %.\n",
+         Made by `cargo run --release` in `bench/`: a fixed amount of work on a stack of thirty to fifty frames,\n\
+         alone and recorded at {FREQUENCY} Hz, on {} CPUs, Linux {}. Each recorded run is between two\n\
+         runs alone and is compared with their mean. Figures are medians of {rounds} such ratios for each\n\
+         recorder, with the middle half\n\
+         of them in brackets. Promised: at most 3 % where `perf record` takes 2 %.\n",
         cpus(),
         kernel.join("."),
     )

@@ -32,8 +32,8 @@ fn measure(rounds: usize) -> Result<(), String> {
     let folder = scratch();
     let mut page = format!(
         "# What adding costs\n\n\
-         Made by `cargo run --release --bin adding` in `bench/`: medians of {rounds} rounds, in each of which all was run in turn. The size of the\n\
-         process is its largest resident set, in which the file itself is counted, as it is mapped.\n\n"
+         Made by `cargo run --release --bin adding` in `bench/`: medians of {rounds} rounds, in which all tools took turns.\n\
+         The size of the process is its largest resident set, which includes the mapped file.\n\n"
     );
     beside_ld(&backtrail, folder.path(), rounds, &mut page)?;
     beside_libllvm(&backtrail, folder.path(), rounds, &mut page)?;

@@ -90,7 +90,7 @@ fn measure(rounds: u32) -> Result<String, String> {
     text.push_str(&table("case", "frames", &walks, |line| {
         (line.case.clone(), line.frames.to_string())
     })?);
-    text.push_str("\n## Growth\n\nStacks of about 50 frames, another one each time. In threads, each thread's own time, with the way to the stack taken off.\n\n");
+    text.push_str("\n## Growth\n\nStacks of about 50 frames, a different one each time. For threads, each thread's own time, without the calls that make the stack.\n\n");
     let mut growth = Vec::new();
     for count in MODULES {
         let library = bench.shared_library("module.c", "int module_of_bench(int x) { return x + 1; }\n")?;
@@ -261,16 +261,16 @@ fn table(first: &str, second: &str, lines: &[Line], of: impl Fn(&Line) -> (Strin
 
 const HEAD: &str = "# The speed of backtraces
 
-Made by `cargo run --release --bin backtrace` in `bench/`: the median of ROUNDS rounds, in which all take their turn in one process. Nanoseconds a frame.
+Made by `cargo run --release --bin backtrace` in `bench/`: the median of ROUNDS rounds, in which all libraries take their turn in one process. Nanoseconds per frame.
 
 | case | what is walked |
 |---|---|
 | same | the same stack again |
 | leaf | the innermost frames change, their callers stay |
-| other | another stack each time: every call is one of eight, at random |
+| other | a different stack each time: every call is one of eight, at random |
 | other-lean | the same, in code without frame pointers |
-| cold | the same stack, but before each walk 64 MiB are written, so that neither stack nor code nor tables are in the CPU's caches: then a chain of frame pointers takes longer than any walk does that is warm |
+| cold | the same stack, but 64 MiB are written before each walk, so that neither stack nor code nor tables are in the CPU's caches; a chain of frame pointers then takes longer than any warm walk |
 
-Aimed at: *same* at most twice the chain of frame pointers, *leaf* at most 4 ns, *other* at most 6, *cold* at most 25.
+Goals: *same* at most twice the chain of frame pointers, *leaf* at most 4 ns, *other* at most 6, *cold* at most 25.
 
 ";

@@ -61,10 +61,13 @@ const PARTS: [&str; 6] = ["", "lttng", "barectf", "own", "streams", "string"];
 
 const ABOUT: &str = "# How fast traces are read
 
-Made by `cargo run --release --bin trace` in `bench/`: million events per second of processor time and of the clock, the best of
-three rounds in each of which all readers took their turn, and the most memory that any of them took. In brackets, how many times babeltrace2's figure that is:
-of its dummy sink's for what prints nothing, of its text's for text and JSON. LTTng-UST was recorded from two processes at once, with the contexts vpid and vtid: empty events,
-numbers, texts, stacks of 3 to 16 frames; barectf's two streams have much the same. barectf-parser is a crate that reads stream after stream. On a machine with other load, ratios are worth more than figures.
+Made by `cargo run --release --bin trace` in `bench/`: million events per second of processor time and
+of the clock, the best of three rounds in which all readers took turns, and the largest memory of each.
+In brackets, the factor over babeltrace2: over its dummy sink for readers that print nothing, over its
+text for text and JSON. LTTng-UST was recorded from two processes at once, with the contexts vpid and
+vtid: empty events, numbers, texts, stacks of 3 to 16 frames; barectf's two streams have similar events.
+barectf-parser is a crate that reads one stream after the other. On a busy machine, ratios are more
+reliable than figures.
 ";
 
 /// Compares all readers on the traces of a part, or on all; returns the page, which is also printed

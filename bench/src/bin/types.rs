@@ -47,12 +47,14 @@ fn measure(names: &[String]) -> Result<(), Failed> {
     let binutils = Binutils::get(Release::V2_47).ok_or("binutils 2.47 is what is compared with")?;
     let mut page = format!(
         "# How fast types are linked, made and found\n\n\
-         Made by `cargo run --release --bin types` in `bench/`: medians of {ROUNDS} rounds, in each of which all was run in turn.\n\
-         What types cost GNU ld 2.47 is the time of `ld -r` of the objects (gcc 12 `-g -gctf`) less that of the same objects without `.ctf`; ours is\n\
-         from the mapped objects to the bytes of the section. From DWARF, the types of the linked program are made and linked; pahole makes BTF of the\n\
-         same (`pahole -J`, all its symbols). On a machine with other load, ratios are worth more than milliseconds.\n\
-         Before each measurement all its threads have worked for {} ms: where one CPU of the virtual machine has been idle for a tenth of a second, it comes back so late\n\
-         that the second thread gains 1.0 to 1.2 (redis-server, ld) or 1.5 to 1.9 (git).\n\n\
+         Made by `cargo run --release --bin types` in `bench/`: medians of {ROUNDS} rounds, in which all tools took turns.\n\
+         The cost of types in GNU ld 2.47 is the time of `ld -r` of the objects (gcc 12 `-g -gctf`) minus that of\n\
+         the same objects without `.ctf`; ours is the time from the mapped objects to the bytes of the section.\n\
+         *From DWARF*, the types of the linked program are made and linked; pahole makes BTF from the same\n\
+         (`pahole -J`, all its symbols). On a busy machine, ratios are more reliable than milliseconds. Before\n\
+         each measurement all its threads have worked for {} ms: if a CPU of the virtual machine was idle for a\n\
+         tenth of a second, it resumes so late that the second thread gains only 1.0 to 1.2 (redis-server, ld) or\n\
+         1.5 to 1.9 (git).\n\n\
          | program | units | types | 1 thread, ms | 2 threads, ms | gain | GNU ld, ms | ld / 1 thread | from DWARF, 1 thread, ms | 2 threads, ms | pahole, ms | pahole / 1 thread |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|\n",
         AWAKE.as_millis()

@@ -61,16 +61,19 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 const HEAD: &str = "# The speed of tables
 
-Made by `cargo run --release --bin sframe` in `bench/`, all in one run, in turn, ROUNDS rounds. *Times as long* is the median of the rounds'
-ratios to ours, which a busy machine disturbs least.
+Made by `cargo run --release --bin sframe` in `bench/`, all in one run, in turn, ROUNDS rounds. *Times as long*
+is the median of the rounds' ratios to ours, which varies least on a busy machine.
 
 ## Look-up
 
-Random addresses in a table; nanoseconds of the best of all batches of 10,000. *Generated* has functions of 16 to 1,015 bytes with 1 to 16 rows.
-With an index (`sframe::Index`) of the functions, or of the rows too: built once, in surroundings memory, which is a sixth of the section, or
-five times as much as it: that one is for tables that stay in the cache with it. Each address is looked up once before, by all alike.
-In the generated table the index of functions takes between 77 and 209 ns from one run to the next on the machine that this was made on (a virtual one, whose
-caches others use too), and plain look-up 118 to 144. Aimed at: 100 ns in the generated one, 30 ns in the other.
+Random addresses in a table; nanoseconds of the best of all batches of 10,000. *Generated* has
+functions of 16 to 1,015 bytes with 1 to 16 rows. *By functions* and *by rows* use an index
+(`sframe::Index`) of the functions, or of the rows too. It is built once, in memory that the caller
+provides: a sixth of the section's size, or five times its size, which is for tables that stay in the
+CPU's cache with it. Every reader has looked up each address once before. In the generated table, the
+index of functions takes between 77 and 209 ns, and plain look-up 118 to 144, from one run to the next
+on this machine, a virtual one that shares its caches with others. Goal: 100 ns in the generated table,
+30 ns in the other.
 
 | table | version | ours, ns | by functions | by rows | other | ns | times as long as by the better index |
 |---|---|---|---|---|---|---|---|
@@ -91,8 +94,9 @@ fn look_ups(lines: &[lookup::Line]) -> String {
 }
 
 fn builds(all: &[build::Times]) -> String {
-    let mut table = "\n## Building\n\nWhat `--gsframe` adds to the time of `as` for a generated file of 100,000 functions; and ours from the `.eh_frame` of the same\n\
-         functions, version 3, from the mapped file to the section's bytes, on as many CPUs as there are up to four. Aimed at: 30 times as fast.\n\n\
+    let mut table = "\n## Building\n\nWhat `--gsframe` adds to the time of `as` for a generated file of 100,000 functions, and ours from the\n\
+         `.eh_frame` of the same functions: version 3, from the mapped file to the section's bytes, on as many\n\
+         CPUs as there are, up to four. Goal: 30 times as fast.\n\n\
          | as | adds, s | ours, s | times as long | ours for a library |\n|---|---|---|---|---|\n"
         .to_owned();
     for times in all {

@@ -131,15 +131,17 @@ const HEAD: &str = "\
 # Programs that know their own stack
 
 Made by `cargo evidence alternating --page`.
-`crates/testkit/programs/alternating.c` does the same on two sides in turn, one phase each, and every function of a side has
-a name that says which. A stack with functions of both sides never was: it is *impossible*, and so is a recursion that is
-complete, was sampled in its leaf, and is not 3,000 frames deep. *Wrong* counts the stacks with a return address that follows
-no call that can lead to the frame above. *busy* is beside eight loops that want the same CPUs.
+`crates/testkit/programs/alternating.c` does the same work on two sides in turn, one phase each, and the
+name of every function says which side it belongs to. A stack with functions of both sides cannot have
+existed: it is *impossible*. So is a recursion that is complete, was sampled in its leaf, and is not 3,000
+frames deep. *Wrong* counts the stacks with a return address that does not follow a call that can lead to
+the frame above. Runs marked *busy* compete for the
+CPUs with eight loops.
 
-`six` has six frames, one with a buffer of 16 KiB that is never touched, so that its pages are not present; `deep` has a
-recursion of 3,000 frames on each side, longer than the 60 KiB that the kernel copies; in `seam` both sides call the same
-recursion; `alloca` reuses the memory above the buffer; in `large` that buffer has 640 KiB; `threads` does all five, each in
-a thread.
+`six` has six frames, one with a buffer of 16 KiB that is never touched, so that its pages are not
+present; `deep` has a recursion of 3,000 frames on each side, longer than the 60 KiB that the kernel
+copies; in `seam` both sides call the same recursion; `alloca` reuses the memory above the buffer; in
+`large` the buffer has 640 KiB; `threads` runs all five, each in a thread.
 ";
 
 /// Stores a row until the page is written, replacing an earlier one of the same experiment.

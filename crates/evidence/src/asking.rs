@@ -247,12 +247,12 @@ fn shell(folder: &TempDir, script: &str, library: Option<&Path>) -> Result<Strin
 fn page(all: &[Seen]) -> String {
     let mut text = format!(
         "# Programs that ask for stacks\n\n\
-         Made by `cargo evidence asking`. Programs and profilers of Debian run unchanged, once as they are and once with \
+         Made by `cargo evidence asking`. Debian's programs and profilers run unmodified, once as they are and once with \
          `LD_PRELOAD=libbacktrail_unwind.so` (a release build). Their stacks are compared by the names of functions, line by \
-         line: a line is a stack of a profile, or a frame of a printed stack. Lines about what our library itself allocates \
-         when it is loaded are left out.\n\n\
+         line: a line is a stack of a profile, or a frame of a printed stack. Lines about allocations that our library \
+         makes when it is loaded are left out.\n\n\
          *Plain* is the program without its profiler; times are processor time, medians of {ROUNDS} runs. *Overhead* is what \
-         the profiler adds with our library, divided by what it adds without.\n\n{}\n\n\
+         the profiler adds with our library, divided by what it adds without it.\n\n{}\n\n\
          | program | asks | equal lines | only the original | only ours | plain, s | original, s | ours, s | overhead |\n\
          |---|---|---|---|---|---|---|---|---|\n",
         crate::machine()

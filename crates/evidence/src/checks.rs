@@ -75,12 +75,13 @@ pub(crate) fn run() -> Result<(), String> {
     let mut broken = Vec::new();
     let mut page = format!(
         "# Tables checked against .eh_frame\n\n\
-         Made by `cargo evidence sframe-check`, with `backtrail sframe check`, which compares CFA, return address and frame pointer at every\n\
-         pc. Promised: of tables that `sframe build` makes, no mismatch; version 3 covers at least {:.2} % of the code; a mismatch in\n\
-         `.plt.got`, and nothing else, in what GNU ld 2.44 and 2.47 link for x86-64.\n\n\
+         Made by `cargo evidence sframe-check`, with `backtrail sframe check`, which compares CFA, return address\n\
+         and frame pointer at every pc. Promised: no mismatch in tables that `sframe build` makes; version 3\n\
+         covers at least {:.2} % of the code; in files that GNU ld 2.44 and 2.47 link for x86-64, a mismatch in\n\
+         `.plt.got` and nothing else.\n\n\
          ## Tables of GNU as and ld\n\n\
-         One program (`crates/cfi/tests/programs/frames.c`) with `gcc -Wa,--gsframe`. Not covered are the start files and what the C\n\
-         library adds, which were made without tables.\n\n\
+         One program (`crates/cfi/tests/programs/frames.c`) with `gcc -Wa,--gsframe`. Start files and the code\n\
+         that the C library adds are not covered, because they were made without tables.\n\n\
          | binutils | machine | flags | functions | rows | covered | not covered: pieces | mismatches |\n\
          |---|---|---|---|---|---|---|---|\n",
         COVERED * 100.0
@@ -88,16 +89,17 @@ pub(crate) fn run() -> Result<(), String> {
     gnu_tables(&binary, folder.path(), &mut page, &mut broken)?;
     page.push_str(
         "\n## Tables built from .eh_frame\n\n\
-         Mismatches are those of all three versions. *Seconds* are those of building the version 3 table and checking it, the start of\n\
-         the command included. Pieces that version 3 does not cover stand with their reasons.\n\n\
+         Mismatches are those of all three versions. *Seconds* is the time for building the version 3 table and\n\
+         checking it, including the start of the command. Pieces that version 3 does not cover are listed with\n\
+         their reasons.\n\n\
          | file | MB | functions | rows | covered: V3 | V2 | V1 | not covered by V3: pieces | mismatches | seconds |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
     built_tables(&binary, folder.path(), &mut page, &mut broken)?;
     page.push_str(
-        "\nnode and libcrypto have OpenSSL's assembly, which keeps the caller's stack pointer in memory, eight bytes from the CFA:\n\
-         `*(rsp+16)+8` is nothing that a row of any version can say, since a version 3 row adds before it reads. Those pieces stay\n\
-         without rows, and these two files below what is promised.\n",
+        "\nnode and libcrypto contain OpenSSL's assembly, which keeps the caller's stack pointer in memory, eight\n\
+         bytes from the CFA. No version's rows can express `*(rsp+16)+8`, since a version 3 row adds before it\n\
+         reads. Those pieces have no rows, so coverage of these two files is below the promise.\n",
     );
     print!("{page}");
     fs::write(place::workspace().join("docs/sframe-check.md"), &page).map_err(|error| error.to_string())?;

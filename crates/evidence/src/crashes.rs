@@ -92,21 +92,21 @@ fn head(is_release: bool) -> String {
          Made by `cargo evidence crashes`. `crates/testkit/programs/crashes.cc` dies in 15 ways: it reads address 16, writes \
          to its code, calls address 0, reads an address that no process has, overflows its stack, reads a mapped file beyond \
          its end, executes an illegal instruction, divides by zero, aborts, fails an assertion, frees memory twice, writes \
-         beyond a buffer of its stack, executes a breakpoint, sends itself SIGSYS, and throws what nobody catches.\n\n\
-         It does so in its first thread, in a later one, in one that started before the library was asked for reports, in a \
+         beyond a buffer on its stack, executes a breakpoint, sends itself SIGSYS, and throws an uncaught exception.\n\n\
+         It does so in its first thread, in a later one, in one that started before crash reports were installed, in a \
          forked child, without `/proc`, with 1 MiB of address space left, with no free descriptor (the limit is 3), and \
-         below four filters of system calls (seccomp): `kill` ends the process if it calls process_vm_readv; `mmap` denies \
-         mmap, mprotect, mremap and brk; `list` denies everything except read, write, close, exit, signal actions, masks and \
-         returns, getpid, gettid, tgkill, futex, munmap, brk and the clock; `trap` answers process_vm_readv, openat, ppoll \
-         and timer_create with SIGSYS. A filter that kills for other calls, such as rt_sigaction, ends the process by SIGSYS \
-         before its report is complete.\n\n\
-         A death is right if there is one report, of the right signal, with the code that died, the stack up to the \
-         outermost frame and the modules, and if the process then died of this signal, within two seconds. After a write \
+         under four system call filters (seccomp): `kill` ends the process if it calls process_vm_readv; `mmap` denies \
+         mmap, mprotect, mremap and brk; `list` denies everything except read, write, close, exit, signal actions, masks \
+         and returns, getpid, gettid, tgkill, futex, munmap, brk and the clock; `trap` answers process_vm_readv, openat, \
+         ppoll and timer_create with SIGSYS. A filter that kills at other calls, such as rt_sigaction, ends the process \
+         by SIGSYS before its report is complete.\n\n\
+         A death is right if there is one report of the right signal, with the code that died, the stack up to the \
+         outermost frame and the modules, and if the process then died of this signal within two seconds. After a write \
          beyond a buffer, the frames above it are gone, so the stack may end there. *Slowest* is the time from the last \
-         instruction before until the parent knew, of {build}.\n\n\
+         instruction before the crash until the parent noticed, with {build}.\n\n\
          A program that uses `libbacktrail.so` calls `backtrail_crash_install`, and `backtrail_crash_thread` in each other \
          thread; without this call, an overflow of that thread's stack is not reported. With `libbacktrail_preload.so` and \
-         `BACKTRAIL_CRASH`, the program does nothing.\n\n{}\n",
+         `BACKTRAIL_CRASH`, the program calls nothing.\n\n{}\n",
         crate::machine()
     )
 }

@@ -167,12 +167,13 @@ fn table(rows: &[Row]) -> String {
     let mut text = format!(
         "# The page of a recording: speed and size\n\n\
          Made by `cargo evidence page`; {}\n\n\
-         The page of `backtrail report --html`, in Chromium without a window and without a graphics card, 1200 × 800.\n\
-         *First picture* is the time from opening the file to the first flame graph, the median of five. *Zoom* is\n\
-         measured over 120 pictures while the wheel turns at each of them: the time between two pictures, its median and\n\
-         that which one in twenty exceeds, and pictures a second. A screen shows 60. *Bytes a sample* are those of the\n\
-         whole file, with {} bytes of scripts and styles in each.\n\n\
-         Invented recordings have stacks of about 40 calls of 3,000 functions; the others are recorded at 1999 Hz.\n\n\
+         The page of `backtrail report --html`, in headless Chromium without a graphics card, 1200 × 800. *First\n\
+         picture* is the time from opening the file to the first flame graph, the median of five. *Zoom* is\n\
+         measured over 120 pictures while the wheel turns at each of them: the time between two pictures, as its\n\
+         median and the value that one in twenty exceeds, and pictures per second. A screen shows 60. *Bytes a\n\
+         sample* is the size of the whole file, including {} bytes of scripts and styles, per sample.\n\n\
+         *Invented* recordings have stacks of about 40 calls of 3,000 functions; the others were recorded at\n\
+         1999 Hz.\n\n\
          | recording | samples | stacks | bytes | bytes a sample | first picture, ms | zoom, ms | one in 20, ms | pictures a second |\n\
          |---|---|---|---|---|---|---|---|---|\n",
         crate::machine(),

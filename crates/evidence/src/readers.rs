@@ -61,17 +61,19 @@ pub(crate) fn run() -> Result<(), String> {
 }
 
 const RULES: &str = "\
-`backtrail sframe check --for READER` applies the rules of [sframe.md](sframe.md#tables-for-a-reader) to any table; `--for` of `build`,
-`add`, `convert` and `link` makes one that passes. Promised: with `--for`, nothing is refused.
+`backtrail sframe check --for READER` applies the rules of [sframe.md](sframe.md#tables-for-a-reader) to
+any table; `--for` of `build`, `add`, `convert` and `link` makes a table that passes. Promised: with
+`--for`, nothing is refused.
 
 ";
 
 const HEAD: &str = "\
 ## Refused in tables of a system
 
-Tables made from every ELF file in `/usr/bin` and `/usr/lib/x86_64-linux-gnu` as `sframe add` makes them, in the version that the reader
-knows: first with `--version` alone, then with `--for`. A table is refused as a whole, or the first row of a function that the reader does not take
-is counted. *Left out* is code that has rows with `--version` and none with `--for`.
+Tables made from every ELF file in `/usr/bin` and `/usr/lib/x86_64-linux-gnu`, as by `sframe add`, in the
+version that the reader knows: first with `--version` alone, then with `--for`. Either the whole table is
+refused, or the first row of a function that the reader refuses is counted. *Left out* is code that has
+rows with `--version` and none with `--for`.
 
 | reader | version | tables | refused, without `--for`: tables | by reason | refused with `--for` | left out: pieces | of the code | bytes of all tables, without and with `--for` |
 |---|---|---|---|---|---|---|---|---|
@@ -182,9 +184,10 @@ const ROUNDS: usize = 9;
 fn merging(page: &mut String) -> Result<(), String> {
     page.push_str(
         "\n## Merged tables\n\n\
-         Version 3 tables with up to N functions under one FDE (`--merge N`), at random addresses in functions; nanoseconds of a look-up in the\n\
-         best batch of 10,000, of all rounds in turn. Readers search FDEs by halves, and scan the rows of one from its start: larger N make fewer\n\
-         FDEs and more rows in each, of which joined FDEs have at most 128. The kernel and glibc do the same, and do not run here.\n\n\
+         Version 3 tables with up to N functions under one FDE (`--merge N`), at random addresses in functions;\n\
+         nanoseconds of a look-up in the best batch of 10,000, of all rounds in turn. Readers find an FDE by\n\
+         binary search and scan its rows from the start: with larger N there are fewer FDEs, with more rows each,\n\
+         but at most 128 in joined FDEs. The kernel and glibc do the same, but cannot be measured here.\n\n\
          | program | N | bytes | of N = 1 | FDEs | most rows | mean rows before the one that is found | ours, ns | by an index of functions, ns | libsframe 2.47, ns |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
@@ -235,10 +238,11 @@ fn merging(page: &mut String) -> Result<(), String> {
     }
     let _ = writeln!(
         page,
-        "\nNo reader refuses a merged table. Two neighbours save most, and cost look-up least; with more, rows to scan grow faster than\n\
-         tables shrink. The default is N = {MERGE}, which keeps a look-up of ours below a third more; `--merge 2` or `4` is for tables in\n\
-         which look-ups matter more than size, and `--merge 1` gives each function its own FDE. Other programs ran at the same time;\n\
-         of the times, those of libsframe, a process for each round, vary most."
+        "\nNo reader refuses a merged table. Two neighbours save most and cost look-ups least; with more, rows to\n\
+         scan grow faster than tables shrink. The default is N = {MERGE}, with which our look-ups take less than a third\n\
+         longer; `--merge 2` or `4` is for tables in which look-ups matter more than size, and `--merge 1` gives\n\
+         each function its own FDE. Other programs ran at the same time; the times of libsframe, a process for\n\
+         each round, vary most."
     );
     Ok(())
 }

@@ -169,13 +169,14 @@ fn table(rows: &[Row], seconds: u32) -> String {
     let kernel: Vec<&str> = kernel.trim().split('.').take(2).collect();
     let mut page = format!(
         "# Recordings of real programs\n\n\
-         Made by `cargo evidence recording`: each program for {seconds} seconds at {FREQUENCY} Hz, by `backtrail record` and then by\n\
-         `perf record --call-graph dwarf,8192`, in one run, on {cpus} CPUs, Linux {}. Promised: at least {:.1} % complete stacks; on a\n\
-         compiler at most {BYTES} bytes and {MICROSECONDS} µs a sample.\n\n\
-         *Complete* is a stack that reaches the program's or the thread's start. *Bytes* are those of the whole recording, mappings and\n\
-         metadata included, by sample. *µs* is the recorder's own processor time (user and system, without the program's) by sample;\n\
-         *first* is what a first recording of {FIRST_SECONDS} seconds takes of it, in which the tables of all modules are made.\n\
-         perf's stacks are judged by what `perf script` makes of them; its processor time is not compared, because it unwinds later.\n\n\
+         Made by `cargo evidence recording`: each program for {seconds} seconds at {FREQUENCY} Hz, by `backtrail record`\n\
+         and then by `perf record --call-graph dwarf,8192`, in one run, on {cpus} CPUs, Linux {}. Promised: at least\n\
+         {:.1} % complete stacks; for a compiler at most {BYTES} bytes and {MICROSECONDS} µs per sample.\n\n\
+         *Complete* is a stack that reaches the program's or the thread's start. *Bytes* is the size of the whole\n\
+         recording, with mappings and metadata, per sample. *µs* is the recorder's own processor time (user and\n\
+         system, without the program's) per sample; *first* is this time in a first recording of {FIRST_SECONDS} seconds,\n\
+         which makes the tables of all modules. perf's stacks are judged by the output of `perf script`; its\n\
+         processor time is not compared, because it unwinds later.\n\n\
          | program | samples | lost | complete | incomplete | bytes | µs | first, ms | perf: samples | complete | bytes |\n\
          |---|---|---|---|---|---|---|---|---|---|---|\n",
         kernel.join("."),

@@ -19,10 +19,11 @@ pub(crate) fn run(names: &[String]) -> Result<(), String> {
     let binutils = binutils.ok_or("all releases of binutils are compared with")?;
     let mut page = String::from(
         "# How large compact C types are\n\n\
-         Made by `cargo evidence types`. Programs of Debian's sources, compiled by gcc 12 with `-g -gctf` and linked by GNU ld 2.40. Bytes of the\n\
-         section; the folder in which a program was compiled, which is in the name of each unit, is not counted. *From DWARF*: by `types build`\n\
-         of the linked program. DWARF is all sections `.debug_*`; BTF is what `pahole -J` makes of them. What `types show` says of every object and of\n\
-         the linked program is, character by character, what objdump of binutils 2.40, 2.44 and 2.47 says.\n\n\
+         Made by `cargo evidence types`. Programs from Debian's sources, compiled by gcc 12 with `-g -gctf` and\n\
+         linked by GNU ld 2.40. Figures are bytes of the section, without the folder in which a program was\n\
+         compiled, which is part of each unit's name. *From DWARF*: by `types build` of the linked program. DWARF\n\
+         is all sections `.debug_*`; BTF is the output of `pahole -J` for them. For every object and the linked\n\
+         program, `types show` prints exactly what objdump of binutils 2.40, 2.44 and 2.47 prints.\n\n\
          | program | units | lines shown | GNU ld | `types link` | from DWARF | BTF | DWARF | linked / GNU ld | linked / DWARF |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );

@@ -144,11 +144,12 @@ pub(super) fn table(backtrail: &Backtrail, folder: &Path, page: &mut String, bro
         page,
         format_args!(
             "## Programs and libraries that are run\n\n\
-         Each was run before and after with the same command: exit status and output must be the same (libraries by a program that finds\n\
-         them in `LD_LIBRARY_PATH`). Then, for each: `sframe check` finds no mismatch; `readelf -lSW` of binutils 2.44 and 2.47 says nothing\n\
-         that it does not say of the file before, and elflint nothing new, except that it does not know the type of the section and of the\n\
-         segment; GNU `strip` afterwards keeps the table, and the result still runs; adding twice gives the same bytes; `sframe strip` gives\n\
-         back the very file. *grown* is what the file has become longer.\n\n\
+         Each was run before and after with the same command: exit status and output must be the same (libraries\n\
+         by a program that finds them in `LD_LIBRARY_PATH`). Then, for each: `sframe check` finds no mismatch;\n\
+         `readelf -lSW` of binutils 2.44 and 2.47, and elflint, print no new warning, except that elflint does not\n\
+         know the type of the section and of the segment; after GNU `strip` the table is still there, and the file\n\
+         still runs; adding twice gives the same bytes; `sframe strip` restores the original file exactly. *Grown*\n\
+         is the growth of the file.\n\n\
          | file | MB | functions | table, bytes | grown, bytes | uncovered bytes | seconds | |\n|---|---|---|---|---|---|---|---|"
         ),
     );

@@ -42,9 +42,11 @@ pub(super) fn table(backtrail: &Backtrail, folder: &Path, page: &mut String, bro
         page,
         format_args!(
             "## All files of a system\n\n\
-         Every ELF file of two folders and the folders in them. *Answered*: programs whose answer to `--version` is the same as before (those\n\
-         that end with status 0 and say something); *loaded*: libraries that `dlopen` loads as before. For each file `sframe check` finds no mismatch,\n\
-         adding twice gives the same bytes, and `sframe strip` the file before. *Seconds* are those of adding, the start of the command included.\n\n\
+         Every ELF file of two folders and their subfolders. *Answered*: programs with the same answer to\n\
+         `--version` as before (of those that exit with status 0 and print something); *loaded*: libraries that\n\
+         `dlopen` loads as before. For each file `sframe check` finds no mismatch, adding twice gives the same\n\
+         bytes, and `sframe strip` restores the original file. *Seconds* is the time for adding, including the\n\
+         start of the command.\n\n\
          | folder | ELF files | with a table | MB | tables, MB | grown, MB | answered | loaded | seconds | slowest |\n\
          |---|---|---|---|---|---|---|---|---|---|"
         ),

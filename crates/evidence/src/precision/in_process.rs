@@ -89,9 +89,10 @@ fn stepped(library: &Path, folder: &Path, broken: &mut Vec<String>) -> Result<St
     compile(&source, &program, &[&library, &rpath, "-Wl,-z,lazy"])?;
     let mut page = String::from(
         "Each line is code that a program calls while it single-steps itself. At every instruction the chain of \
-         `backtrail_backtrace_from_ucontext` is held against that of libgcc's `_Unwind_Backtrace` from the same handler. *Longer* chains have all of \
-         libgcc's frames and go on; *to main* counts all chains of Backtrail that end in `main` and its callers. Where libgcc crashes \
-         (it reads whatever it takes for a return address), there is nothing to compare with. Promised: none shorter, none different.\n\n\
+         `backtrail_backtrace_from_ucontext` is compared with that of libgcc's `_Unwind_Backtrace` from the same handler. \
+         *Longer* chains have all of libgcc's frames and more; *to main* counts all chains of Backtrail that end in `main` and \
+         its callers. Where libgcc crashes (it reads any value as a return address), nothing can be compared. Promised: no \
+         chain is shorter or different.\n\n\
          | code | instructions | equal | longer | shorter | different | libgcc crashes | to main |\n|---|---|---|---|---|---|---|---|\n",
     );
     for (name, part) in PARTS {
@@ -125,7 +126,7 @@ fn counts(line: &str) -> Option<[u64; 7]> {
 
 fn beside_glibc(library: &Path, folder: &Path) -> Result<String, Missing> {
     let mut page = String::from(
-        "\nPrograms linked with `libbacktrail.a`, each stack beside glibc's `backtrace`, frame by frame; the program ends at the first difference.\n\n\
+        "\nPrograms linked with `libbacktrail.a`; each stack is compared with glibc's `backtrace`, frame by frame; the program ends at the first difference.\n\n\
          | linked with | part | stacks compared | the deepest | different |\n|---|---|---|---|---|\n",
     );
     let source = place::workspace().join("crates/capi/tests/programs/frames.c");

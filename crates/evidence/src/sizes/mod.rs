@@ -159,15 +159,17 @@ const HEAD: &str = "# The size of tables
 
 Made by `cargo evidence sframe-sizes`. Every figure is the size of a table divided by that of .eh_frame and .eh_frame_hdr together.
 
-Ours are made from .eh_frame, so that they also cover what was not assembled with `--gsframe`: the start files and, on AArch64, the
-PLT. *Apart*: every function has rows of its own; *shared*: functions with the same rows share them; *merged*: and up to eight
-neighbours stand under one FDE, or a function under several, where that is smaller (`--merge 8`).
+Ours are made from .eh_frame, so they also cover code that was not assembled with `--gsframe`: the start
+files and, on AArch64, the PLT. *Apart*: every function has its own rows; *shared*: functions with the
+same rows share them; *merged*: in addition, up to eight neighbours share one FDE, or one function has
+several, where that is smaller (`--merge 8`).
 
 ## The programs with which the format was introduced
 
-Of binutils 2.44 (Debian's binutils-source), compiled by gcc 12 with -O2, assembled with `--gsframe` and linked by each release of
-binutils. *Proposal* is the table of the first proposal, made in another year with another gcc.
-Promised, shared, in total: V3 at most 0.95 on x86-64 and 0.51 on AArch64, V1 at most 0.91 and 0.48 (all promises to two digits).
+The programs of binutils 2.44 (Debian's binutils-source), compiled by gcc 12 with -O2, assembled with
+`--gsframe` and linked by each release of binutils. *Proposal* is the table in the format's first
+proposal, made in another year with another gcc. Promised, shared, in total: V3 at most 0.95 on x86-64
+and 0.51 on AArch64, V1 at most 0.91 and 0.48 (all promises to two digits).
 ";
 
 const OURS: &str = "V1 apart | shared | merged | V2 apart | shared | merged | V3 apart | shared | merged |";

@@ -16,8 +16,8 @@ const HEAD: &str = "\
 Made by `cargo evidence stacks`.
 Each program runs for some seconds under `backtrail record`, then again under `perf record -g` and
 `perf record --call-graph dwarf`, at 997 Hz. `crates/evidence/src/recipes.rs` has the commands.
-samply needs hardware counters to record; its column is what `samply import` makes of perf's samples with copies of
-stacks (8 KiB each, perf's default), without the code that programs make at run time.
+samply needs hardware counters to record; its column is the result of `samply import` from perf's samples
+with copies of stacks (8 KiB each, perf's default), without code that programs generate at run time.
 
 *Complete* is the strict rule, the same for Backtrail and samply: the outermost frame is in a start routine
 (`_start`, the start of a thread, a fibre or a goroutine), and no frame is wrong. perf's stacks, of all processes, are
@@ -25,8 +25,9 @@ complete if one of the two outermost names is that of a start routine. *Wrong* c
 in which a return address cannot have called the frame above it: no call instruction precedes it, or the
 call is direct and leads elsewhere, also through stubs, slots and tail calls. *False end* counts the stacks
 that the recorder calls complete and that do not end in a start routine. *Read late* counts the stacks
-whose outer frames were read apart from the sample, under a watch that proves them. *Indirect* is the share of frames
-whose call is indirect or otherwise not proved by the code: of these the judge knows only that a call is there.
+whose outer frames were read separately, under a watch that proves them. *Indirect* is the share of frames
+whose call is indirect or otherwise not proved by the code: about these the judge knows only that there is
+a call.
 ";
 
 /// Stores the row of a program.

@@ -378,13 +378,14 @@ fn page(places: u32, all: &[Seen]) -> String {
     format!(
         "# What functions were called with\n\
          \n\
-         Made by `cargo evidence arguments-truth`. The programs are from Debian's sources, compiled with `gcc -O2 -g` (or clang 14, or for\n\
-         AArch64, as the table says). `backtrail sframe add --args` added a table to each, and `strip` removed its debug information. Each\n\
-         was stopped at {places} random places; the AArch64 cores are qemu's.\n\
+         Made by `cargo evidence arguments-truth`. The programs are from Debian's sources, compiled with\n\
+         `gcc -O2 -g` (or clang 14, or for AArch64, as the table says). `backtrail sframe add --args` added a table\n\
+         to each, and `strip` removed its debug information. Each was stopped at {places} random places; the AArch64\n\
+         cores are qemu's.\n\
          \n\
-         `backtrail stack --args` has only what is left in the stripped file. gdb has the program's debug information, but not that of\n\
-         libraries, so it can't take `main`'s arguments from its caller. Inlined calls are not in the table and are not counted; nor are\n\
-         threads other than the first.\n\
+         `backtrail stack --args` has only the stripped file. gdb has the program's debug information, but not that\n\
+         of libraries, so it cannot take `main`'s arguments from its caller. Inlined calls, which the table omits,\n\
+         are not counted, nor are threads other than the first.\n\
          \n\
          - *As it is*: the value of the argument at that moment.\n\
          - *As passed*: what the function was called with, if the current value is lost (`name@entry`).\n\
@@ -392,8 +393,8 @@ fn page(places: u32, all: &[Seen]) -> String {
          \x20\x20information says so until the call returns, so such a value is whatever was written there since.\n\
          - *Wrong*: both show a value of the same kind, and the two differ.\n\
          \n\
-         gdb 13 shows a register of another frame if a function no longer has its parameter (`.isra`) and an inlined call describes it by what\n\
-         the caller was called with. `cargo test -p backtrail --test command stack_args::parameters_that` shows with a program that knows\n\
+         If a function no longer has its parameter (`.isra`), and an inlined call describes the parameter by an\n\
+         argument of the caller, gdb 13 shows a register of another frame. `cargo test -p backtrail --test command stack_args::parameters_that` shows with a program that knows\n\
          its arguments that our value is the one passed. Differences of this kind are not counted as wrong: {}.\n\n\
          ## Outer frames\n\n{head}{}\n## Innermost frames\n\n{head}{}\n## Innermost frames, with a table of `--innermost`\n\n{head}{}\n## Size\n\n\
          | program | .text | debug information | .ctf | table | of .text | of debug information | `--innermost` | of .text | of debug information |\n\
