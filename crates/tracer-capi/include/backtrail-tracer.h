@@ -9,7 +9,8 @@
  * Link with -lbacktrail_tracer. Requires GNU C11 or GNU C++11 (gcc, clang), and Linux.
  *
  * Events can be recorded in any thread and any signal handler. Recording takes no lock, does not
- * allocate, and makes system calls only for a thread's first event.
+ * allocate, and makes system calls only for a thread's first event and for the first use of each
+ * packet of its ring.
  */
 #ifndef BACKTRAIL_TRACER_H
 #define BACKTRAIL_TRACER_H

@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use crate::field::Text;
 use crate::layout::{PAGE, class, head};
 use crate::map::Map;
+use crate::room;
 use crate::rules;
 use crate::switch::{NEW, STACK};
 
@@ -60,6 +61,9 @@ pub(crate) fn enter(map: &Map, level: u8, wanted: u32, write: &dyn Fn(&mut Text<
     let end = PAGE + map.geometry.class_bytes;
     // Readers need the zero after the last entry.
     while at + bytes + 8 <= end && number < u32::from(u16::MAX / 2) {
+        if !room::reserve(at, bytes + 8) {
+            break;
+        }
         let taken = map
             .half(at + class::BYTES)
             .compare_exchange(0, bytes as u32, Ordering::AcqRel, Ordering::Acquire);

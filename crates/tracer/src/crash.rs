@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::room;
 use crate::session::Session;
 
 const SIGNALS: [libc::c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
@@ -66,10 +67,8 @@ extern "C" fn crashed(signal: libc::c_int) {
     let Some(before) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else {
         return;
     };
-    if !ONCE.swap(true, Ordering::AcqRel)
-        && let Some(session) = Session::get()
-    {
-        copy(session.descriptor(), &before.path);
+    if !ONCE.swap(true, Ordering::AcqRel) && Session::get().is_some() {
+        copy(room::descriptor(), &before.path);
     }
     for (number, action) in SIGNALS.into_iter().zip(&before.actions) {
         if number == signal {

@@ -33,10 +33,12 @@ pub(crate) fn start(session: &'static Session) -> io::Result<()> {
     let path = session.path();
     let run = move || {
         block_signals();
-        run(&mut drain, shared, session.flush);
-        // Everything is in the trace.
+        let is_complete = run(&mut drain, shared, session.flush);
         if let Some(path) = path {
-            let _ = std::fs::remove_file(&path);
+            // Else what is left stays there for `recover`.
+            if is_complete {
+                let _ = std::fs::remove_file(&path);
+            }
             // What children have left that ended without their exit functions.
             let _ = path.parent().map(crate::collect::recover);
         }
@@ -59,7 +61,8 @@ fn block_signals() {
     }
 }
 
-fn run(drain: &mut Drain, shared: &Shared, flush: Duration) {
+/// Writes until the thread is to end; returns whether everything is in the trace then.
+fn run(drain: &mut Drain, shared: &Shared, flush: Duration) -> bool {
     let mut flushed = Instant::now();
     let mut has_failed = false;
     loop {
@@ -74,6 +77,7 @@ fn run(drain: &mut Drain, shared: &Shared, flush: Duration) {
         let done = drain
             .round(partial)
             .and_then(|_| if ends { drain.finish() } else { Ok(()) });
+        let is_complete = done.is_ok();
         if let Err(error) = done {
             // What could not be written stays in the rings.
             if !has_failed {
@@ -82,7 +86,7 @@ fn run(drain: &mut Drain, shared: &Shared, flush: Duration) {
             has_failed = true;
         }
         if ends {
-            return;
+            return is_complete;
         }
     }
 }

@@ -45,6 +45,7 @@ mod model;
 mod options;
 mod protocol;
 mod ring;
+mod room;
 mod rules;
 mod session;
 mod stack;

@@ -106,6 +106,9 @@ mod orders {
         fn consumed(&self) -> u64 {
             self.consumed.load(Ordering::Acquire)
         }
+        fn reserve(&self, _: u64) -> bool {
+            true
+        }
         fn discard(&self) {
             self.discarded.fetch_add(1, Ordering::Relaxed);
         }
@@ -243,6 +246,9 @@ impl Memory for Interrupted<'_> {
     }
     fn consumed(&self) -> u64 {
         0
+    }
+    fn reserve(&self, _: u64) -> bool {
+        true
     }
     fn discard(&self) {
         panic!("there is room");

@@ -25,6 +25,8 @@ pub(crate) trait Memory {
     fn commit(&self, from: u64, to: u64) -> bool;
     /// The first packet that the collector still needs.
     fn consumed(&self) -> u64;
+    /// Makes sure that there is memory for the packet at this offset; false without.
+    fn reserve(&self, at: u64) -> bool;
     /// Counts an event that was not written.
     fn discard(&self);
     fn discarded(&self) -> u64;
@@ -151,17 +153,20 @@ fn switch<M: Memory>(memory: &M, shape: &Shape, word: u64, bytes: u64, start: &i
 }
 
 /// Starts the packet after this position, unless somebody else has moved it. Returns false if the
-/// ring is full.
+/// ring is full, or the file system is.
 pub(crate) fn begin<M: Memory>(memory: &M, shape: &Shape, word: u64, start: &impl Fn() -> Start) -> bool {
     let position = word >> LENGTH_BITS;
     let next = position.wrapping_add(shape.packet_mask) & !shape.packet_mask & POSITION_MASK;
     if !shape.overwrite && next.wrapping_sub(memory.consumed()) & POSITION_MASK > shape.ring_mask {
         return false;
     }
+    let at = next & shape.ring_mask;
+    if !memory.reserve(at) {
+        return false;
+    }
     // A reader that sees a part of what follows must not take the oldest packet for whole.
     memory.fence();
     let Start { time, monotonic, tid } = start();
-    let at = next & shape.ring_mask;
     let put = |place: usize, value| memory.put(at + place as u64, value);
     put(packet::BEGIN, time);
     put(packet::MONOTONIC, monotonic);

@@ -4,9 +4,10 @@ use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
 use crate::clock::Clock;
-use crate::layout::{control, packet};
+use crate::layout::{LENGTH_BITS, control, packet};
 use crate::map::Map;
 use crate::protocol::{self, Memory, Shape, Start};
+use crate::room;
 use crate::stack;
 
 /// A ring of this process. These are the process's own facts about it, so that nothing in the
@@ -18,6 +19,9 @@ pub(crate) struct Ring {
     consumed: &'static AtomicU64,
     pub(crate) owner: &'static AtomicU64,
     data: AtomicPtr<u8>,
+    /// Where the packets are in the file, and how many of them are reserved there.
+    file_at: usize,
+    reserved: AtomicU64,
     /// Somebody is writing: a handler that interrupts it uses another ring,
     is_busy: AtomicBool,
     /// this one.
@@ -40,6 +44,8 @@ impl Ring {
             consumed: map.word(at + control::CONSUMED),
             owner: map.word(at + control::OWNER),
             data: AtomicPtr::new(map.data(index)),
+            file_at: map.geometry.data(index),
+            reserved: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
             next: AtomicPtr::new(core::ptr::null_mut()),
             shape: Shape {
@@ -109,6 +115,18 @@ impl Ring {
         )
     }
 
+    /// Reserves the packet that is being written in another file.
+    pub(crate) fn reserve_current(&self, file: libc::c_int) -> bool {
+        let position = self.position.load(Ordering::Relaxed) >> LENGTH_BITS;
+        let at = position & self.shape.ring_mask & !self.shape.packet_mask;
+        room::reserve_in(file, self.file_at + at as usize, self.shape.packet_mask as usize + 1)
+    }
+
+    /// The file is another one, in which nothing is reserved.
+    pub(crate) fn move_to_other_file(&self) {
+        self.reserved.store(0, Ordering::Relaxed);
+    }
+
     /// Counts an event that could not be written.
     pub(crate) fn discard_event(&self) {
         self.discard();
@@ -170,6 +188,18 @@ impl Memory for Ring {
     #[inline]
     fn consumed(&self) -> u64 {
         self.consumed.load(Ordering::Acquire)
+    }
+
+    fn reserve(&self, at: u64) -> bool {
+        let index = at / (self.shape.packet_mask + 1);
+        if index < self.reserved.load(Ordering::Relaxed) {
+            return true;
+        }
+        let is_reserved = room::reserve(self.file_at + at as usize, self.shape.packet_mask as usize + 1);
+        if is_reserved {
+            self.reserved.store(index + 1, Ordering::Relaxed);
+        }
+        is_reserved
     }
 
     fn discard(&self) {

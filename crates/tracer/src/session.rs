@@ -1,6 +1,6 @@
 //! The process's session: its file of rings.
 
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -13,6 +13,7 @@ use crate::layout::head;
 use crate::map::Map;
 use crate::options::Destination;
 use crate::ring::Ring;
+use crate::room;
 use crate::switch::OFF;
 
 /// A process has one, for the rest of its life.
@@ -22,8 +23,6 @@ pub(crate) struct Session {
     pub(crate) rings: Vec<Ring>,
     pub(crate) contexts: Contexts,
     pub(crate) sample: u64,
-    /// The file of the rings; another one after a fork.
-    pub(crate) file: AtomicI32,
     /// The start of the file's name, up to the process id; `None` for rings in memory.
     pub(crate) name: Option<CString>,
     pub(crate) destination: Destination,
@@ -79,16 +78,11 @@ impl Session {
     /// The file of the rings.
     pub(crate) fn file(&self) -> io::Result<File> {
         // SAFETY: the session's descriptor is open; the duplicate is the caller's.
-        match unsafe { libc::fcntl(self.file.load(Ordering::Acquire), libc::F_DUPFD_CLOEXEC, 0) } {
+        match unsafe { libc::fcntl(room::descriptor(), libc::F_DUPFD_CLOEXEC, 0) } {
             ..0 => Err(io::Error::last_os_error()),
             // SAFETY: a new descriptor that nobody else has.
             file => Ok(unsafe { File::from_raw_fd(file) }),
         }
-    }
-
-    /// Its descriptor, for handlers.
-    pub(crate) fn descriptor(&self) -> libc::c_int {
-        self.file.load(Ordering::Acquire)
     }
 
     /// The file's path, for a file that has a name.

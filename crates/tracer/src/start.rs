@@ -1,7 +1,7 @@
 //! How a process's session starts, and what happens to it in forks.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::Ordering;
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -18,7 +18,7 @@ use crate::map::Map;
 use crate::options::{Destination, Options};
 use crate::ring::Ring;
 use crate::session::{Session, file_name};
-use crate::{classes, collect, drainer, rules, thread};
+use crate::{classes, collect, drainer, room, rules, thread};
 
 static STARTING: Mutex<()> = Mutex::new(());
 
@@ -66,6 +66,9 @@ impl Session {
         let geometry = geometry.ok_or_else(invalid)?;
         let (file, name) = create(&destination)?;
         file.set_len(geometry.total() as u64)?;
+        if !reserve_counters(&file, geometry) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
         let map = Map::new(&file, geometry)?;
         let clock = Clock::choose();
         let overwrite = matches!(destination, Destination::FlightRecorder(_));
@@ -77,12 +80,12 @@ impl Session {
                 .collect(),
             contexts: Contexts::new(options.contexts, options.own.iter().map(|&(_, value)| value).collect()),
             sample: options.sample,
-            file: AtomicI32::new(file.into_raw_fd()),
             name,
             destination,
             flush: options.flush,
         };
         let session: &'static Session = Box::leak(Box::new(session));
+        room::replace(file.into_raw_fd());
         session.publish();
         classes::start_entering();
         // SAFETY: the functions may run at any fork from now on.
@@ -113,6 +116,14 @@ fn create(destination: &Destination) -> io::Result<(File, Option<CString>)> {
         }
         Destination::FlightRecorder(None) => Ok((in_memory()?, None)),
     }
+}
+
+/// Reserves the page of facts, the first page of the table of classes, and the counters of all
+/// rings, which are looked at before a ring is used; false if there is no room.
+fn reserve_counters(file: &File, geometry: Geometry) -> bool {
+    let file = file.as_raw_fd();
+    let mut counters = (0..geometry.rings).map(|ring| geometry.control(ring));
+    room::reserve_in(file, 0, 2 * PAGE) && counters.all(|at| room::reserve_in(file, at, PAGE))
 }
 
 fn new_file(path: &Path) -> io::Result<File> {
@@ -239,7 +250,7 @@ fn restore_signals() {
 extern "C" fn after_fork_in_child() {
     if let Some(session) = Session::get() {
         if !session.move_to_child() {
-            session.map.become_private();
+            session.become_private();
         }
         session.contexts.pid.store(std::process::id(), Ordering::Relaxed);
         thread::after_fork();
@@ -252,21 +263,29 @@ impl Session {
     /// Creates the child's file with the parent's classes and maps it in the place of the parent's.
     fn move_to_child(&self) -> bool {
         let pid = std::process::id();
-        let file = match &self.name {
+        let path = self.name.as_ref().map(|name| {
+            let mut path = std::ffi::OsStr::from_bytes(name.to_bytes()).to_owned();
+            path.push(format!("{pid}.rings"));
+            PathBuf::from(path)
+        });
+        let file = match &path {
             None => in_memory(),
-            Some(name) => {
-                let mut path = PathBuf::from(std::ffi::OsStr::from_bytes(name.to_bytes())).into_os_string();
-                path.push(format!("{pid}.rings"));
-                let _ = fs::remove_file(&path);
-                new_file(Path::new(&path))
+            Some(path) => {
+                let _ = fs::remove_file(path);
+                new_file(path)
             }
         };
         let Ok(file) = file else { return false };
-        let mut bytes = vec![0; self.map.used_classes_end()];
+        // With the zero after the last class.
+        let mut bytes = vec![0; self.map.used_classes_end() + 8];
         self.map.read(0, &mut bytes);
         let copied = file.set_len(self.map.geometry.total() as u64).is_ok()
-            && std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).is_ok();
+            && std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).is_ok()
+            && reserve_counters(&file, self.map.geometry)
+            // A writer that the forking handler has interrupted first writes its event to the end.
+            && self.rings.iter().all(|ring| !ring.is_busy() || ring.reserve_current(file.as_raw_fd()));
         if !copied || !self.map.replace(file.as_raw_fd()) {
+            let _ = path.map(fs::remove_file);
             return false;
         }
         for (at, value) in [
@@ -281,10 +300,26 @@ impl Session {
         // Another trace: another UUID.
         let mixed = u64::from(pid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ clock::monotonic();
         self.map.word(head::UUID).fetch_xor(mixed, Ordering::Relaxed);
-        let parents = self.file.swap(file.into_raw_fd(), Ordering::AcqRel);
+        self.move_to_descriptor(file.into_raw_fd());
+        true
+    }
+
+    /// Gives up the file: the child of a fork that could not have one of its own records nothing.
+    fn become_private(&self) {
+        let Ok(nothing) = in_memory() else { return };
+        let nothing = nothing.into_raw_fd();
+        // SAFETY: `nothing` is ours; with this size, all classes are off and all rings are empty.
+        unsafe { libc::ftruncate(nothing, self.map.geometry.total() as libc::off_t) };
+        self.map.replace(nothing);
+        self.move_to_descriptor(nothing);
+    }
+
+    /// In the child: the rings are in this file, in which nothing is reserved.
+    fn move_to_descriptor(&self, file: libc::c_int) {
+        self.rings.iter().for_each(Ring::move_to_other_file);
+        let parents = room::replace(file);
         // SAFETY: the child's copy of the descriptor, which nothing else uses.
         drop(unsafe { File::from_raw_fd(parents) });
-        true
     }
 }
 
@@ -299,14 +334,5 @@ impl Map {
             }
         }
         at.min(PAGE + self.geometry.class_bytes)
-    }
-
-    /// Gives up the file: the child of a fork that could not have one of its own records nothing.
-    fn become_private(&self) {
-        let Ok(nothing) = in_memory() else { return };
-        let nothing = nothing.into_raw_fd();
-        // SAFETY: `nothing` is ours; with this size, all classes are off and all rings are empty.
-        unsafe { libc::ftruncate(nothing, self.geometry.total() as libc::off_t) };
-        self.replace(nothing);
     }
 }

@@ -200,3 +200,37 @@ fn programs_with_more_rights_than_their_caller_do_not_let_it_choose_the_folder()
         assert!(!place("chosen").exists(), "{run:?}");
     }
 }
+
+/// A store into memory for which the file system has no room would end the program by SIGBUS.
+#[test]
+fn a_full_file_system_loses_events_and_not_the_program() {
+    let scratch = backtrail_testkit::scratch();
+    let mut with_events = 0;
+    for (index, kilobytes) in [64, 300, 800, 1200, 1700, 2500, 4000, 8000, 64_000].iter().enumerate() {
+        let disk = scratch.path().join(index.to_string());
+        std::fs::create_dir(&disk).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={kilobytes}k"), "none"])
+            .arg(&disk)
+            .stderr(Stdio::null())
+            .status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            return backtrail_testkit::skip("no file system can be mounted here");
+        }
+        let run = example("hammer")
+            .arg(disk.join("trace"))
+            .args(["2000", "8", "3"])
+            .output();
+        let found = std::panic::catch_unwind(|| check(&disk));
+        let unmounted = Command::new("umount").arg(&disk).status().unwrap();
+        assert!(unmounted.success());
+        let (run, found) = (run.unwrap(), found.unwrap());
+        let said = String::from_utf8_lossy(&run.stderr);
+        match run.status.code() {
+            Some(0) => with_events += u64::from(found.ticks > 0),
+            Some(1) => assert!(said.contains("No space left"), "{said}"),
+            _ => panic!("{kilobytes}: {run:?}"),
+        }
+    }
+    assert!(with_events > 0);
+}

@@ -30,6 +30,7 @@ const UNSAFE: [&str; 25] = [
     // what the C library calls at forks, exits and crashes.
     "crates/tracer/src/map.rs",
     "crates/tracer/src/ring.rs",
+    "crates/tracer/src/room.rs",
     "crates/tracer/src/thread.rs",
     "crates/tracer/src/class.rs",
     "crates/tracer/src/classes.rs",

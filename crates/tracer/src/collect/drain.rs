@@ -371,7 +371,11 @@ impl Drain {
             Some(file) => file,
             None => place.insert(append_to(&self.directory.join(stream_name(ring)))?),
         };
-        file.write_all(&self.buffer)?;
+        if let Err(error) = file.write_all(&self.buffer) {
+            // A part of a packet: what comes next must not follow it.
+            file.set_len(next.file_bytes.saturating_sub(self.buffer.len() as u64))?;
+            return Err(error);
+        }
         self.written += self.buffer.len() as u64;
         Ok(next)
     }
