@@ -94,7 +94,7 @@ mod tests {
             0x08, 0x41, 0x0f, 0x93, 0xc4, 0xf3, 0xc3, 0x31, 0xc0,
         ];
         assert!(keeps(&helper, rax, 0) && keeps(&helper, rbx, 23));
-        assert!(!keeps(&helper, rax, 25), "behind the return");
+        assert!(!keeps(&helper, rax, 25), "after the return");
         assert!(!keeps(&helper, rax, 3) && !keeps(&helper, r12, 0));
         assert!(!keeps(&helper, 13, 0) && !keeps(&helper, 14, 0));
         // xor eax, eax; mov bl, 1; mov ah, 1

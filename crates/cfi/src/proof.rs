@@ -552,7 +552,7 @@ mod tests {
         // mov eax, 56; nop; syscall; ret. Only the first four bytes are described.
         let clone = [0xb8, 56, 0, 0, 0, 0x90, 0x0f, 0x05, 0xc3];
         assert!(is_called(&clone, START) && is_called(&clone, START + 8));
-        assert!(!is_called(&clone, START + 9), "behind the return");
+        assert!(!is_called(&clone, START + 9), "after the return");
         // push rax; nop; nop; nop; nop: its frame would be missing.
         assert!(!is_called(&[0x50], START + 5));
         assert!(

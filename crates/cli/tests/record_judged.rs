@@ -151,5 +151,5 @@ fn large_source() -> String {
              int g{i}(int *p, int n) {{ return f{i}(p, n) + f{i}(p + n / 2, n / 2); }}\n"
         )
     };
-    (0..600).map(function).collect()
+    (0..150).map(function).collect()
 }

@@ -395,7 +395,7 @@ fn strict_tells_every_finding() {
         "header.flags: unknown flags 0x40 at offset 0x3".to_owned(),
         "fde[1].start: function starts 32 bytes before the end of another at offset 0x2c".to_owned(),
         format!(
-            "fde[1].row[1].start: row starts at 0x1, not behind the one before it at offset {:#x}",
+            "fde[1].row[1].start: row starts at 0x1, not after the one before it at offset {:#x}",
             rows + 3
         ),
         format!(

@@ -154,10 +154,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NotCore => write!(f, "not a core file"),
             ErrorKind::Note(kind) => write!(f, "damaged note of type {kind:#x}"),
             ErrorKind::NoThreads => write!(f, "the core has no thread's registers"),
-            ErrorKind::NoRoom => write!(
-                f,
-                "no room behind the program headers, and what is there can't be moved"
-            ),
+            ErrorKind::NoRoom => write!(f, "no room after the program headers, and what is there can't be moved"),
             ErrorKind::RelocationSymbol(index) => write!(f, "relocation with the missing symbol {index}"),
         }
     }

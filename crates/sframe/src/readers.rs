@@ -167,16 +167,16 @@ impl fmt::Display for Refused {
             Refused::NotRelativeToField => write!(f, "starts are not relative to their fields"),
             Refused::AuxiliaryHeader(len) => write!(f, "auxiliary header of {len} bytes"),
             Refused::Empty => write!(f, "nothing in the table"),
-            Refused::SubSectionOrder => write!(f, "FDE sub-section behind the FRE sub-section"),
+            Refused::SubSectionOrder => write!(f, "FDE sub-section after the FRE sub-section"),
             Refused::SubSections => write!(f, "sub-sections overlap or extend past the section"),
-            Refused::FdeOffset(offset) => write!(f, "FDE table {offset:#x} bytes behind the header"),
+            Refused::FdeOffset(offset) => write!(f, "FDE table {offset:#x} bytes after the header"),
             Refused::FreOffset(offset) => {
-                write!(f, "rows {offset:#x} bytes behind the header, not behind the FDE table")
+                write!(f, "rows {offset:#x} bytes after the header, not after the FDE table")
             }
             Refused::FunctionOrder => write!(f, "function starts before the one before it"),
             Refused::Unreadable(kind) => write!(f, "{kind}"),
-            Refused::RowOrder(start) => write!(f, "row starts at {start:#x}, not behind the one before it"),
-            Refused::RowRange(start) => write!(f, "row starts at {start:#x}, behind the function's end"),
+            Refused::RowOrder(start) => write!(f, "row starts at {start:#x}, not after the one before it"),
+            Refused::RowRange(start) => write!(f, "row starts at {start:#x}, after the function's end"),
             Refused::TooManyWords(count) => write!(f, "row of {count} words"),
             Refused::Outermost => write!(f, "row that marks the outermost frame"),
             Refused::NoReturnAddress => write!(f, "row without a return address"),

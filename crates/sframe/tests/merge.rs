@@ -83,7 +83,7 @@ fn what_must_stay_apart_does() {
     let mut behind = plain.clone();
     behind[0].size = 8;
     behind[1].start -= 8;
-    assert_eq!(written(&behind, &[], 8).len(), 2, "a row behind the function's end");
+    assert_eq!(written(&behind, &[], 8).len(), 2, "a row after the function's end");
 }
 
 #[test]

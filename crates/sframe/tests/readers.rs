@@ -136,14 +136,14 @@ fn flags_and_headers() {
         Reader::Glibc2_42,
         &moved,
         &[
-            "FDE table 0x4 bytes behind the header at 20",
-            "rows 0x2c bytes behind the header, not behind the FDE table at 24",
+            "FDE table 0x4 bytes after the header at 20",
+            "rows 0x2c bytes after the header, not after the FDE table at 24",
         ],
     );
     expect(
         Reader::Binutils2_47,
         &moved,
-        &["FDE table 0x4 bytes behind the header at 20"],
+        &["FDE table 0x4 bytes after the header at 20"],
     );
 }
 
@@ -155,13 +155,13 @@ fn rows() {
     expect(
         Reader::Kernel,
         &changed(v3.clone(), second, 0),
-        &["0x1000: row starts at 0x0, not behind the one before it at 68"],
+        &["0x1000: row starts at 0x0, not after the one before it at 68"],
     );
     expect(Reader::Kernel, &changed(v3.clone(), second, 0x20), &[]);
     expect(
         Reader::Kernel,
         &changed(v3.clone(), second, 0x21),
-        &["0x1000: row starts at 0x21, behind the function's end at 68"],
+        &["0x1000: row starts at 0x21, after the function's end at 68"],
     );
     // Three words: the CFA, the frame pointer, and one too many.
     expect(
@@ -287,7 +287,7 @@ fn rows_that_only_some_readers_take() {
         let (written, skipped) = restricted(std::slice::from_ref(&outermost), Abi::Amd64Little, reader);
         assert_eq!((written.as_slice(), skipped.len()), (&[outermost.clone()][..], 0));
     }
-    // Rows behind the function's end describe nothing, but the kernel refuses the function.
+    // Rows after the function's end describe nothing, but the kernel refuses the function.
     let beyond = FunctionRows::new(0x1000, 8, vec![row(0, 8), row(4, 16), row(9, 24)]);
     let (written, skipped) = restricted(&[beyond], Abi::Amd64Little, Reader::Kernel);
     assert_eq!(written, [FunctionRows::new(0x1000, 8, vec![row(0, 8), row(4, 16)])]);

@@ -149,7 +149,7 @@ fn sub_sections() {
     behind[24] = 0;
     expect(
         &behind,
-        &["header.fdeoff: FDE sub-section behind the FRE sub-section at offset 0x14"],
+        &["header.fdeoff: FDE sub-section after the FRE sub-section at offset 0x14"],
     );
 }
 
@@ -208,7 +208,7 @@ fn rows() {
     one(
         &[0, 0x03, 8, 0, 0x03, 16],
         2,
-        &[&text("1].start", "row starts at 0x0, not behind the one before it", 3)],
+        &[&text("1].start", "row starts at 0x0, not after the one before it", 3)],
     );
     one(
         &[0, 0x03, 8, 16, 0x03, 16],

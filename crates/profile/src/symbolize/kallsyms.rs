@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(found(0xffff_ffff_8100_0010), expect("startup_64", "[kernel]", 0x10));
         assert_eq!(found(0xffff_ffff_8100_0310), expect("do_one", "[kernel]", 0x110));
         assert_eq!(found(0xffff_ffff_c000_0001), expect("ext4_sync_fs", "[ext4]", 1));
-        assert_eq!(found(0xffff_ffff_9000_0000), None, "far behind the last function");
+        assert_eq!(found(0xffff_ffff_9000_0000), None, "far after the last function");
         assert_eq!(found(0x1008), None, "data is no code");
         assert!(kallsyms.is_loaded_at(0xffff_ffff_8100_0000));
         assert!(!kallsyms.is_loaded_at(0xffff_ffff_8200_0000));

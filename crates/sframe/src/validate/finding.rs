@@ -226,7 +226,7 @@ impl fmt::Display for FindingKind {
             FindingKind::FixedOffset(offset) => write!(f, "fixed offset {offset}, which the ABI does not have"),
             FindingKind::AuxiliaryHeader(len) => write!(f, "auxiliary header of {len} bytes"),
             FindingKind::Empty => write!(f, "nothing in the table"),
-            FindingKind::SubSectionOrder => write!(f, "FDE sub-section behind the FRE sub-section"),
+            FindingKind::SubSectionOrder => write!(f, "FDE sub-section after the FRE sub-section"),
             FindingKind::SubSectionOverlap(bytes) => {
                 write!(
                     f,
@@ -239,7 +239,7 @@ impl fmt::Display for FindingKind {
             FindingKind::UnusedBits(bits) => write!(f, "bits {bits:#x} have no meaning here"),
             FindingKind::Padding(bits) => write!(f, "padding is {bits:#x}"),
             FindingKind::NoRows => write!(f, "function without rows"),
-            FindingKind::RowOrder(start) => write!(f, "row starts at {start:#x}, not behind the one before it"),
+            FindingKind::RowOrder(start) => write!(f, "row starts at {start:#x}, not after the one before it"),
             FindingKind::RowRange { start, size } => write!(f, "row starts at {start:#x} of {size:#x} bytes of code"),
             FindingKind::WordCount(count) => write!(f, "row of {count} words"),
             FindingKind::Control(control) => write!(f, "control word {control:#x} has bits without a meaning"),

@@ -48,7 +48,7 @@ impl Whole {
     #[inline]
     #[expect(
         clippy::arithmetic_side_effects,
-        reason = "at most 64 bits behind an aligned position in memory"
+        reason = "at most 64 bits after an aligned position in memory"
     )]
     pub(super) fn read(self, data: &[u8], position: u64, limit: u64) -> Option<(u64, u64)> {
         let start = position.checked_add(self.align)? & !self.align;

@@ -20,7 +20,7 @@ impl StreamReader {
     /// have read any packet itself. Buffers are taken from a reader that is no longer needed.
     #[expect(
         clippy::arithmetic_side_effects,
-        reason = "both positions are in the file, or one packet behind it"
+        reason = "both positions are in the file, or one packet after it"
     )]
     pub(crate) fn split(&mut self, bytes: u64, old: Option<StreamReader>) -> Option<StreamReader> {
         let Source::File(file) = &self.source else { return None };
