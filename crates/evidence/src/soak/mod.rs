@@ -193,13 +193,13 @@ mod tests {
     #[test]
     fn a_short_soak() {
         let library = place::built(&["--lib"]).unwrap().join("libbacktrail.so");
-        let told = match soak(&library, 20_000, 1_000, 60) {
+        let told = match soak(&library, 8_000, 1_000, 60) {
             Ok(told) => told.unwrap(),
             Err(missing) => return skip(missing),
         };
         assert_eq!(verdict(&told), Ok(()));
         // A machine that others use delivers fewer.
-        assert!(told.count("samples") > 5_000, "{told:?}");
+        assert!(told.count("samples") > 2_000, "{told:?}");
         assert!(told.count("complete") * 10 > told.count("samples") * 9, "{told:?}");
         for name in ["threads", "children", "loads", "throws"] {
             assert!(told.count(name) > 10, "{name}: {told:?}");

@@ -56,9 +56,8 @@ impl Compiler {
     /// The optimization of files that take minutes.
     fn large(self) -> &'static str {
         match self {
-            Compiler::Gcc | Compiler::Gcc16 => "-O1",
-            // Its debug information has all types.
-            Compiler::Clang => "-O0",
+            // What describes types describes all of them.
+            Compiler::Gcc | Compiler::Gcc16 | Compiler::Clang => "-O0",
             Compiler::GccOptimizing | Compiler::ClangOptimizing | Compiler::GccAarch64 => "-O2",
         }
     }
