@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask`. They build without the product; measurements are `cargo
 //! evidence`.
 
+mod api;
 mod book;
 mod bpf;
 mod cargo;
@@ -32,6 +33,12 @@ enum Chore {
     Test,
     /// Check the rules that no compiler checks.
     Tidy,
+    /// Compare the public interfaces with the lists of them, `crates/*/api.txt` and `abi.txt`.
+    Api {
+        /// Rewrite the lists. Describe the change in CHANGELOG.md.
+        #[arg(long)]
+        write: bool,
+    },
     /// Build the book of `docs/` into target/book. Needs mdBook.
     Book,
     /// Compile the program that walks stacks in the kernel, with clang 14.
@@ -70,6 +77,7 @@ fn main() -> ExitCode {
     let done = match Chores::parse().chore {
         Chore::Test => test::run(),
         Chore::Tidy => tidy::run(),
+        Chore::Api { write } => api::run(write),
         Chore::Book => book::build(),
         Chore::Bpf => bpf::run(),
         Chore::Fuzz { target, seconds } => fuzz::run(seconds, &target),

@@ -7,10 +7,12 @@ mod links;
 mod prose;
 mod text;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use backtrail_testkit::place;
+
+use crate::api;
+use crate::files::texts;
 
 use text::without_text;
 
@@ -52,7 +54,7 @@ const LINES: usize = 900;
 /// Fails with all that is untidy.
 pub(crate) fn run() -> Result<(), String> {
     let root = place::workspace();
-    let findings = findings_in(&read(&root), &root);
+    let findings = findings_in(&texts(&root), &root);
     if findings.is_empty() {
         println!("tidy");
         return Ok(());
@@ -82,37 +84,8 @@ fn findings_in(files: &[(String, String)], root: &Path) -> Vec<String> {
     findings.extend(circles::findings(files));
     findings.extend(links::findings(files, root));
     findings.extend(prose::words(files));
+    findings.extend(api::findings(files));
     findings
-}
-
-/// The project's files that are text, in order.
-fn read(root: &Path) -> Vec<(String, String)> {
-    let mut paths = Vec::new();
-    all_files(root, &mut paths);
-    paths.sort();
-    let file = |path: PathBuf| {
-        let name = path.strip_prefix(root).ok()?.to_string_lossy().into_owned();
-        Some((name, fs::read_to_string(&path).ok()?))
-    };
-    paths.into_iter().filter_map(file).collect()
-}
-
-/// Every file of the project; what is built, and what is hidden, is not part of it.
-fn all_files(folder: &Path, files: &mut Vec<PathBuf>) {
-    // Cargo marks the folders that it builds in, and cargo-fuzz has names for its own.
-    const BUILT: &str = "CACHEDIR.TAG";
-    const SEARCHED: [&str; 3] = ["fuzz/corpus", "fuzz/artifacts", "fuzz/coverage"];
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let (path, name) = (entry.path(), entry.file_name());
-        let hidden =
-            name.to_string_lossy().starts_with('.') && ![".ci", ".cargo", ".github"].iter().any(|known| name == *known);
-        let generated = path.join(BUILT).exists() || SEARCHED.iter().any(|built| path.ends_with(built));
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() && !hidden && !generated => all_files(&path, files),
-            Ok(kind) if kind.is_file() && !hidden => files.push(path),
-            _ => {}
-        }
-    }
 }
 
 fn long(name: &str, text: &str) -> Option<String> {
@@ -192,12 +165,14 @@ fn private_paths(name: &str, text: &str, root: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
     fn the_project_is_tidy() {
         let root = place::workspace();
-        assert_eq!(findings_in(&read(&root), &root), Vec::<String>::new());
+        assert_eq!(findings_in(&texts(&root), &root), Vec::<String>::new());
     }
 
     /// Faults that are planted in a crate of this name, and a word of what is said of each.
@@ -286,21 +261,6 @@ mod tests {
                 assert!(is_found, "{room}: {word}: {found:?}");
             }
         }
-    }
-
-    #[test]
-    fn a_folder_called_target_is_read() {
-        let folder = backtrail_testkit::scratch();
-        let of = |name: &str| folder.path().join(name);
-        for (folder, is_built) in [("crates/x/src/target", false), ("target", true)] {
-            fs::create_dir_all(of(folder)).unwrap();
-            fs::write(of(folder).join("a.rs"), "").unwrap();
-            if is_built {
-                fs::write(of(folder).join("CACHEDIR.TAG"), "").unwrap();
-            }
-        }
-        let names: Vec<_> = read(folder.path()).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["crates/x/src/target/a.rs"]);
     }
 
     #[test]
