@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::{available, command, program, scratch, skip};
-use common::{Link, Program, compared, compile, libraries, preload, run};
+use common::{Link, Program, compared, compile, libraries, link_versioned, preload, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -53,18 +53,9 @@ fn versions_are_those_of_the_script_and_the_header_has_no_other_names() {
         .map(str::to_owned)
         .collect();
     assert_eq!(named, declared());
-    let library = folder.path().join("libbacktrail.so.0");
-    let mut link = Command::new("cc");
-    link.args(["-shared", "-Wl,-soname,libbacktrail.so.0", "-o"])
-        .arg(&library);
-    link.arg(format!("-Wl,--version-script={}", script.display()));
-    link.args(named.iter().map(|name| format!("-Wl,-u,{name}")));
-    link.arg(libraries().join("libbacktrail.a"))
-        .args(["-lgcc_s", "-lc", "-lm"]);
-    let Some(linked) = available(command::run(&mut link, LIMIT)) else {
+    let Some(library) = link_versioned(folder.path(), "backtrail", &script) else {
         return;
     };
-    assert!(linked.status.success(), "{}", linked.describe());
     let mut list = Command::new("nm");
     list.args(["-D", "--defined-only", "--format=posix"]).arg(&library);
     let Some(listing) = available(command::run(&mut list, LIMIT)) else {

@@ -5,6 +5,7 @@ mod crash;
 mod formats;
 mod glibc;
 mod guard_crash;
+mod interface;
 mod library;
 mod preload;
 mod promises;

@@ -81,6 +81,26 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Pr
     Some(Program { path, folder })
 }
 
+/// The shared library of this name with the versions of a script, linked in this folder as `cargo
+/// xtask install-library` links it. `None`, with a message, if there is no compiler.
+pub(crate) fn link_versioned(folder: &Path, name: &str, script: &Path) -> Option<PathBuf> {
+    let soname = format!("lib{name}.so.0");
+    let library = folder.join(&soname);
+    let text = std::fs::read_to_string(script).expect("it is committed");
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = words.filter(|word| word.starts_with("backtrail_"));
+    let mut link = Command::new("cc");
+    link.arg("-shared").arg(format!("-Wl,-soname,{soname}"));
+    link.arg(format!("-Wl,--version-script={}", script.display()));
+    link.args(names.map(|name| format!("-Wl,-u,{name}")));
+    link.arg("-o").arg(&library);
+    link.arg(libraries().join(format!("lib{name}.a")))
+        .args(["-lgcc_s", "-lc", "-lm"]);
+    let linked = available(command::run(&mut link, LIMIT))?;
+    assert!(linked.status.success(), "{}", linked.describe());
+    Some(library)
+}
+
 pub(crate) fn run(program: &Program, arguments: &[&str]) -> Finished {
     let mut run = Command::new(&program.path);
     // Cargo's own value leads to libraries of earlier builds.
