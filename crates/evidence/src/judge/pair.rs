@@ -104,7 +104,38 @@ const UNDELIMITED: u64 = 1 << 16;
 /// Follows calls; remembers how functions are left.
 #[derive(Default)]
 pub(crate) struct Follower {
-    leaving: FxHashMap<(*const Image, u64), Rc<Leaving>>,
+    left: FxHashMap<(*const Image, u64), Rc<Left>>,
+}
+
+/// How a function is left.
+struct Left {
+    leaving: Leaving,
+    /// What the tables that it jumps through have outside of it.
+    outside: Vec<u64>,
+    /// Whether one of them has more than its own places: functions, or records that have functions
+    /// among other things.
+    is_open: bool,
+}
+
+impl Left {
+    fn read(image: &Image, start: u64, end: u64) -> Left {
+        let bytes = image.bytes(start);
+        let length = bytes.len().min((end - start) as usize);
+        let leaving = image.cpu.leaving(&bytes[..length], start);
+        let (mut outside, mut is_open) = (Vec::new(), false);
+        for &target in &leaving.jumps {
+            let Target::Table(table) = target else { continue };
+            let targets: Vec<u64> = image.table(table).collect();
+            let others = outside.len();
+            outside.extend(targets.iter().filter(|to| !(start..end).contains(to)));
+            is_open |= outside.len() > others || targets.is_empty();
+        }
+        Left {
+            leaving,
+            outside,
+            is_open,
+        }
+    }
 }
 
 struct Node {
@@ -166,35 +197,30 @@ impl Follower {
         };
         let start = extent.as_ref().map_or(address, |extent| extent.start);
         let key = (Rc::as_ptr(image), start);
-        let leaving = self.leaving.entry(key).or_insert_with(|| {
-            let bytes = image.bytes(start);
-            let length = bytes.len().min((end - start) as usize);
-            Rc::new(image.cpu.leaving(&bytes[..length], start))
-        });
-        let leaving = Rc::clone(leaving);
+        let left = self
+            .left
+            .entry(key)
+            .or_insert_with(|| Rc::new(Left::read(image, start, end)));
+        let left = Rc::clone(left);
         let next = match fit {
             Fit::Plt => Fit::Plt,
             _ => Fit::Tail,
         };
-        for &target in &leaving.jumps {
+        for &target in &left.leaving.jumps {
             match target {
                 Target::Direct(target) => search.add(image, target, hops, next),
                 Target::Slot(slot) if image.is_got(slot) => search.add_slot(image, slot, hops),
-                Target::Slot(_) => search.may(Fit::IndirectTail),
-                Target::Table(table) => {
-                    let outside: Vec<u64> = image.table(table).filter(|to| !(start..end).contains(to)).collect();
-                    // A table of functions, or of records that have functions among other things.
-                    if !outside.is_empty() || image.table(table).next().is_none() {
-                        search.may(Fit::IndirectTail);
-                    }
-                    for target in outside {
-                        search.add(image, target, hops, next);
-                    }
-                }
-                Target::Unknown => search.may(Fit::IndirectTail),
+                Target::Slot(_) | Target::Unknown => search.may(Fit::IndirectTail),
+                Target::Table(_) => {}
             }
         }
-        if leaving.falls_through {
+        for &target in &left.outside {
+            search.add(image, target, hops, next);
+        }
+        if left.is_open {
+            search.may(Fit::IndirectTail);
+        }
+        if left.leaving.falls_through {
             search.add(image, end, hops, next);
         }
         if extent.is_none() {
