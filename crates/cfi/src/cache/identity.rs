@@ -64,7 +64,7 @@ impl Namer {
 /// Nobody can make another file with the same identity. The kernel sets the last of these times at
 /// each change, to the current time. But who makes a file system can write any number into it, and
 /// device numbers are given to one mounted file system after another. So only files have an
-/// identity that are on the file systems of the system itself ([`SYSTEM`]): users cannot mount
+/// identity that are on the file systems of the system itself (`SYSTEM`): users cannot mount
 /// others there. Owner and mode don't matter: the owner of a file can, at most, change it unnoticed
 /// through a mapping, and what is remembered is then wrong for this file of theirs alone.
 #[derive(Clone, Debug, PartialEq, Eq)]

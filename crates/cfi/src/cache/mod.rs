@@ -2,7 +2,7 @@
 //!
 //! An entry is named by the BLAKE3 hash of everything that it was made from, so no file can claim
 //! another file's entry. Entries are only read from and written to folders that belong to this
-//! user and that nobody else can write to ([`Folder`]). All entries together are limited
+//! user and that nobody else can write to (`Folder`). All entries together are limited
 //! ([`MOST_BYTES`]): those that were not used for the longest time are removed first.
 
 mod folder;

@@ -1,9 +1,9 @@
 //! Tables that a process without privileges makes, of files of other users: what is sent to it, and
 //! its answer.
 //!
-//! The file is sent as a copy, open for reading. The request is one byte, [`Wanted`]. The answer
-//! begins with a byte: [`MADE`], then address (8), origin (1), uncovered bytes (8), damage (17),
-//! and the section; or [`FAILED`], then the error: its number (1), and what it is about (8 each).
+//! The file is sent as a copy, open for reading. The request is one byte, `Wanted`. The answer
+//! begins with a byte: `MADE`, then address (8), origin (1), uncovered bytes (8), damage (17),
+//! and the section; or `FAILED`, then the error: its number (1), and what it is about (8 each).
 //! All numbers are in little-endian.
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! A [worker](Workers) is this program again, started when the first file of a user is read, and
 //! one for all files of that user: files that break it can at most change what is made of files of
 //! the same user. It gets open files and bytes through a socket, and can do little more than to
-//! calculate and to answer ([`sandbox`]). [`serve`] is its main function.
+//! calculate and to answer (`sandbox`). [`serve`] is its main function.
 
 mod message;
 mod sandbox;
