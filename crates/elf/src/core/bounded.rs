@@ -1,7 +1,7 @@
 //! Cores of bounded size: the headers and notes of a core, and the most useful parts of its memory.
 //!
 //! The beginning of a core ([`head`]) describes threads, files and the layout of memory. From it,
-//! [`Selection::of`] chooses what fits into a number of bytes, and [`write()`] writes a core of that,
+//! [`Selection::of`] chooses what fits into a number of bytes, and [`write()`] writes a core,
 //! from a stream or from the process itself. Memory that is left out has a program header without
 //! bytes, so that readers know it as missing instead of as zeros.
 
