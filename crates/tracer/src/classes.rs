@@ -61,12 +61,11 @@ pub(crate) fn enter(map: &Map, level: u8, wanted: u32, write: &dyn Fn(&mut Text<
     let end = PAGE + map.geometry.class_bytes;
     // Readers need the zero after the last entry.
     while at + bytes + 8 <= end && number < u32::from(u16::MAX / 2) {
-        if !room::reserve(at, bytes + 8) {
+        let place = map.half(at + class::BYTES);
+        if place.load(Ordering::Relaxed) == 0 && !room::reserve(at, bytes + 8) {
             break;
         }
-        let taken = map
-            .half(at + class::BYTES)
-            .compare_exchange(0, bytes as u32, Ordering::AcqRel, Ordering::Acquire);
+        let taken = place.compare_exchange(0, bytes as u32, Ordering::AcqRel, Ordering::Acquire);
         match taken {
             Ok(_) => {
                 map.write(at + class::TEXT, text);
