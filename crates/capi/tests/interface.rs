@@ -14,8 +14,9 @@ use backtrail_ctype::find;
 use backtrail_ctype::link::Section;
 use backtrail_ctype::print::Name;
 use backtrail_debuginfo::types::Source;
+use backtrail_testkit::lists::difference;
 use backtrail_testkit::{available, command, place, scratch, skip};
-use common::{libraries, link_versioned};
+use common::{libraries, link_versioned, symbols};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -33,18 +34,10 @@ fn compare(room: &str, file: &str, current: &str) {
         fs::write(&path, current).unwrap();
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    let mut changes = String::new();
-    for (sign, from, other) in [("-", committed.as_str(), current), ("+", current, &committed)] {
-        let other: BTreeSet<&str> = other.lines().collect();
-        for line in from.lines().filter(|line| !other.contains(line)) {
-            writeln!(changes, "  {sign} {line}").unwrap();
-        }
+    let rewrite = format!("{WRITE}=1 cargo test -p backtrail-capi --test all interface");
+    if let Some(text) = difference(&format!("crates/{room}/{file}"), &committed, current, &rewrite) {
+        panic!("{text}");
     }
-    assert!(
-        committed == current,
-        "crates/{room}/{file}: the interface differs from the list:\n{changes}  If it should change, run \
-         `{WRITE}=1 cargo test -p backtrail-capi --test all interface` and describe the change in CHANGELOG.md."
-    );
 }
 
 /// Sizes, and the offsets of members in bits. x86-64 and AArch64 have the same.
@@ -99,15 +92,8 @@ fn types_of(header: &Path, names: &[&str]) -> Option<Vec<u8>> {
 
 /// What a library exports, with versions if it has any.
 fn exported(library: &Path) -> Option<BTreeSet<String>> {
-    let mut list = Command::new("nm");
-    list.args(["-D", "--defined-only", "--format=posix"]).arg(library);
-    let listing = available(command::run(&mut list, LIMIT))?;
-    let lines = listing.stdout.lines().map(|line| {
-        let mut words = line.split(' ');
-        (words.next().unwrap_or_default(), words.next().unwrap_or_default())
-    });
     // The names of versions are symbols, too, but absolute ones.
-    let symbols = lines.filter(|(_, kind)| *kind != "A");
+    let symbols = symbols(library)?.into_iter().filter(|(_, kind)| kind != "A");
     Some(symbols.map(|(name, _)| format!("symbol {name}")).collect())
 }
 

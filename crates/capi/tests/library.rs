@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::{available, command, program, scratch, skip};
-use common::{Link, Program, compared, compile, libraries, link_versioned, preload, run};
+use common::{Link, Program, compared, compile, libraries, link_versioned, named_in, preload, run, symbols};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -29,14 +29,10 @@ fn declared() -> BTreeSet<String> {
 
 #[test]
 fn the_header_declares_what_the_library_exports_and_nothing_else() {
-    let mut list = Command::new("nm");
-    list.args(["-D", "--defined-only", "--format=posix"])
-        .arg(libraries().join("libbacktrail.so"));
-    let Some(listing) = available(command::run(&mut list, LIMIT)) else {
+    let Some(symbols) = symbols(&libraries().join("libbacktrail.so")) else {
         return;
     };
-    let names = listing.stdout.lines().filter_map(|line| line.split(' ').next());
-    let exported: BTreeSet<String> = names.map(str::to_owned).collect();
+    let exported: BTreeSet<String> = symbols.into_iter().map(|(name, _)| name).collect();
     assert_eq!(exported, declared());
     assert!(exported.len() > 5);
 }
@@ -46,23 +42,14 @@ fn the_header_declares_what_the_library_exports_and_nothing_else() {
 fn versions_are_those_of_the_script_and_the_header_has_no_other_names() {
     let folder = scratch();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("backtrail.map");
-    let text = std::fs::read_to_string(&script).unwrap();
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let named: BTreeSet<String> = words
-        .filter(|word| word.starts_with("backtrail_"))
-        .map(str::to_owned)
-        .collect();
+    let named = named_in(&script);
     assert_eq!(named, declared());
     let Some(library) = link_versioned(folder.path(), "backtrail", &script) else {
         return;
     };
-    let mut list = Command::new("nm");
-    list.args(["-D", "--defined-only", "--format=posix"]).arg(&library);
-    let Some(listing) = available(command::run(&mut list, LIMIT)) else {
-        return;
-    };
-    let names = listing.stdout.lines().filter_map(|line| line.split(' ').next());
-    let exported: BTreeSet<String> = names.filter(|name| name.contains("@@")).map(str::to_owned).collect();
+    let Some(symbols) = symbols(&library) else { return };
+    let names = symbols.into_iter().map(|(name, _)| name);
+    let exported: BTreeSet<String> = names.filter(|name| name.contains("@@")).collect();
     assert_eq!(
         exported,
         named.iter().map(|name| format!("{name}@@BACKTRAIL_0.1")).collect()

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Finished, Running, Signal};
+use backtrail_testkit::mounted::Mounted;
 use backtrail_testkit::skip;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 
 use crate::common::{LIMIT, Setup, text, without_sampling};
 
@@ -45,15 +46,6 @@ fn stack_of(setup: &Setup, running: &Running, arguments: &[&str]) -> Finished {
     finished
 }
 
-/// A mount that ends with the test.
-struct Mounted(PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
-    }
-}
-
 fn folder(setup: &Setup, name: &str) -> PathBuf {
     let folder = setup.path(name);
     fs::create_dir(&folder).unwrap();
@@ -73,7 +65,7 @@ fn a_folder_that_is_mounted_over_a_program_has_none_of_its_names() {
     if rustix::mount::mount_bind(&other, &own).is_err() {
         return skip("no right to mount");
     }
-    let mounted = Mounted(own);
+    let mounted = Mounted::new(own);
     let finished = stack_of(&setup, &running, &[]);
     drop(mounted);
     running.signal(Signal::KILL);
@@ -166,7 +158,7 @@ fn a_file_system_that_never_answers_costs_seconds() {
     if rustix::mount::mount("fuse", &own, "fuse", MountFlags::empty(), data.as_c_str()).is_err() {
         return skip("no right to mount");
     }
-    let mounted = Mounted(own);
+    let mounted = Mounted::new(own);
     let finished = stack_of(&setup, &running, &[]);
     // Whoever still waits gets an error.
     drop(mounted);

@@ -4,11 +4,10 @@ use crate::common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished};
+use backtrail_testkit::mounted::Mounted;
 use backtrail_testkit::text::Random;
 use backtrail_testkit::workload;
 use backtrail_testkit::{available, elf_file, program, skip};
@@ -252,34 +251,6 @@ fn without_permission_it_says_what_is_missing() {
     );
 }
 
-/// A mounted file system that is unmounted in the end.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn tmpfs(at: &Path, size: &str) -> Option<Mounted> {
-        fs::create_dir(at).expect("the test's directory can be written");
-        let mut mount = Command::new("mount");
-        mount
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "backtrail-test"])
-            .arg(at);
-        let finished = available(command::run(&mut mount, Duration::from_secs(20)))?;
-        if finished.status.success() {
-            return Some(Mounted(at.to_path_buf()));
-        }
-        skip(format!(
-            "a small file system can't be mounted: {}",
-            finished.stderr.trim()
-        ));
-        None
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = command::run(Command::new("umount").arg(&self.0), Duration::from_secs(20));
-    }
-}
-
 #[test]
 fn a_full_disk() {
     let Some(setup) = setup() else { return };
@@ -289,7 +260,7 @@ fn a_full_disk() {
     let Some(disk) = Mounted::tmpfs(&setup.path("disk"), "160k") else {
         return;
     };
-    let trace = disk.0.join("trace");
+    let trace = disk.path().join("trace");
     let running = setup.start(&trace, &["-F", "8000"], &workload);
     let recording = setup.recording(trace, running.finish());
     let code = recording.finished.code();

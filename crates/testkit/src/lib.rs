@@ -17,6 +17,8 @@ pub mod endings;
 pub mod faults;
 pub mod gdb_arguments;
 pub mod guest;
+pub mod lists;
+pub mod mounted;
 pub mod objdump_types;
 pub mod packages;
 pub mod peers;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use backtrail_testkit::mounted::Mounted;
 use backtrail_trace::{Options, Trace, find_traces};
 
 use crate::common::{babeltrace2, example};
@@ -207,24 +208,16 @@ fn a_full_file_system_loses_events_and_not_the_program() {
     let scratch = backtrail_testkit::scratch();
     let mut with_events = 0;
     for (index, kilobytes) in [64, 300, 800, 1200, 1700, 2500, 4000, 8000, 64_000].iter().enumerate() {
-        let disk = scratch.path().join(index.to_string());
-        std::fs::create_dir(&disk).unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={kilobytes}k"), "none"])
-            .arg(&disk)
-            .stderr(Stdio::null())
-            .status();
-        if !mounted.is_ok_and(|status| status.success()) {
-            return backtrail_testkit::skip("no file system can be mounted here");
-        }
+        let path = scratch.path().join(index.to_string());
+        let Some(disk) = Mounted::tmpfs(&path, &format!("{kilobytes}k")) else {
+            return;
+        };
         let run = example("hammer")
-            .arg(disk.join("trace"))
+            .arg(disk.path().join("trace"))
             .args(["2000", "8", "3"])
-            .output();
-        let found = std::panic::catch_unwind(|| check(&disk));
-        let unmounted = Command::new("umount").arg(&disk).status().unwrap();
-        assert!(unmounted.success());
-        let (run, found) = (run.unwrap(), found.unwrap());
+            .output()
+            .unwrap();
+        let found = check(disk.path());
         let said = String::from_utf8_lossy(&run.stderr);
         match run.status.code() {
             Some(0) => with_events += u64::from(found.ticks > 0),

@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backtrail_testkit::lists::difference;
 use backtrail_testkit::place;
 
 use crate::files;
@@ -27,9 +28,6 @@ use source::{Crate, Files};
 
 /// The crate whose re-exports are public.
 const API: &str = "api";
-
-/// Lines of a difference that are shown.
-const SHOWN: usize = 60;
 
 /// Compares the lists with the sources, or rewrites them.
 pub(crate) fn run(write: bool) -> Result<(), String> {
@@ -59,7 +57,10 @@ pub(crate) fn findings(files: &[(String, String)]) -> Vec<String> {
     };
     let mut findings: Vec<String> = lists
         .iter()
-        .filter_map(|(name, list)| difference(name, files.get(name.as_str()).copied().unwrap_or_default(), list))
+        .filter_map(|(name, list)| {
+            let committed = files.get(name.as_str()).copied().unwrap_or_default();
+            difference(name, committed, list, "cargo xtask api --write")
+        })
         .collect();
     let is_stray = |name: &&&str| {
         name.starts_with("crates/") && name.ends_with(&format!("/{RUST_LIST}")) && !lists.contains_key(**name)
@@ -136,35 +137,4 @@ fn whole(title: &str, lines: &[String]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// What to print if a list is not the current one.
-fn difference(name: &str, committed: &str, current: &str) -> Option<String> {
-    if committed == current {
-        return None;
-    }
-    let (old, new): (Vec<&str>, Vec<&str>) = (committed.lines().collect(), current.lines().collect());
-    // In the order of the lists; a changed item has its old line above its new one.
-    let mut shown = Vec::new();
-    let mut rest = &new[..];
-    for line in &old {
-        match rest.iter().position(|other| other == line) {
-            Some(at) => {
-                shown.extend(rest[..at].iter().map(|line| format!("  + {line}")));
-                rest = &rest[at + 1..];
-            }
-            None => shown.push(format!("  - {line}")),
-        }
-    }
-    shown.extend(rest.iter().map(|line| format!("  + {line}")));
-    let more = shown.len().saturating_sub(SHOWN);
-    shown.truncate(SHOWN);
-    if more > 0 {
-        shown.push(format!("  … and {more} more lines"));
-    }
-    Some(format!(
-        "{name}: the public interface differs from the list:\n{}\n  If it should change, run `cargo xtask api --write` \
-         and describe the change in CHANGELOG.md.",
-        shown.join("\n")
-    ))
 }

@@ -1,7 +1,7 @@
 //! What a path names within a crate. Good enough for this project's code: it knows modules, items,
 //! `use` and re-exports, but not names that macros make.
 
-use syn::Item;
+use syn::{Ident, Item, Visibility};
 
 use super::source::{Crate, is_public};
 
@@ -99,31 +99,25 @@ impl Crate {
 }
 
 /// The name of an item that others can use.
-pub(super) fn name_of(item: &Item) -> Option<&syn::Ident> {
-    match item {
-        Item::Const(item) => Some(&item.ident),
-        Item::Enum(item) => Some(&item.ident),
-        Item::Fn(item) => Some(&item.sig.ident),
-        Item::Static(item) => Some(&item.ident),
-        Item::Struct(item) => Some(&item.ident),
-        Item::Trait(item) => Some(&item.ident),
-        Item::Type(item) => Some(&item.ident),
-        Item::Union(item) => Some(&item.ident),
-        _ => None,
-    }
+pub(super) fn name_of(item: &Item) -> Option<&Ident> {
+    named(item).map(|(name, _)| name)
 }
 
 /// Whether an item is public where it is.
 pub(super) fn is_public_item(item: &Item) -> bool {
+    named(item).is_some_and(|(_, visibility)| is_public(visibility))
+}
+
+fn named(item: &Item) -> Option<(&Ident, &Visibility)> {
     match item {
-        Item::Const(item) => is_public(&item.vis),
-        Item::Enum(item) => is_public(&item.vis),
-        Item::Fn(item) => is_public(&item.vis),
-        Item::Static(item) => is_public(&item.vis),
-        Item::Struct(item) => is_public(&item.vis),
-        Item::Trait(item) => is_public(&item.vis),
-        Item::Type(item) => is_public(&item.vis),
-        Item::Union(item) => is_public(&item.vis),
-        _ => false,
+        Item::Const(item) => Some((&item.ident, &item.vis)),
+        Item::Enum(item) => Some((&item.ident, &item.vis)),
+        Item::Fn(item) => Some((&item.sig.ident, &item.vis)),
+        Item::Static(item) => Some((&item.ident, &item.vis)),
+        Item::Struct(item) => Some((&item.ident, &item.vis)),
+        Item::Trait(item) => Some((&item.ident, &item.vis)),
+        Item::Type(item) => Some((&item.ident, &item.vis)),
+        Item::Union(item) => Some((&item.ident, &item.vis)),
+        _ => None,
     }
 }

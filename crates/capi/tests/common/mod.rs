@@ -1,6 +1,7 @@
 //! Compiles C programs against the library as a user does, and runs them.
 #![allow(dead_code, reason = "not every test needs all of it")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -81,18 +82,36 @@ pub(crate) fn compile(source: &str, flags: &[&str], link: Link<'_>) -> Option<Pr
     Some(Program { path, folder })
 }
 
+/// The names in a version script.
+pub(crate) fn named_in(script: &Path) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(script).expect("it is committed");
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let names = words.filter(|word| word.starts_with("backtrail_"));
+    names.map(str::to_owned).collect()
+}
+
+/// What a library exports, as nm has it: names, with versions if there are any, and kinds. `None`,
+/// with a message, without nm.
+pub(crate) fn symbols(library: &Path) -> Option<Vec<(String, String)>> {
+    let mut list = Command::new("nm");
+    list.args(["-D", "--defined-only", "--format=posix"]).arg(library);
+    let listing = available(command::run(&mut list, LIMIT))?;
+    let symbols = listing.stdout.lines().map(|line| {
+        let mut words = line.split(' ').map(str::to_owned);
+        (words.next().unwrap_or_default(), words.next().unwrap_or_default())
+    });
+    Some(symbols.collect())
+}
+
 /// The shared library of this name with the versions of a script, linked in this folder as `cargo
 /// xtask install-library` links it. `None`, with a message, if there is no compiler.
 pub(crate) fn link_versioned(folder: &Path, name: &str, script: &Path) -> Option<PathBuf> {
     let soname = format!("lib{name}.so.0");
     let library = folder.join(&soname);
-    let text = std::fs::read_to_string(script).expect("it is committed");
-    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let names = words.filter(|word| word.starts_with("backtrail_"));
     let mut link = Command::new("cc");
     link.arg("-shared").arg(format!("-Wl,-soname,{soname}"));
     link.arg(format!("-Wl,--version-script={}", script.display()));
-    link.args(names.map(|name| format!("-Wl,-u,{name}")));
+    link.args(named_in(script).iter().map(|name| format!("-Wl,-u,{name}")));
     link.arg("-o").arg(&library);
     link.arg(libraries().join(format!("lib{name}.a")))
         .args(["-lgcc_s", "-lc", "-lm"]);

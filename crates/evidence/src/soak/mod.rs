@@ -193,16 +193,16 @@ mod tests {
     #[test]
     fn a_short_soak() {
         let library = place::built(&["--lib"]).unwrap().join("libbacktrail.so");
-        let told = match soak(&library, 8_000, 1_000, 60) {
-            Ok(told) => told.unwrap(),
+        let found = match soak(&library, 8_000, 1_000, 60) {
+            Ok(found) => found.unwrap(),
             Err(missing) => return skip(missing),
         };
-        assert_eq!(verdict(&told), Ok(()));
+        assert_eq!(verdict(&found), Ok(()));
         // A machine that others use delivers fewer.
-        assert!(told.count("samples") > 2_000, "{told:?}");
-        assert!(told.count("complete") * 10 > told.count("samples") * 9, "{told:?}");
+        assert!(found.count("samples") > 2_000, "{found:?}");
+        assert!(found.count("complete") * 10 > found.count("samples") * 9, "{found:?}");
         for name in ["threads", "children", "loads", "throws"] {
-            assert!(told.count(name) > 10, "{name}: {told:?}");
+            assert!(found.count(name) > 10, "{name}: {found:?}");
         }
     }
 
