@@ -79,7 +79,7 @@ impl Sender {
         let mut metadata: HashMap<PathBuf, Vec<u8>> = HashMap::new();
         let mut counts: HashMap<(String, String), u64> = HashMap::new();
         let mut metadata_sent = Instant::now();
-        loop {
+        let last = loop {
             // Before the look: what is there then is all.
             let is_last = !go_on();
             feeds.look_now()?;
@@ -113,6 +113,8 @@ impl Sender {
             // Classes are in the metadata before events are in the stream.
             feeds.look_now()?;
             let again = metadata_sent.elapsed() >= AGAIN || is_last;
+            // Without this metadata and the end, all the rest is worth little.
+            let last = self.number;
             if again {
                 metadata_sent = Instant::now();
             }
@@ -133,7 +135,7 @@ impl Sender {
                 self.put(&parcel)?;
             }
             match (any, is_last) {
-                (false, true) => break,
+                (false, true) => break last,
                 (false, false) => {
                     if let Link::Udp(train) = &mut self.link {
                         train.service()?;
@@ -142,7 +144,7 @@ impl Sender {
                 }
                 _ => {}
             }
-        }
+        };
         sent.streams = counts.len() as u64;
         let streams = counts
             .into_iter()
@@ -152,7 +154,7 @@ impl Sender {
         })?;
         match self.link {
             Link::Tcp(connection) => connection.finish()?,
-            Link::Udp(train) => sent.repeated = train.finish()?,
+            Link::Udp(train) => sent.repeated = train.finish(last)?,
         }
         Ok(sent)
     }

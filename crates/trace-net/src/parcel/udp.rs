@@ -26,6 +26,8 @@ const MOST_UNCONFIRMED: usize = 128 << 10;
 const PATIENCE: Duration = Duration::from_millis(200);
 /// The time between two questions, or two states.
 const ROUND: Duration = Duration::from_millis(10);
+/// The time between two repetitions of the last parcels, as long as nobody answers.
+const REPETITION: Duration = Duration::from_millis(50);
 /// The time to wait for the receiver's last word.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -242,12 +244,20 @@ impl Train {
         self.kept.iter().rev().take(count).map(Vec::len).sum()
     }
 
-    /// Waits for the receiver's last word; returns how often it asked for something again.
-    pub(super) fn finish(mut self) -> io::Result<u64> {
+    /// Waits for the receiver's last word; returns how often it asked for something again. Where
+    /// its words do not arrive, it cannot ask: the parcels from number `last` on are repeated then.
+    pub(super) fn finish(mut self, last: u64) -> io::Result<u64> {
         let begin = Instant::now();
+        let mut repeated = begin;
         while begin.elapsed() < FAREWELL {
             self.state(true)?;
             sleep(ROUND);
+            if !self.heard && repeated.elapsed() >= REPETITION {
+                for number in last..self.next {
+                    self.transmit(number, ALL)?;
+                }
+                repeated = Instant::now();
+            }
             self.service()?;
             if self.done {
                 return Ok(self.repeated);
