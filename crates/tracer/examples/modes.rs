@@ -105,6 +105,20 @@ fn main() -> std::io::Result<()> {
             }
             drop(tracer);
         }
+        "newest" => {
+            let options = Options::flight_recorder().threads(4).ring(4, 4096);
+            let tracer = backtrail_tracer::start(options.without_stacks())?;
+            for value in 0..80u64 {
+                std::thread::spawn(move || event!(modes::tick, value: u64))
+                    .join()
+                    .expect("the thread ends");
+                // It is joined a moment before the kernel forgets it.
+                while std::fs::read_dir("/proc/self/task")?.count() > 1 {
+                    std::thread::yield_now();
+                }
+            }
+            tracer.snapshot(path)?;
+        }
         _ => return Err(std::io::Error::other("unknown")),
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The process's session: its file of rings.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -21,6 +21,8 @@ use crate::switch::OFF;
 pub(crate) struct Session {
     pub(crate) map: Map,
     pub(crate) rings: Vec<Ring>,
+    /// Threads that looked for a ring.
+    pub(crate) seekers: AtomicUsize,
     pub(crate) contexts: Contexts,
     pub(crate) sample: u64,
     /// The start of the file's name, up to the process id; `None` for rings in memory.
@@ -43,6 +45,11 @@ impl Session {
     pub(crate) fn contexts() -> &'static Contexts {
         static NONE: Contexts = Contexts::none();
         Session::get().map_or(&NONE, |session| &session.contexts)
+    }
+
+    /// Where the next thread that needs a ring begins to look for one.
+    pub(crate) fn next_ring(&self) -> usize {
+        self.seekers.fetch_add(1, Ordering::Relaxed) % self.rings.len().max(1)
     }
 
     /// Whether an event at this time is one of those that get a stack.

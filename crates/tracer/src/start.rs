@@ -1,7 +1,7 @@
 //! How a process's session starts, and what happens to it in forks.
 
 use core::cell::Cell;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicUsize, Ordering};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -78,6 +78,7 @@ impl Session {
             rings: (0..geometry.rings)
                 .map(|index| Ring::new(&map, index, overwrite, clock))
                 .collect(),
+            seekers: AtomicUsize::new(0),
             contexts: Contexts::new(options.contexts, options.own.iter().map(|&(_, value)| value).collect()),
             sample: options.sample,
             name,

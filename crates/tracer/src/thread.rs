@@ -148,29 +148,38 @@ fn claim_ring() -> Option<&'static Ring> {
     let session = Session::get()?;
     let tid = gettid();
     let passes: [fn(u64) -> bool; 2] = [|owner| owner == 0, |owner| owner != 0 && has_ended(owner)];
+    // Each time from another one on: threads that come and go must not fill one ring while the
+    // others are empty, nor overwrite its newest events while the others keep old ones.
+    let (before, after) = session.rings.split_at_checked(session.next_ring())?;
+    let rings = || after.iter().chain(before);
     let found = passes.iter().find_map(|may_take| {
-        session.rings.iter().find(|ring| {
+        rings().find(|ring| {
             let owner = ring.owner.load(Ordering::Acquire);
             // One of an ended thread with this number is like one without an owner.
-            may_take(owner)
-                && ring
-                    .owner
-                    .compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed)
-                    .is_ok()
+            may_take(owner) && take(ring, owner, tid)
         })
     });
-    let Some(ring) = found else {
+    if found.is_none() {
         // No ring is this thread's, so another one's count has it.
         session.rings.first()?.discard_event();
-        return None;
-    };
-    if !ring.begin(|| describe(ring, tid)) {
-        // Its last packet is another thread's, and there is no room for the next one.
-        ring.discard_event();
-        ring.owner.store(0, Ordering::Release);
-        return None;
     }
-    Some(ring)
+    found
+}
+
+/// Takes this ring, unless another thread has, or its last packet is another thread's and there is
+/// no room for the next one.
+fn take(ring: &Ring, owner: u64, tid: u32) -> bool {
+    let taken = ring
+        .owner
+        .compare_exchange(owner, tid.into(), Ordering::AcqRel, Ordering::Relaxed);
+    if taken.is_err() {
+        return false;
+    }
+    let has_room = ring.begin(|| describe(ring, tid));
+    if !has_room {
+        ring.owner.store(0, Ordering::Release);
+    }
+    has_room
 }
 
 /// Stores what contexts say of the thread.

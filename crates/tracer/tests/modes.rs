@@ -91,3 +91,16 @@ fn threads_that_end_leave_their_rings() {
     assert_eq!(values.len(), all.len());
     assert_eq!(all.len() as u64 + discarded, 300);
 }
+
+#[test]
+fn threads_that_end_share_all_rings() {
+    let scratch = backtrail_testkit::scratch();
+    let directory = scratch.path().join("trace");
+    let output = run("newest", &directory);
+    assert!(output.status.success(), "{output:?}");
+    let mut values = values(&directory);
+    values.sort_unstable();
+    // Four rings of four packets, of which one may be in use; a packet is one thread's.
+    assert!(values.len() >= 4 * 3, "{values:?}");
+    assert_eq!(values, (80 - values.len() as u64..80).collect::<Vec<u64>>());
+}
