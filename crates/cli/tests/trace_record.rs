@@ -126,3 +126,34 @@ fn recovers_what_a_killed_program_left() {
         "{nowhere:?}"
     );
 }
+
+#[test]
+fn stacks_have_names() {
+    let scratch = backtrail_testkit::scratch();
+    let directory = scratch.path().join("trace");
+    let output = Command::new(example("modes"))
+        .args(["family", directory.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    for arguments in [&["--symbols"][..], &["--symbols", "--json"]] {
+        let output = backtrail(&["show", directory.to_str().unwrap()])
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let depth = |line: &str| {
+            let (_, symbols) = line.split_once("symbols").unwrap();
+            assert!(
+                symbols.contains("modes::main+") && symbols.contains("(libc.so.6)"),
+                "{line}"
+            );
+            symbols.matches("modes::descend+").count()
+        };
+        let mut depths: Vec<usize> = text.lines().map(depth).collect();
+        depths.sort_unstable();
+        // The child, which ended at once, and its parent.
+        assert_eq!(depths, [11, 21]);
+    }
+}

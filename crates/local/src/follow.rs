@@ -5,6 +5,7 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backtrail_unwind::local::wait_for_unknown_module;
@@ -17,6 +18,14 @@ static IS_FOLLOWING: AtomicBool = AtomicBool::new(false);
 
 /// Pause between two checks: walks meet a library that cannot have a table again and again.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// What is to be done whenever the thread has looked for modules.
+static ACTS: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Also does this whenever the thread has looked for modules.
+pub(crate) fn act_then(act: fn()) {
+    ACTS.lock().unwrap_or_else(PoisonError::into_inner).push(act);
+}
 
 /// Starts the thread, unless it is running.
 pub(crate) fn start() -> Result<(), c_int> {
@@ -43,7 +52,13 @@ fn follow() {
     loop {
         wait_for_unknown_module();
         // If it panics, trying again would hardly help.
-        let _ = std::panic::catch_unwind(|| register::modules(None));
+        let _ = std::panic::catch_unwind(|| {
+            let looked = register::modules(None);
+            // A copy: acts are not called with the lock, which a fork would leave locked.
+            let acts = ACTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            acts.iter().for_each(|act| act());
+            looked
+        });
         std::thread::sleep(PAUSE);
     }
 }

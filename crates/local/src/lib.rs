@@ -23,6 +23,7 @@ pub mod crash;
 mod follow;
 mod frames;
 pub mod handler;
+pub mod loaded;
 mod register;
 pub mod symbol;
 pub mod walks;
@@ -42,6 +43,9 @@ pub struct InitOptions {
     /// such a library is complete a moment after the first. A forked child does not have the
     /// thread; initialising there starts it.
     pub follow: bool,
+    /// What that thread also does whenever it has looked for modules. Not called in a forked child
+    /// before [`follow_in_child`].
+    pub then: Option<fn()>,
 }
 
 impl InitOptions {
@@ -57,6 +61,13 @@ impl InitOptions {
     pub fn following(mut self) -> InitOptions {
         self.follow = true;
         self
+    }
+
+    /// Follows libraries that are loaded later, and calls `act` in the thread that does.
+    #[must_use]
+    pub fn following_then(mut self, act: fn()) -> InitOptions {
+        self.then = Some(act);
+        self.following()
     }
 }
 
@@ -82,10 +93,22 @@ pub fn init() -> io::Result<()> {
 /// As [`init`]; or the thread that follows libraries cannot be started.
 pub fn init_with(options: InitOptions) -> io::Result<()> {
     register::modules(options.cache).map_err(io::Error::from_raw_os_error)?;
-    match options.follow {
-        true => follow::start().map_err(io::Error::from_raw_os_error),
-        false => Ok(()),
+    if !options.follow {
+        return Ok(());
     }
+    if let Some(act) = options.then {
+        follow::act_then(act);
+    }
+    follow::start().map_err(io::Error::from_raw_os_error)
+}
+
+/// Starts the thread that follows libraries in a forked child, which does not have its parent's.
+/// For functions of `pthread_atfork`; not for signal handlers.
+///
+/// # Errors
+/// The thread cannot be started.
+pub fn follow_in_child() -> io::Result<()> {
+    follow::start().map_err(io::Error::from_raw_os_error)
 }
 
 /// Registers code made at run time, at `start`, that keeps frame pointers. Not for signal handlers.

@@ -206,6 +206,7 @@ impl Registry {
                 start,
                 end,
                 bias,
+                lowest: module.lowest,
                 name,
                 build_id,
             };

@@ -30,6 +30,20 @@ fn main() -> std::io::Result<()> {
             descend(20).iter().for_each(|address| println!("{address}"));
             drop(tracer);
         }
+        "family" => {
+            let tracer = backtrail_tracer::start(Options::to_directory(path))?;
+            descend(20);
+            // SAFETY: the child records an event, which it may, and ends.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                descend(10);
+                // SAFETY: ends the child, without the functions that end a trace.
+                unsafe { libc::_exit(0) };
+            }
+            // SAFETY: the child is ours.
+            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            drop(tracer);
+        }
         "snapshot" => {
             let tracer = backtrail_tracer::start(Options::flight_recorder().ring(4, 4096).without_stacks())?;
             for value in 0..10_000u64 {

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use crate::classes::{Entry, REFUSED, backtrail_tracer_new_class, enter};
 use crate::field::{Kind, Text};
 use crate::layout::{class, head};
+use crate::modules;
 use crate::ring::Out;
 use crate::session::Session;
 use crate::switch::{Level, NEW, OFF, ON, SAMPLED, STACK};
@@ -100,6 +101,7 @@ impl Head {
         }
         if entry.ready.load(Ordering::Relaxed) & class::HAS_STACKS == 0 {
             entry.ready.fetch_or(class::HAS_STACKS, Ordering::Release);
+            modules::want();
         }
         ring.stacks.with(|stack| {
             ring.append(id + 1, contexts.bytes() + 2 + stack.len() + bytes, |out| {

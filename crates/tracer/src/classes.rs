@@ -50,9 +50,22 @@ pub(crate) fn start_entering() {
 /// Enters a class: finds its entry, or adds one. Takes no lock and does not allocate.
 #[inline(never)]
 pub(crate) fn enter(map: &Map, level: u8, wanted: u32, write: &dyn Fn(&mut Text<'_>)) -> &'static Entry {
+    let start = [b'0' + level / 10, b'0' + level % 10];
+    enter_text(map, &start, level, wanted, write)
+}
+
+/// The start of a module's text, in place of a class's level.
+const MODULE: &[u8] = b"module";
+
+/// Enters a module as [`enter`] does a class.
+pub(crate) fn enter_module(map: &Map, write: &dyn Fn(&mut Text<'_>)) {
+    enter_text(map, MODULE, 0, 0, write);
+}
+
+fn enter_text(map: &Map, start: &[u8], level: u8, wanted: u32, write: &dyn Fn(&mut Text<'_>)) -> &'static Entry {
     let mut memory = [0; TEXT_BYTES];
     let mut text = Text::new(&mut memory);
-    text.all(&[b'0' + level / 10, b'0' + level % 10]);
+    text.all(start);
     text.str("\t");
     write(&mut text);
     let Some(text) = text.finish() else { return &REFUSED };
@@ -107,6 +120,25 @@ pub(crate) fn each(map: &Map, mut act: impl FnMut(usize)) {
         }
         at += bytes.next_multiple_of(8);
     }
+}
+
+/// Whether any class of the table may have events with a stack.
+pub(crate) fn any_has_stacks(map: &Map) -> bool {
+    let mut any = false;
+    each(map, |at| any |= has_stacks(map, at));
+    any
+}
+
+/// How many modules the table has.
+pub(crate) fn count_modules(map: &Map) -> usize {
+    let mut count = 0;
+    each(map, |at| count += usize::from(module_of(&text_at(map, at)).is_some()));
+    count
+}
+
+/// The module's description, if the entry with this text is a module.
+pub(crate) fn module_of(text: &[u8]) -> Option<&[u8]> {
+    text.strip_prefix(MODULE)?.strip_prefix(b"\t")
 }
 
 /// Whether a class of the table may have events with a stack.

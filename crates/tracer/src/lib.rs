@@ -42,6 +42,7 @@ mod map;
 mod message;
 #[cfg(test)]
 mod model;
+mod modules;
 mod options;
 mod protocol;
 mod ring;
@@ -90,6 +91,7 @@ extern "C" fn at_exit() {
 }
 
 fn finish(session: &'static Session) {
+    modules::enter(session);
     session.end();
     drainer::stop();
     session.leave_folder();
@@ -108,6 +110,7 @@ impl Tracer {
     /// # Errors
     /// The directory is not empty, or cannot be written.
     pub fn snapshot(&self, directory: impl AsRef<Path>) -> io::Result<()> {
+        modules::enter(self.session);
         collect::snapshot(&self.session.map, &self.session.file()?, directory.as_ref())
     }
 

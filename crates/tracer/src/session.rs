@@ -25,6 +25,8 @@ pub(crate) struct Session {
     pub(crate) seekers: AtomicUsize,
     pub(crate) contexts: Contexts,
     pub(crate) sample: u64,
+    /// Whether stacks were prepared for.
+    pub(crate) has_stacks: bool,
     /// The start of the file's name, up to the process id; `None` for rings in memory.
     pub(crate) name: Option<CString>,
     pub(crate) destination: Destination,

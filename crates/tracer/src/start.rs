@@ -18,7 +18,7 @@ use crate::map::Map;
 use crate::options::{Destination, Options};
 use crate::ring::Ring;
 use crate::session::{Session, file_name};
-use crate::{classes, collect, drainer, room, rules, thread};
+use crate::{classes, collect, drainer, modules, room, rules, thread};
 
 static STARTING: Mutex<()> = Mutex::new(());
 
@@ -54,7 +54,7 @@ impl Session {
             None => (destination, options.rules.clone()),
         };
         if options.stacks {
-            backtrail_local::init()?;
+            backtrail_local::init_with(modules::following())?;
         }
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "sizes of rings");
         let geometry = Geometry::new(
@@ -81,6 +81,7 @@ impl Session {
             seekers: AtomicUsize::new(0),
             contexts: Contexts::new(options.contexts, options.own.iter().map(|&(_, value)| value).collect()),
             sample: options.sample,
+            has_stacks: options.stacks,
             name,
             destination,
             flush: options.flush,
@@ -256,6 +257,9 @@ extern "C" fn after_fork_in_child() {
         session.contexts.pid.store(std::process::id(), Ordering::Relaxed);
         thread::after_fork();
         drainer::after_fork(session);
+        if session.has_stacks {
+            modules::after_fork(session);
+        }
     }
     restore_signals();
 }

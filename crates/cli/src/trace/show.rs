@@ -57,8 +57,8 @@ pub(crate) struct Show {
     /// With --json, add the labels of enumerations, the event's level, and its clock with cycles.
     #[arg(long, requires = "json")]
     labels: bool,
-    /// Print the functions of LTTng's `ip` and call stacks, and of perf's call chains, as far as
-    /// the trace describes the processes and their files are here.
+    /// Print the functions of an application's stacks, of LTTng's `ip` and call stacks, and of
+    /// perf's call chains, as far as the trace describes the processes and their files are here.
     #[arg(long)]
     symbols: bool,
     /// Continue after unreadable packets, and report their number at the end. Also show what a

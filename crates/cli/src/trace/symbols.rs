@@ -1,8 +1,10 @@
-//! Names for the addresses in events of other tracers: LTTng's contexts `ip` and call stacks, and
-//! perf's call chains.
+//! Names for the addresses in events: stacks of our own tracer, LTTng's contexts `ip` and call
+//! stacks, and perf's call chains.
 
+use std::collections::HashMap;
 use std::sync::Mutex;
 
+use backtrail_cbf::{Decoder, Frame};
 use backtrail_profile::{Symbolizer, SystemFiles};
 use backtrail_recording::{FrameKind, Module, is_kernel_address};
 use backtrail_trace::description::EnvironmentValue;
@@ -19,31 +21,38 @@ const STACKS: [&str; 5] = [
     "_callstack_kernel",
     "perf_callchain",
 ];
+/// Fields with a stack as a compact backtrace, in traces of our own tracer.
+const BACKTRACES: [&str; 4] = ["stack", "_stack", "event_stack", "_event_stack"];
 /// Larger numbers in perf's call chains say where the addresses after them belong.
 const CONTEXT_MARKS: u64 = u64::MAX - 4095;
 /// Frames of a stack that get names.
 const MOST_FRAMES: usize = 512;
 
-/// What is known of the processes in the traces, by the events that LTTng writes about them.
-/// Events come in time order.
+/// What is known of the processes in the traces: by the events that LTTng writes about them, which
+/// come in time order, and by the environment that our own tracer writes.
 pub(super) struct Symbols(Mutex<State>);
 
 struct State {
     symbolizer: Symbolizer,
     /// Modules whose build ID comes with the next event: process and base.
     pending: Vec<Module>,
+    /// The environment that each process was last described by.
+    described: HashMap<u32, Environment>,
     /// The identity of the clock of this machine since it was started.
     boot: Option<[u8; 16]>,
 }
 
 /// The most modules without a build ID at a time.
 const MOST_PENDING: usize = 4096;
+/// The most processes whose environment is known.
+const MOST_PROCESSES: usize = 1 << 16;
 
 impl Symbols {
     pub(super) fn new() -> Symbols {
         Symbols(Mutex::new(State {
             symbolizer: Symbolizer::new(SystemFiles::default()),
             pending: Vec::new(),
+            described: HashMap::new(),
             boot: boot_id(),
         }))
     }
@@ -68,11 +77,15 @@ impl Symbols {
                 let named = state.name(event, pid, FrameKind::Pc, address);
                 found.extend(named.map(|named| (name.to_owned(), json!(named))));
             }
-            if STACKS.contains(&name) {
-                let names = state.stack(event, pid, &value);
-                if !names.is_empty() {
-                    found.insert(name.to_owned(), json!(names));
-                }
+            let names = if STACKS.contains(&name) {
+                state.stack(event, pid, &value)
+            } else if BACKTRACES.contains(&name) && is_own(event) {
+                state.backtrace(event, pid, &value)
+            } else {
+                Vec::new()
+            };
+            if !names.is_empty() {
+                found.insert(name.to_owned(), json!(names));
             }
         }
         if !found.is_empty() {
@@ -82,8 +95,40 @@ impl Symbols {
 }
 
 impl State {
-    /// LTTng describes the files that a process has mapped.
     fn learn(&mut self, event: &Event<'_>) {
+        self.learn_environment(event);
+        self.learn_event(event);
+    }
+
+    /// Our tracer describes them in the environment, where more may appear when a trace grows.
+    fn learn_environment(&mut self, event: &Event<'_>) {
+        let environment = Environment::of(event);
+        let Some(pid) = process(event).filter(|_| is_own(event)) else {
+            return;
+        };
+        if self.described.get(&pid) == Some(&environment) || self.described.len() > MOST_PROCESSES {
+            return;
+        }
+        self.described.insert(pid, environment);
+        let modules: Vec<Module> = event
+            .environment()
+            .iter()
+            .filter_map(|entry| described(pid, entry))
+            .collect();
+        for module in &modules {
+            // A library came after another one, at an unknown moment.
+            let is_other = |other: &Module| {
+                let (one, other) = (module.addresses(), other.addresses());
+                one != other && one.start < other.end && other.start < one.end
+            };
+            if !modules.iter().any(is_other) {
+                self.symbolizer.map(module);
+            }
+        }
+    }
+
+    /// LTTng describes the files that a process has mapped.
+    fn learn_event(&mut self, event: &Event<'_>) {
         let Some((provider, kind)) = event.name().split_once(':') else {
             return;
         };
@@ -147,6 +192,33 @@ impl State {
         if any { names } else { Vec::new() }
     }
 
+    fn backtrace(&mut self, event: &Event<'_>, pid: Option<u32>, value: &Value<'_>) -> Vec<String> {
+        let Some(elements) = value.as_array() else {
+            return Vec::new();
+        };
+        let bytes: Vec<u8> = elements.u64s().map(|byte| byte as u8).collect();
+        let Ok(decoder) = Decoder::new(&bytes) else {
+            return Vec::new();
+        };
+        let mut names = Vec::new();
+        for found in decoder.map_while(Result::ok) {
+            let name = match found.frame {
+                Frame::Pc(address) | Frame::Async(address) => self.name_or_address(event, pid, FrameKind::Pc, address),
+                Frame::Ra(address) => self.name_or_address(event, pid, FrameKind::Ra, address),
+                Frame::Omit(count) => format!("{count} frames left out"),
+            };
+            let room = MOST_FRAMES.saturating_sub(names.len());
+            let times = usize::try_from(found.repeat).map_or(room, |times| times.min(room));
+            names.extend(std::iter::repeat_n(name, times));
+        }
+        names
+    }
+
+    fn name_or_address(&mut self, event: &Event<'_>, pid: Option<u32>, kind: FrameKind, address: u64) -> String {
+        let name = self.name(event, pid, kind, address);
+        name.unwrap_or_else(|| format!("{address:#x}"))
+    }
+
     /// The functions at an address, innermost first; `None` if nothing is known of it.
     fn name(&mut self, event: &Event<'_>, pid: Option<u32>, kind: FrameKind, address: u64) -> Option<String> {
         let is_kernel = is_kernel_address(address);
@@ -175,6 +247,54 @@ impl State {
         let calls: Vec<String> = calls.collect();
         Some(format!("{} ({})", calls.join(" < "), location.module))
     }
+}
+
+/// What distinguishes environments: their place in memory, and the number of their entries.
+#[derive(PartialEq, Eq)]
+struct Environment(usize, usize);
+
+impl Environment {
+    fn of(event: &Event<'_>) -> Environment {
+        let entries = event.environment();
+        Environment(entries.as_ptr().addr(), entries.len())
+    }
+}
+
+/// Whether our own tracer has written the trace.
+fn is_own(event: &Event<'_>) -> bool {
+    let is_tracer = |(name, value): &(String, EnvironmentValue)| {
+        name == "tracer_name" && matches!(value, EnvironmentValue::String(value) if value == "backtrail")
+    };
+    event.environment().iter().any(is_tracer)
+}
+
+/// The module in an entry `module_N` of the environment: its first address, bytes, `relative` or
+/// `fixed`, build ID or `-`, and path.
+fn described(pid: u32, (name, value): &(String, EnvironmentValue)) -> Option<Module> {
+    let EnvironmentValue::String(value) = value else {
+        return None;
+    };
+    name.strip_prefix("module_")?;
+    let mut parts = value.splitn(5, ' ');
+    let hexadecimal = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    let (base, size) = (hexadecimal(parts.next()?)?, hexadecimal(parts.next()?)?);
+    let position_independent = parts.next()? == "relative";
+    let digits: Vec<u8> = parts
+        .next()?
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .map(|digit| digit as u8)
+        .collect();
+    Some(Module {
+        time: 0,
+        pid,
+        base,
+        size,
+        mapped: None,
+        position_independent,
+        path: parts.next()?.to_owned(),
+        build_id: digits.as_chunks().0.iter().map(|[high, low]| high << 4 | low).collect(),
+    })
 }
 
 /// The process of an event, by its contexts or by the trace's environment.

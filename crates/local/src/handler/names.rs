@@ -9,6 +9,8 @@ pub(crate) struct Named {
     pub(crate) end: u64,
     /// Address in the process minus address in the file's terms.
     pub(crate) bias: u64,
+    /// Address of the module's first page.
+    pub(crate) lowest: u64,
     pub(crate) name: &'static [u8],
     /// Empty if it has none.
     pub(crate) build_id: &'static [u8],

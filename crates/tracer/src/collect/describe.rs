@@ -43,7 +43,7 @@ pub(super) fn description(map: &Map, clock: Clock) -> (Description, usize) {
     let mut uuid = [0; 16];
     map.read(head::UUID, &mut uuid);
     let string = |value: String| EnvironmentValue::String(value);
-    let environment = vec![
+    let mut environment = vec![
         ("hostname".to_owned(), string(text(head::HOST, head::HOST_BYTES))),
         ("domain".to_owned(), string("ust".to_owned())),
         ("tracer_name".to_owned(), string("backtrail".to_owned())),
@@ -54,13 +54,20 @@ pub(super) fn description(map: &Map, clock: Clock) -> (Description, usize) {
         ),
     ];
     let mut events = Vec::new();
-    let mut classes = 0;
+    let (mut classes, mut modules) = (0, 0);
     crate::classes::each(map, |at| {
         let has_stacks = crate::classes::has_stacks(map, at);
         classes += 1 + usize::from(has_stacks);
         let number = map.half(at + class::NUMBER).load(Ordering::Relaxed);
+        let text = crate::classes::text_at(map, at);
+        if let Some(module) = crate::classes::module_of(&text) {
+            let value = string(String::from_utf8_lossy(module).into_owned());
+            environment.push((format!("module_{modules}"), value));
+            modules += 1;
+            return;
+        }
         // A class that makes no sense leaves events without one, which readers report.
-        if let Ok(class) = parse(&String::from_utf8_lossy(&crate::classes::text_at(map, at))) {
+        if let Ok(class) = parse(&String::from_utf8_lossy(&text)) {
             let number = u64::from(number);
             if has_stacks {
                 events.push(with_stack(number, &class));
