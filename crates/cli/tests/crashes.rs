@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Finished};
-use backtrail_testkit::{TempDir, available, debugger, program, scratch};
-use serde_json::Value;
+use backtrail_testkit::{TempDir, available, debugger, program, readers, scratch};
+use serde_json::{Value, json};
 
 use stack::{LIMIT, same, thread};
 
@@ -224,4 +224,92 @@ fn what_is_wrong_is_reported() {
         "{}",
         run.describe()
     );
+}
+
+/// Crashes in one of two functions; a password is among the arguments.
+const LOGIN: &[u8] = b"#include <stdlib.h>
+#ifdef REBUILT
+__attribute__((noinline)) int depth(int n) { volatile int k[9]; for (int i = 0; i < 9; i++) k[i] = i * n; return k[1]; }
+#else
+__attribute__((noinline)) int depth(int n) { return n; }
+#endif
+volatile int left;
+__attribute__((noinline)) void deny(const char *user) { left = *(volatile char *)(long)left + *user; left++; }
+__attribute__((noinline)) void check(const char *user, const char *password)
+{
+    if (password[0] == 'h')
+        abort();
+    deny(user);
+    left++;
+}
+__attribute__((noinline)) void login(const char *user, const char *password, int n)
+{
+    if (n > 0)
+        login(user, password, n - 1);
+    else
+        check(user, password);
+    left++;
+}
+int main(int argc, char **argv) { login(\"mike\", argv[2], depth(argc)); }
+";
+
+/// Rebuilt, mapped elsewhere, with a deeper recursion: it is the same crash.
+#[test]
+#[cfg(feature = "store")]
+fn a_store_counts_crashes_by_function_and_keeps_no_secret() {
+    let folder = scratch();
+    let run = |command: &mut Command| {
+        let finished = available(command::run(command.current_dir(folder.path()), LIMIT))?;
+        assert!(finished.status.success(), "{}", finished.describe());
+        Some(finished.stdout)
+    };
+    let backtrail = || Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    fs::write(folder.path().join("login.c"), LOGIN).unwrap();
+    let crashes = Crashes::new();
+    let mut time = 951_827_696;
+    for build in ["-UREBUILT", "-DREBUILT"] {
+        let mut gcc = Command::new("gcc");
+        let built = run(gcc.args(["-g", "-O1", "-Wl,--build-id", build, "-o", "login", "login.c"]));
+        if built.is_none() {
+            return;
+        }
+        run(backtrail().args(["sframe", "add", "-q", "--args", "login"]));
+        let program = folder.path().join("login");
+        for (secret, more) in [("hunter2", ""), ("hunter2", "x"), ("", "")] {
+            let place = scratch();
+            let words = ["--password", secret, more].map(OsStr::new);
+            let count = if more.is_empty() { 2 } else { 3 };
+            let command = [&[program.as_os_str()], &words[..count]].concat();
+            let Some(core) = available(debugger::crashed(&place, &command)) else {
+                return;
+            };
+            let number = if secret.is_empty() { "11" } else { "6" };
+            time += 1;
+            let words = [NOBODY, "0", "0", number, &time.to_string(), "login"];
+            assert_eq!(crashes.collect(&core, &[], &words).code(), 0);
+        }
+    }
+    let reports = crashes.place();
+    run(backtrail().args(["store", "add", "-q", "--to", "fleet"]).arg(&reports));
+    let Some(packages) = available(readers::python("duckdb")) else {
+        return;
+    };
+    let ask = |question| {
+        let mut query = backtrail();
+        query.args(["store", "query", "fleet", question, "--json"]);
+        let answer = run(query.env("PYTHONPATH", &packages)).expect("the binary is there");
+        assert!(!answer.contains("hunter2"), "{answer}");
+        serde_json::from_str::<Value>(&answer).expect("it is JSON")
+    };
+    let top = ask("top-crashes");
+    let groups = top.as_array().expect("rows").iter();
+    let groups = groups.map(|row| json!([row["crashed_in"], row["signal"], row["crashes"], row["builds"]]));
+    let group = |function, signal, crashes| json!([function, signal, crashes, 2]);
+    assert_eq!(
+        groups.collect::<Vec<Value>>(),
+        [group("check", "SIGABRT", 4), group("deny", "SIGSEGV", 2)],
+        "{top}"
+    );
+    let each = ask("crashes").to_string();
+    assert!(each.contains("mike") && each.contains("password=<"), "{each}");
 }

@@ -8,6 +8,7 @@ use backtrail_testkit::command::{self, Finished};
 use backtrail_testkit::{available, readers};
 use serde_json::Value;
 
+use crate::common::collector::Collector;
 use crate::common::{LIMIT, Setup, setup, text};
 
 const SOURCE: &[u8] = b"#include <time.h>
@@ -30,6 +31,7 @@ fn tool(setup: &Setup, line: &str) -> Option<()> {
 fn backtrail(setup: &Setup, line: &str) -> Finished {
     let mut run = setup.backtrail.command(line.split(' '));
     run.current_dir(setup.folder.path()).env_remove("DEBUGINFOD_URLS");
+    run.env("DEBUGINFOD_CACHE_PATH", setup.path("cache"));
     let finished = command::run(&mut run, LIMIT).unwrap_or_else(|missing| panic!("{missing}"));
     assert!(finished.status.success(), "{line}: {}", finished.describe());
     finished
@@ -142,6 +144,34 @@ fn a_recording_without_symbols_gets_names_from_uploads() {
         backtrail(&setup, "store compact -q fleet");
         backtrail(&setup, "store check fleet");
         check();
+    }
+}
+
+#[test]
+fn names_come_from_a_server_and_only_for_their_build_id() {
+    let Some(setup) = setup() else { return };
+    let Some(()) = prepare(&setup) else { return };
+    let Some(()) = tool(&setup, "debuginfod-find --version") else {
+        return;
+    };
+    // It answers every request with the same file.
+    let file = fs::read(setup.path("uploads/some/file")).expect("it was built");
+    let server = Collector::start("127.0.0.1:0", "200 OK", "application/octet-stream", &file);
+    let (_, [addresses, named, lines]) = symbols(&setup, " --no-debuginfod");
+    assert!(addresses > 0 && named == 0 && lines == 0);
+    let options = format!(" --debuginfod http://{}", server.address);
+    let (document, [addresses, named, lines]) = symbols(&setup, &options);
+    assert!(addresses > 0 && named == addresses && lines > 0, "{document}");
+    let modules = document["modules"].as_array().expect("a list");
+    let with_lines = modules.iter().filter(|module| module["lines"] != 0).count();
+    assert_eq!(with_lines, 1, "{document}");
+    let (request, _) = server.received();
+    assert!(request.starts_with("GET /buildid/"), "{request}");
+    let (document, _) = symbols(&setup, &options);
+    assert_eq!(document["files"], 0, "{document}");
+    backtrail(&setup, "store check fleet");
+    if let Some(packages) = available(readers::python("duckdb")) {
+        assert_eq!(top(&setup, &packages, "self")[0], "inlined");
     }
 }
 

@@ -69,7 +69,7 @@ impl Store {
     pub fn remove_before(&self, date: &str, hour: &str) -> Result<u64, StoreError> {
         let _lock = self.lock()?;
         self.recover()?;
-        let mut removed = 0;
+        let mut removed = BTreeSet::new();
         // Samples first: none is ever left without its stack.
         for table in tables::ALL.iter().rev() {
             for partition in self.partitions(table)? {
@@ -81,10 +81,10 @@ impl Store {
                 fs::rename(&folder, &away).map_err(StoreError::file(&folder))?;
                 fs::remove_dir_all(&away).map_err(StoreError::file(&away))?;
                 remove_empty(&folder, &self.table(table));
-                removed += 1;
+                removed.insert(partition);
             }
         }
-        Ok(removed)
+        Ok(removed.len() as u64)
     }
 
     fn work(&self) -> PathBuf {

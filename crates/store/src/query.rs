@@ -79,19 +79,37 @@ impl Question {
             by
         };
         let dialect = Dialect(engine);
-        let (old, new) = &choice.between;
-        self.template
-            .replace("{samples}", &choice.source(&SAMPLES, dialect))
-            .replace("{crashes}", &choice.source(&CRASHES, dialect))
-            .replace("{where}", &choice.condition(dialect))
-            .replace("{partitions}", &choice.partitions(dialect))
-            .replace("{by}", by.expression())
-            .replace("{limit}", &choice.limit.to_string())
-            .replace("{expand}", dialect.expand())
-            .replace("{fold}", dialect.fold())
-            .replace("{old}", &dialect.text(old))
-            .replace("{new}", &dialect.text(new))
+        let value = |name: &str| match name {
+            "samples" => choice.source(&SAMPLES, dialect),
+            "crashes" => choice.source(&CRASHES, dialect),
+            "where" => choice.condition(dialect),
+            "partitions" => choice.partitions(dialect),
+            "by" => by.expression().to_owned(),
+            "limit" => choice.limit.to_string(),
+            "expand" => dialect.expand().to_owned(),
+            "fold" => dialect.fold().to_owned(),
+            "old" => dialect.text(&choice.between.0),
+            "new" => dialect.text(&choice.between.1),
+            name => format!("{{{name}}}"),
+        };
+        filled(self.template, value)
     }
+}
+
+/// The template with its `{placeholders}` replaced. Values are not searched for placeholders: the
+/// user's texts are among them.
+fn filled(template: &str, value: impl Fn(&str) -> String) -> String {
+    let mut sql = String::new();
+    let mut rest = template;
+    while let Some((before, (name, after))) = rest
+        .split_once('{')
+        .and_then(|(before, after)| Some((before, after.split_once('}')?)))
+    {
+        sql += before;
+        sql += &value(name);
+        rest = after;
+    }
+    sql + rest
 }
 
 /// What results are grouped by.
@@ -130,6 +148,11 @@ impl By {
         By::Thread,
         By::Kind,
     ];
+
+    /// The column with this name.
+    pub fn named(name: &str) -> Option<By> {
+        By::ALL.into_iter().find(|by| by.name() == name && *by != By::All)
+    }
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -462,6 +485,24 @@ mod tests {
                 assert!(sql.contains("service = 'web'"), "{sql}");
                 assert!(question.meaning().ends_with('.'), "{}", question.meaning());
             }
+        }
+    }
+
+    #[test]
+    fn placeholders_in_values_stay() {
+        let labels = ["{by}", "{old}", "{", "{limit"].map(|value| ("key".to_owned(), value.to_owned()));
+        let choice = Choice {
+            labels: labels.to_vec(),
+            between: ("{new}".to_owned(), "{where}".to_owned()),
+            ..Choice::default()
+        };
+        for question in &QUESTIONS {
+            let sql = question.sql(&choice, Engine::DuckDb);
+            for (_, value) in &labels {
+                assert!(sql.contains(&format!("value = '{value}'")), "{sql}");
+            }
+            let compared = sql.contains("= '{new}'") && sql.contains("= '{where}'");
+            assert_eq!(compared, question.compares(), "{sql}");
         }
     }
 

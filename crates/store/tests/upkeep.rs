@@ -119,8 +119,8 @@ fn old_partitions_are_removed_as_a_whole() {
     let folder = folder();
     let store = filled(folder.path());
     let removed = store.remove_before("2026-11-23", "17").unwrap();
+    assert_eq!(removed, 1);
     // There are no crashes, and no names that were found later.
-    assert_eq!(removed, tables::ALL.len() as u64 - 2);
     let is_used = |table: &&tables::Table| !["crashes", "named_stacks"].contains(&table.name);
     for table in tables::ALL.into_iter().filter(is_used) {
         let hours: Vec<String> = store

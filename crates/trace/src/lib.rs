@@ -91,3 +91,8 @@ pub use validate::{Finding, FindingKind, check};
 pub use write::{
     EventWriter, PacketFile, StreamOptions, StreamWriter, TraceWriter, convert, convert_part, remove_padding, salvage,
 };
+
+/// The code of this page compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/writing-traces.md")]
+mod page {}

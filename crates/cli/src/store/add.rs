@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use backtrail_profile::Options;
 use backtrail_stacks::crash::{Entry, Folder};
-use backtrail_store::{Added, AddedCrashes, CrashDescription, Description, Resolution, Store, StoreError, is_service};
+use backtrail_store::{
+    Added, AddedCrashes, By, CrashDescription, Description, Resolution, Store, StoreError, is_service,
+};
 use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status, say, shown};
@@ -29,7 +31,7 @@ pub(crate) struct Add {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
     /// Add a label; 'version' is the one that `store query changed` compares. Repeatable.
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
     /// Store each sample, or count equal stacks by the minute.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Resolved::Exact)]
@@ -58,6 +60,15 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("not KEY=VALUE".to_owned()),
+    }
+}
+
+/// A label; with a column's name, `store query --where` would never find it.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = pair(text)?;
+    match By::named(&key) {
+        None | Some(By::Version) => Ok((key, value)),
+        Some(_) => Err(format!("'{key}' is a column of the samples, not a label")),
     }
 }
 
@@ -224,6 +235,19 @@ fn summary(trace: &Path, added: &Added) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_label_is_no_column() {
+        for (text, is_fine) in [
+            ("version=1", true),
+            ("zone=", true),
+            ("all=1", true),
+            ("host=a", false),
+            ("=a", false),
+        ] {
+            assert_eq!(label(text).is_ok(), is_fine, "{text}");
+        }
+    }
 
     #[test]
     fn a_service_is_called_as_its_program() {

@@ -227,8 +227,7 @@ fn choice(arguments: &Query) -> Result<Choice, Failure> {
         ..Choice::default()
     };
     for (key, value) in &arguments.filters {
-        let column = By::ALL.into_iter().find(|by| by.name() == key && *by != By::All);
-        match column {
+        match By::named(key) {
             Some(column) => choice.columns.push((column, value.clone())),
             None => choice.labels.push((key.clone(), value.clone())),
         }

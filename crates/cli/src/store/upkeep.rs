@@ -50,10 +50,10 @@ pub(super) fn compact(arguments: &Compact) -> Result<Status, Failure> {
     let compacted = store.compact().map_err(failed)?;
     if !arguments.quiet {
         say!(
-            "backtrail: merged {} files of {} partitions, {} KiB, into {} KiB; left out {} rows that were there twice",
+            "backtrail: merged {} files, {} KiB, into {} files, {} KiB; left out {} rows that were there twice",
             compacted.files,
-            compacted.partitions,
             compacted.bytes_before.div_ceil(1024),
+            compacted.partitions,
             compacted.bytes_after.div_ceil(1024),
             compacted.duplicates
         );

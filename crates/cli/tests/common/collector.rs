@@ -1,4 +1,4 @@
-//! A server that receives recordings by HTTP, and answers each the same.
+//! A server that answers each request by HTTP the same: to a recording, or for a debug file.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -46,8 +46,8 @@ fn receive(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
             return None;
         }
     }
-    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "))?;
-    let mut body = vec![0; length.parse().ok()?];
+    let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+    let mut body = vec![0; length.unwrap_or("0").parse().ok()?];
     reader.read_exact(&mut body).ok()?;
     Some((head, body))
 }
