@@ -466,12 +466,18 @@ impl Profile {
 
     /// Counts a sample for its event, and returns whether that is the one that is looked at.
     fn is_of_event(&mut self, detail: Detail) -> bool {
-        let (Detail::Event(number), Some(_)) = (detail, self.measured) else {
-            return true;
+        let (number, own) = match detail {
+            Detail::Event(number) => (number, None),
+            Detail::Counted { event, count } => (event, Some(count)),
+            _ => return true,
         };
+        if self.measured.is_none() {
+            return true;
+        }
         if let Some(event) = self.summary.events.get_mut(usize::from(number)) {
             event.samples += 1;
-            event.count = event.count.map(|count| count.saturating_add(event.period));
+            let more = own.unwrap_or(event.period);
+            event.count = event.count.map(|count| count.saturating_add(more));
         }
         self.event.is_none_or(|event| event == number)
     }
@@ -481,9 +487,10 @@ impl Profile {
             return;
         }
         let microseconds = |nanoseconds: u64| nanoseconds.saturating_add(500) / 1000;
-        let mut weight = match sample.wait {
-            None => self.period,
-            Some(wait) => microseconds(wait.duration),
+        let mut weight = match (sample.wait, sample.detail) {
+            (Some(wait), _) => microseconds(wait.duration),
+            (None, Detail::Counted { count, .. }) => count,
+            (None, _) => self.period,
         };
         if let Detail::Call(call) = sample.detail {
             let own = self.durations.add((sample.pid, sample.tid), walked.leaf, call);
