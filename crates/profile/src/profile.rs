@@ -17,9 +17,9 @@ use crate::filter::Filter;
 use crate::fold::LEFT_OUT;
 use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
-use crate::report::{EventCount, Measure, Report, Summary};
+use crate::report::{EventCount, FunctionCount, Measure, Report, Summary};
 use crate::stacks::{StackFrame, Stacks};
-use crate::symbolize::{FetchDebugFile, LocationId, Symbolizer, SystemFiles};
+use crate::symbolize::{FetchDebugFile, LocationId, NO_FILE, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
 use path::{Memo, Walked};
 
@@ -286,6 +286,7 @@ impl Profile {
         let functions = self
             .functions
             .into_counts(&self.stacks, &self.unplaced, names.locations());
+        notes.extend(note_of_generated_code(&functions, self.summary.samples));
         let report = Report::new(self.summary, functions, calls, notes);
         report
             .with_durations(durations)
@@ -549,4 +550,19 @@ impl Profile {
             });
         }
     }
+}
+
+/// How much of the time is in code without names that a process has made: its functions are
+/// addresses, most of them in the table's last line.
+fn note_of_generated_code(functions: &[FunctionCount], samples: u64) -> Option<String> {
+    let generated = functions.iter().filter(|function| function.module == NO_FILE);
+    let generated = generated.fold(0_u64, |sum, function| sum.saturating_add(function.samples));
+    let share = generated as f64 / samples.max(1) as f64;
+    (share >= 0.01).then(|| {
+        format!(
+            "{:.1} % of the samples ran code that is in no file and has no name; code that a program makes at run \
+             time has names if the program writes a perf map or a jitdump",
+            100.0 * share
+        )
+    })
 }
