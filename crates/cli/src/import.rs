@@ -13,11 +13,11 @@ use crate::file_problems;
 ///
 /// The copies of stacks that `perf record --call-graph dwarf` makes are walked with SFrame tables
 /// of the programs' files, which must be those that ran: their build IDs are compared. Call chains
-/// of `perf record -g` are kept as they are. Compressed files (`perf record -z`) are read too, and
-/// what perf wrote to a pipe.
+/// of `perf record -g` are kept as they are. Compressed files (`perf record -z`), directories
+/// (`perf record --threads`) and what perf wrote to a pipe are read too.
 #[derive(Args)]
 pub(crate) struct Import {
-    /// File that perf wrote; '-' is standard input.
+    /// File or directory that perf wrote; '-' is standard input.
     #[arg(value_name = "PERF.DATA", value_hint = ValueHint::FilePath)]
     input: PathBuf,
     /// Write the trace to this directory, which must not exist.

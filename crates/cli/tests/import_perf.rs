@@ -4,10 +4,10 @@ use crate::common;
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use backtrail_recording::{Item, Reader, Stop, is_kernel_address};
+use backtrail_recording::{Detail, Item, Reader, Stop, is_kernel_address};
 use backtrail_testkit::{available, command, perf, program, workload};
 use common::{LIMIT, Setup, setup, text};
 
@@ -81,6 +81,13 @@ fn are_same(ours: &[u64], theirs: &[u64]) -> bool {
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)
 }
 
+fn check_same(ours: &Stacks, theirs: &Stacks) {
+    for (sample, stack) in theirs {
+        let own = ours.get(sample).map(Vec::as_slice).unwrap_or_default();
+        assert!(are_same(own, stack), "{sample:?}: {own:x?}, of perf {stack:x?}");
+    }
+}
+
 fn recorded(setup: &Setup, call_graph: &str) -> Option<std::path::PathBuf> {
     let workload = available(workload::built("shares", &program::SHARES, &["2"]))?;
     let data = setup.path("perf.data");
@@ -120,10 +127,7 @@ fn stacks_of_copies_are_those_that_perf_finds() {
         theirs.len()
     );
     assert!(theirs.len() > 50, "perf has {} complete stacks", theirs.len());
-    for (sample, stack) in &theirs {
-        let own = ours.get(sample).map(Vec::as_slice).unwrap_or_default();
-        assert!(are_same(own, stack), "{sample:?}: {own:x?}, of perf {stack:x?}");
-    }
+    check_same(&ours, &theirs);
     // Every view works, and names are in it.
     assert!(trace.join("symbols").is_file());
     let report = backtrail(&["report", text(&trace), "--callees", "main"]);
@@ -343,6 +347,141 @@ fn missing_files_are_named_with_their_samples() {
         assert!(!report.stdout.contains("  program+0x"), "{}", report.describe());
         fs::remove_dir_all(&root).expect("it was there");
     }
+}
+
+/// A program that touches thousands of pages.
+fn sorting() -> [String; 3] {
+    ["sh", "-c", "seq 300000 | sort > /dev/null"].map(str::to_owned)
+}
+
+/// A file that perf has recorded with these options, and the recording made of it.
+fn imported(setup: &Setup, options: &str, program: &[String]) -> Option<(PathBuf, PathBuf)> {
+    let (data, trace) = (setup.path("perf.data"), setup.path("trace"));
+    let mut record = Command::new("perf");
+    record
+        .args(["record", "-q", "-o", text(&data)])
+        .args(options.split(' '))
+        .arg("--")
+        .args(program);
+    let recorded = available(command::run(&mut record, LIMIT))?;
+    if has_aborted(&recorded) {
+        return None;
+    }
+    let finished = backtrail(&["import", text(&data), "-o", text(&trace)]);
+    assert!(finished.status.success(), "{}", finished.describe());
+    Some((data, trace))
+}
+
+/// The periods of the samples of `perf script`, by event, thread and nanosecond.
+fn periods(data: &Path) -> Option<HashMap<(String, u32, u64), u64>> {
+    let mut script = Command::new("perf");
+    script
+        .args(["script", "--ns", "-F", "tid,time,event,period", "-i"])
+        .arg(data);
+    let finished = available(command::run(&mut script, LIMIT))?;
+    let lines = finished
+        .stdout
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [tid, time, period, event] = words[..] else {
+                panic!("{line}")
+            };
+            let number = |word: &str| word.parse::<u64>().expect("perf writes numbers");
+            let (seconds, rest) = time.trim_end_matches(':').split_once('.').expect("perf writes seconds");
+            let key = (
+                event.trim_end_matches(':').to_owned(),
+                number(tid) as u32,
+                number(seconds) * 1_000_000_000 + number(rest),
+            );
+            (key, number(period))
+        });
+    Some(lines.collect())
+}
+
+/// perf adapts the period of events to a frequency: what a sample stands for differs by orders of
+/// magnitude.
+#[test]
+fn samples_count_the_occurrences_that_perf_says_they_stand_for() {
+    for events in ["page-faults", "cpu-clock -e page-faults -e minor-faults"] {
+        let Some(setup) = setup() else { return };
+        let Some((data, _)) = imported(&setup, &format!("-g -e {events}"), &sorting()) else {
+            return;
+        };
+        let Some(theirs) = periods(&data) else { return };
+        let trace = setup.path("chosen");
+        let mut arguments = vec!["import", "-q", text(&data), "-o", text(&trace)];
+        let names: Vec<&str> = events.split(" -e ").collect();
+        arguments.extend(names.iter().flat_map(|name| ["--event", name]));
+        let finished = backtrail(&arguments);
+        assert!(finished.status.success(), "{}", finished.describe());
+        let mut reader = Reader::open(&trace).expect("it was written");
+        let mut ours = 0;
+        while let Some(item) = reader.next().expect("it was written") {
+            let Item::Sample(sample) = item else { continue };
+            ours += 1;
+            if let Detail::Counted { event, count } = sample.detail {
+                let key = (names[usize::from(event)].to_owned(), sample.tid, sample.time);
+                assert_eq!(theirs.get(&key), Some(&count), "{key:?}");
+            }
+        }
+        assert_eq!(ours, theirs.len());
+        let faults = theirs.iter().filter(|((event, ..), _)| event == "page-faults");
+        let all: Vec<u64> = faults.map(|(_, period)| *period).collect();
+        assert!(all.iter().max() > all.iter().min(), "all stand for the same: {all:?}");
+        let report = backtrail(&["report", text(&trace), "--event", "page-faults"]);
+        let head = format!("{} page-faults in {} samples", all.iter().sum::<u64>(), all.len());
+        assert!(report.stdout.starts_with(&head), "{head}: {}", report.describe());
+    }
+}
+
+/// Each thread of perf writes a file of its own, compressed or not.
+#[test]
+fn directories_of_perfs_threads_have_all_samples() {
+    for options in ["", "-z "] {
+        let Some(setup) = setup() else { return };
+        let Some(workload) = available(workload::built("shares", &program::SHARES, &["1"])) else {
+            return;
+        };
+        let recorded = imported(
+            &setup,
+            &format!("{options}--threads -e cpu-clock -F 2999 --call-graph dwarf,16384"),
+            &workload.arguments,
+        );
+        let Some((data, trace)) = recorded else { return };
+        assert!(data.join("data.1").is_file(), "perf has written one file only");
+        let Some(theirs) = of_perf(&data) else { return };
+        let ours = ours(&trace);
+        assert!(theirs.len() > 50, "perf has {} complete stacks", theirs.len());
+        check_same(&ours, &theirs);
+    }
+}
+
+/// The kernel says how many records it could not deliver, and perf how many samples of each event
+/// these were.
+#[test]
+fn lost_samples_are_counted_once() {
+    let Some(setup) = setup() else { return };
+    let options = "-m 32 -F 20000 -e cpu-clock --call-graph dwarf,32768";
+    let Some((data, trace)) = imported(&setup, options, &sorting()) else {
+        return;
+    };
+    let mut stats = Command::new("perf");
+    stats.args(["report", "--stats", "-i"]).arg(&data);
+    let Some(stats) = available(command::run(&mut stats, LIMIT)) else {
+        return;
+    };
+    let of_event = stats.stdout.split_once("cpu-clock stats:").map_or("", |(_, rest)| rest);
+    let Some((_, lost)) = of_event.split_once("LOST_SAMPLES events:") else {
+        backtrail_testkit::skip("this kernel does not count what an event loses");
+        return;
+    };
+    let lost = lost.split_whitespace().next().unwrap_or_default();
+    assert_ne!(lost, "0", "nothing was lost");
+    let report = backtrail(&["report", text(&trace)]);
+    let says = format!(", {lost} lost, ");
+    assert!(report.stdout.contains(&says), "{says}: {}", report.describe());
 }
 
 #[test]

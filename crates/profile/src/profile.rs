@@ -17,9 +17,9 @@ use crate::filter::Filter;
 use crate::fold::LEFT_OUT;
 use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
-use crate::report::{EventCount, Measure, Report, Summary};
+use crate::report::{EventCount, FunctionCount, Measure, Report, Summary};
 use crate::stacks::{StackFrame, Stacks};
-use crate::symbolize::{FetchDebugFile, LocationId, Symbolizer, SystemFiles};
+use crate::symbolize::{FetchDebugFile, LocationId, NO_FILE, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
 use path::{Memo, Walked};
 
@@ -286,6 +286,7 @@ impl Profile {
         let functions = self
             .functions
             .into_counts(&self.stacks, &self.unplaced, names.locations());
+        notes.extend(note_of_generated_code(&functions, self.summary.samples));
         let report = Report::new(self.summary, functions, calls, notes);
         report
             .with_durations(durations)
@@ -466,12 +467,18 @@ impl Profile {
 
     /// Counts a sample for its event, and returns whether that is the one that is looked at.
     fn is_of_event(&mut self, detail: Detail) -> bool {
-        let (Detail::Event(number), Some(_)) = (detail, self.measured) else {
-            return true;
+        let (number, own) = match detail {
+            Detail::Event(number) => (number, None),
+            Detail::Counted { event, count } => (event, Some(count)),
+            _ => return true,
         };
+        if self.measured.is_none() {
+            return true;
+        }
         if let Some(event) = self.summary.events.get_mut(usize::from(number)) {
             event.samples += 1;
-            event.count = event.count.map(|count| count.saturating_add(event.period));
+            let more = own.unwrap_or(event.period);
+            event.count = event.count.map(|count| count.saturating_add(more));
         }
         self.event.is_none_or(|event| event == number)
     }
@@ -481,9 +488,10 @@ impl Profile {
             return;
         }
         let microseconds = |nanoseconds: u64| nanoseconds.saturating_add(500) / 1000;
-        let mut weight = match sample.wait {
-            None => self.period,
-            Some(wait) => microseconds(wait.duration),
+        let mut weight = match (sample.wait, sample.detail) {
+            (Some(wait), _) => microseconds(wait.duration),
+            (None, Detail::Counted { count, .. }) => count,
+            (None, _) => self.period,
         };
         if let Detail::Call(call) = sample.detail {
             let own = self.durations.add((sample.pid, sample.tid), walked.leaf, call);
@@ -542,4 +550,19 @@ impl Profile {
             });
         }
     }
+}
+
+/// How much of the time is in code without names that a process has made: its functions are
+/// addresses, most of them in the table's last line.
+fn note_of_generated_code(functions: &[FunctionCount], samples: u64) -> Option<String> {
+    let generated = functions.iter().filter(|function| function.module == NO_FILE);
+    let generated = generated.fold(0_u64, |sum, function| sum.saturating_add(function.samples));
+    let share = generated as f64 / samples.max(1) as f64;
+    (share >= 0.01).then(|| {
+        format!(
+            "{:.1} % of the samples ran code that is in no file and has no name; code that a program makes at run \
+             time has names if the program writes a perf map or a jitdump",
+            100.0 * share
+        )
+    })
 }

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use backtrail_cfi::tables::Tables;
 use backtrail_elf::door;
-use backtrail_process::perf::{About, Build, Event, FileError, Mapping, PerfFile, Record, Task};
+use backtrail_process::perf::{About, Build, Cause, Event, FileError, Mapping, PerfFile, Record, Task};
 use backtrail_recording::{CreateError, Dialect, Environment, Writer, WriterOptions};
+use rustc_hash::FxHashMap;
 use rustix::fs::{Mode, OFlags};
 
 use crate::Outcome;
@@ -21,7 +22,7 @@ use crate::session::{Session, not_running};
 /// What to import.
 #[derive(Clone, Debug)]
 pub struct ImportOptions {
-    /// The file that perf wrote; `-` for standard input.
+    /// The file that perf wrote, or the directory of several; `-` for standard input.
     pub input: PathBuf,
     /// The events to import, by name. Empty: the first one, with those that are the same for other
     /// modes or kinds of CPU cores.
@@ -95,10 +96,10 @@ impl std::error::Error for ImportError {}
 /// # Errors
 /// If nothing could be imported: then no trace is left behind.
 pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
-    let input = open(options).map_err(ImportError::Read)?;
+    let (input, of_threads) = open(options).map_err(ImportError::Read)?;
     let scratch = || scratch_file(&options.output);
-    let mut file = PerfFile::of_file(&input, &scratch).map_err(ImportError::File)?;
-    let other_events = choose(&mut file, &options.events)?;
+    let mut file = PerfFile::of_files(&input, &of_threads, &scratch).map_err(ImportError::File)?;
+    let chosen = choose(&mut file, &options.events)?;
     let about = file.about().clone();
     let here = environment::read().map_err(ImportError::Environment)?;
     if !about.machine.is_empty() && about.machine != here.machine {
@@ -113,9 +114,9 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
         dialect: options.dialect,
         cpus: &cpus,
         command: &about.command,
-        frequency: None,
+        frequency: chosen.frequency(),
         measured: backtrail_recording::Measured::Cpu,
-        events: &[],
+        events: &chosen.recorded(),
         min_duration: None,
         environment: Environment {
             hostname: or_here(&about.hostname, here.hostname.clone()),
@@ -147,7 +148,7 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
             continue;
         };
         let stream = cpus.binary_search(&timed.cpu).unwrap_or(0);
-        let record = of_another_time(timed.record, &about);
+        let record = of_another_time(timed.record, &about, &chosen);
         let taken = session.take(stream, timed.time, record);
         let failed = taken.is_err();
         session.check(taken);
@@ -164,21 +165,30 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
         outcome,
         is_cut: file.is_cut(),
         damaged,
-        other_events,
+        other_events: chosen.others,
         hardware_traces: file.hardware_traces(),
         unchecked: unchecked.into_iter().collect(),
     })
 }
 
-/// The file to import. Standard input is copied, because its records are needed in the order of
-/// their times.
-fn open(options: &ImportOptions) -> io::Result<File> {
-    if options.input.as_os_str() != "-" {
-        return door::named(&options.input)?.file().try_clone();
+/// The file to import, and those of perf's threads. Standard input is copied, because its records
+/// are needed in the order of their times.
+fn open(options: &ImportOptions) -> io::Result<(File, Vec<File>)> {
+    let input = &options.input;
+    if input.as_os_str() == "-" {
+        let mut copy = scratch_file(&options.output)?;
+        io::copy(&mut io::stdin().lock(), &mut copy)?;
+        return Ok((copy, Vec::new()));
     }
-    let mut copy = scratch_file(&options.output)?;
-    io::copy(&mut io::stdin().lock(), &mut copy)?;
-    Ok(copy)
+    let named = |path: &Path| door::named(path)?.file().try_clone();
+    // What `perf record --threads` or `--kcore` has written.
+    let first = input.join("data");
+    if !first.is_file() {
+        return Ok((named(input)?, Vec::new()));
+    }
+    let paths = (0..).map(|number: u32| input.join(format!("data.{number}")));
+    let of_threads = paths.take_while(|path| path.exists()).map(|path| named(&path));
+    Ok((named(&first)?, of_threads.collect::<io::Result<_>>()?))
 }
 
 /// A file without a name in the folder of the output, which has room for what the output needs.
@@ -196,21 +206,85 @@ fn scratch_file(output: &Path) -> io::Result<File> {
     Ok(File::from(fd))
 }
 
-/// Leaves out the samples of events that are not to be imported, and returns these events.
-fn choose(file: &mut PerfFile<'_>, wanted: &[String]) -> Result<Vec<Event>, ImportError> {
+/// The events that are imported.
+#[derive(Debug, Default)]
+struct Chosen {
+    /// Their names, and the samples per second of those that are clocks.
+    events: Vec<(String, Option<u64>)>,
+    /// The place of each there, by perf's number.
+    places: FxHashMap<u16, u8>,
+    others: Vec<Event>,
+}
+
+impl Chosen {
+    fn frequency(&self) -> Option<u64> {
+        let first = self.events.iter().find_map(|(_, clock)| *clock);
+        first.filter(|&frequency| frequency > 0)
+    }
+
+    /// The events as a recording has them: samples say themselves how often theirs has happened.
+    fn recorded(&self) -> Vec<(&str, u64)> {
+        match &self.events[..] {
+            [(_, Some(_))] => Vec::new(),
+            events => events
+                .iter()
+                .map(|(name, clock)| (name.as_str(), u64::from(clock.is_none())))
+                .collect(),
+        }
+    }
+
+    fn cause(&self, of_file: Cause) -> Cause {
+        let Cause::Counted { event, count } = of_file else {
+            return of_file;
+        };
+        let place = self.places.get(&event).copied().unwrap_or(0);
+        let is_clock = self
+            .events
+            .get(usize::from(place))
+            .is_some_and(|(_, clock)| clock.is_some());
+        match (is_clock, self.events.len()) {
+            (true, 1) => Cause::Time,
+            (true, _) => Cause::Event(place.into()),
+            (false, _) => Cause::Counted {
+                event: place.into(),
+                count,
+            },
+        }
+    }
+}
+
+/// Leaves out the samples of events that are not to be imported.
+fn choose(file: &mut PerfFile<'_>, wanted: &[String]) -> Result<Chosen, ImportError> {
     let events = file.events();
     for name in wanted {
         if !events.iter().any(|event| is_event(&event.name, name)) {
             return Err(ImportError::NoEvent(name.clone(), events));
         }
     }
+    if events.is_empty() {
+        // What was lost is worth a recording.
+        return Ok(Chosen::default());
+    }
     let first = events.first().map(|event| kind_of_event(&event.name).to_owned());
-    let is_wanted = |name: &str| match wanted {
-        [] => first.as_deref() == Some(kind_of_event(name)),
-        wanted => wanted.iter().any(|wanted| is_event(name, wanted)),
+    let names: Vec<String> = match wanted {
+        [] => first.into_iter().collect(),
+        wanted => wanted.to_vec(),
     };
-    file.retain(is_wanted);
-    Ok(events.into_iter().filter(|event| !is_wanted(&event.name)).collect())
+    let place = |name: &str| names.iter().zip(0..=u8::MAX).find(|(wanted, _)| is_event(name, wanted));
+    file.retain(|name| place(name).is_some());
+    let mut chosen = Chosen {
+        events: names.iter().map(|name| (name.clone(), None)).collect(),
+        ..Chosen::default()
+    };
+    for event in events {
+        let Some((_, place)) = place(&event.name) else {
+            chosen.others.push(event);
+            continue;
+        };
+        chosen.places.insert(event.number, place);
+        chosen.events[usize::from(place)].1 = event.clock;
+    }
+    Ok(chosen)
 }
 
 fn is_event(name: &str, wanted: &str) -> bool {
@@ -230,10 +304,12 @@ fn kind_of_event(name: &str) -> &str {
     }
 }
 
-/// The record with numbers that no running process has, and with the build id that perf knows.
-fn of_another_time<'a>(record: Record<'a>, about: &'a About) -> Record<'a> {
+/// The record with numbers that no running process has, with the build id that perf knows, and with
+/// its event's number in the recording.
+fn of_another_time<'a>(record: Record<'a>, about: &'a About, chosen: &Chosen) -> Record<'a> {
     match record {
         Record::Sample(mut sample) => {
+            sample.cause = chosen.cause(sample.cause);
             sample.pid = not_running(sample.pid);
             sample.tid = not_running(sample.tid);
             Record::Sample(sample)

@@ -473,6 +473,10 @@ impl<'a> Session<'a> {
                     let detail = Detail::Event(u8::try_from(number).unwrap_or(u8::MAX));
                     self.sample(stream, time, &sample, detail)
                 }
+                Cause::Counted { event, count } => {
+                    let event = u8::try_from(event).unwrap_or(u8::MAX);
+                    self.sample(stream, time, &sample, Detail::Counted { event, count })
+                }
                 Cause::Time => self.sample(stream, time, &sample, Detail::Nothing),
                 Cause::Switch => {
                     let stack = self.stack_of(time, &sample);

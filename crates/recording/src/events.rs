@@ -49,9 +49,11 @@ pub(crate) mod class {
     pub(crate) const FINISHED_CALL: u64 = 14;
     /// A sample of one of several events.
     pub(crate) const EVENT: u64 = 15;
+    /// The same, with how often the event happened for it.
+    pub(crate) const COUNTED_EVENT: u64 = 16;
 
     /// Names by number.
-    pub(crate) const NAMES: [&str; 16] = [
+    pub(crate) const NAMES: [&str; 17] = [
         "backtrail:stacks",
         "backtrail:sample",
         "lttng_ust_statedump:start",
@@ -68,6 +70,7 @@ pub(crate) mod class {
         "backtrail:labels",
         "backtrail:finished_call",
         "backtrail:event",
+        "backtrail:counted_event",
     ];
 }
 
@@ -195,6 +198,12 @@ pub(crate) fn description(options: &WriterOptions<'_>) -> Description {
                     (class::CALL, sequence(stack(), field::PASSED, 8, word())),
                     (class::FINISHED_CALL, sequence(call, field::PASSED, 8, word())),
                     (class::EVENT, stack().with(field::EVENT, event_number(events))),
+                    (
+                        class::COUNTED_EVENT,
+                        stack()
+                            .with(field::EVENT, event_number(events))
+                            .with(field::COUNT, Integer::unsigned(64, ORDER)),
+                    ),
                     (class::WAIT, wait(stack(), ip_bits(environment))),
                     (
                         class::LOST,

@@ -256,6 +256,14 @@ pub enum Detail {
     Call(FinishedCall),
     /// It is of the event with this number, in [`Origin::events`](crate::Origin).
     Event(u8),
+    /// The same, and how often the event happened for this sample: it differs from sample to
+    /// sample.
+    Counted {
+        /// The number of the event; 0 if it is the only one.
+        event: u8,
+        /// How often it happened.
+        count: u64,
+    },
 }
 
 /// A call of a function that has returned.

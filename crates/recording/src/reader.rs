@@ -21,6 +21,10 @@ use crate::{
 /// traces, in which a few bytes can encode billions of equal frames.
 const FRAME_LIMIT: usize = 1 << 16;
 
+/// The most occurrences of an event that a sample stands for: no counter gets there between two
+/// samples, and sums of damaged ones do not overflow.
+const MOST_OCCURRENCES: u64 = 1 << 36;
+
 /// Reads a recording's items in time order.
 ///
 /// Damage does not end reading: a stream whose last packet is cut off ends there, and anything that
@@ -461,7 +465,7 @@ impl ItemDecoder {
                 self.define(event);
                 return None;
             }
-            class::SAMPLE | class::CALL | class::WAIT | class::FINISHED_CALL | class::EVENT => {
+            class::SAMPLE | class::CALL | class::WAIT | class::FINISHED_CALL | class::EVENT | class::COUNTED_EVENT => {
                 self.wait = None;
                 if known == class::WAIT {
                     self.wait = Some(self.wait(event, numbered)?);
@@ -476,6 +480,10 @@ impl ItemDecoder {
                         duration: number(field::DURATION)?,
                     }),
                     class::EVENT => Detail::Event(u8::try_from(number(field::EVENT)?).ok()?),
+                    class::COUNTED_EVENT => Detail::Counted {
+                        event: u8::try_from(number(field::EVENT)?).ok()?,
+                        count: number(field::COUNT)?.min(MOST_OCCURRENCES),
+                    },
                     _ => Detail::Nothing,
                 };
                 return match self.sample(event, time, (pid, tid), numbered)? {

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 use backtrail_wire::{Bytes, Endian};
 
@@ -86,8 +87,12 @@ type Result<T> = std::result::Result<T, FileError>;
 pub struct Event {
     /// Its name, as perf was asked for it.
     pub name: String,
+    /// Its number, as samples have it.
+    pub number: u16,
     /// Its samples.
     pub samples: u64,
+    /// Samples per second of CPU time, if it is a clock.
+    pub clock: Option<u64>,
 }
 
 /// Where a record is, and when it was written.
@@ -98,12 +103,15 @@ struct Found {
     offset: u64,
     cpu: u32,
     length: u16,
-    /// The number of its event, and [`IS_SAMPLE`].
+    /// The number of its event, and [`IS_SAMPLE`] or [`IS_LOSS`].
     event: u16,
 }
 
 const UNPACKED: u64 = 1 << 63;
 const IS_SAMPLE: u16 = 1 << 15;
+/// It says how many samples of its event were lost.
+const IS_LOSS: u16 = 1 << 14;
+const EVENT: u16 = IS_LOSS - 1;
 
 /// A `perf.data`, and its records in the order of their times.
 #[derive(Debug)]
@@ -116,6 +124,8 @@ pub struct PerfFile<'b> {
     found: Vec<Found>,
     /// Records that are not read, by their type.
     ignored: BTreeMap<u32, u64>,
+    /// Whether records say what each event has lost.
+    has_losses: bool,
     cut: bool,
     /// The record that was asked for last.
     record: Vec<u8>,
@@ -143,7 +153,7 @@ impl<'b> PerfFile<'b> {
     /// If it is no such file. A file that was cut off is read up to there, see
     /// [`PerfFile::is_cut`].
     pub fn parse(data: &'b [u8]) -> Result<PerfFile<'b>> {
-        Self::of_store(Store::Memory(data), None)
+        Self::of_store(Store::Memory(data), &[], None)
     }
 
     /// The same for a file that is read piece by piece. `scratch` makes a file without a name for
@@ -153,11 +163,25 @@ impl<'b> PerfFile<'b> {
     ///
     /// As [`PerfFile::parse`].
     pub fn of_file(file: &'b File, scratch: &dyn Fn() -> io::Result<File>) -> Result<PerfFile<'b>> {
-        let len = file.metadata().map_err(|error| FileError::Io(error.kind()))?.len();
-        Self::of_store(Store::File { file, len }, Some(scratch))
+        Self::of_files(file, &[], scratch)
     }
 
-    fn of_store(store: Store<'b>, scratch: Option<Scratch<'_>>) -> Result<PerfFile<'b>> {
+    /// The same with the files of perf's threads (`perf record --threads`), which have no headers;
+    /// their records are copied into what `scratch` makes.
+    ///
+    /// # Errors
+    ///
+    /// As [`PerfFile::parse`].
+    pub fn of_files(
+        file: &'b File,
+        of_threads: &[File],
+        scratch: &dyn Fn() -> io::Result<File>,
+    ) -> Result<PerfFile<'b>> {
+        let of_threads: Vec<Store<'_>> = of_threads.iter().map(Store::of_file).collect::<Result<_>>()?;
+        Self::of_store(Store::of_file(file)?, &of_threads, Some(scratch))
+    }
+
+    fn of_store(store: Store<'b>, of_threads: &[Store<'_>], scratch: Option<Scratch<'_>>) -> Result<PerfFile<'b>> {
         let mut file = PerfFile {
             store,
             spool: None,
@@ -166,6 +190,7 @@ impl<'b> PerfFile<'b> {
             about: About::default(),
             found: Vec::new(),
             ignored: BTreeMap::new(),
+            has_losses: false,
             cut: false,
             record: Vec::new(),
         };
@@ -180,7 +205,20 @@ impl<'b> PerfFile<'b> {
             PIPE_HEADER => (PIPE_HEADER, file.store.len()),
             _ => file.read_header(header)?,
         };
-        file.order(begin, end, scratch)?;
+        let length = of_threads
+            .iter()
+            .map(Store::len)
+            .fold(file.store.len(), u64::saturating_add);
+        let spooling = Spooling { scratch, length };
+        file.scan(None, begin..end, spooling)?;
+        for store in of_threads {
+            file.scan(Some(store), 0..store.len(), spooling)?;
+        }
+        if let Some(spool) = &mut file.spool {
+            spool.write()?;
+        }
+        // Each CPU's are in order, but not all together.
+        file.found.sort_by_key(|found| found.time);
         if file.attributes.is_empty() {
             return Err(FileError::Damaged(begin));
         }
@@ -217,7 +255,7 @@ impl<'b> PerfFile<'b> {
 
     fn add_event(&mut self, attribute: &[u8], ids: &[u8]) {
         let number = self.attributes.len() as u16;
-        if number >= IS_SAMPLE {
+        if number > EVENT {
             return;
         }
         self.attributes.push(Attribute::of(attribute));
@@ -251,12 +289,14 @@ impl<'b> PerfFile<'b> {
     pub fn events(&self) -> Vec<Event> {
         let mut samples = vec![0; self.attributes.len()];
         for found in self.found.iter().filter(|found| found.event & IS_SAMPLE != 0) {
-            samples[usize::from(found.event & !IS_SAMPLE)] += 1;
+            samples[usize::from(found.event & EVENT)] += 1;
         }
         let events = samples.into_iter().enumerate().filter(|&(_, samples)| samples > 0);
         let events = events.map(|(number, samples)| Event {
             name: self.event_name(number),
+            number: number as u16,
             samples,
+            clock: self.attributes[number].clock(),
         });
         events.collect()
     }
@@ -270,7 +310,7 @@ impl<'b> PerfFile<'b> {
     pub fn retain(&mut self, mut is_wanted: impl FnMut(&str) -> bool) {
         let numbers = 0..self.attributes.len();
         let wanted: Vec<bool> = numbers.map(|number| is_wanted(&self.event_name(number))).collect();
-        let is_kept = |event: u16| event & IS_SAMPLE == 0 || wanted[usize::from(event & !IS_SAMPLE)];
+        let is_kept = |event: u16| event & (IS_SAMPLE | IS_LOSS) == 0 || wanted[usize::from(event & EVENT)];
         self.found.retain(|found| is_kept(found.event));
     }
 
@@ -328,33 +368,32 @@ impl<'b> PerfFile<'b> {
         }
     }
 
-    /// Finds all records, and orders them by time: each CPU's are in order, but not all together.
-    fn order(&mut self, begin: u64, end: u64, scratch: Option<Scratch<'_>>) -> Result<()> {
+    /// Finds the records in a part of the file, or of another one, from which they are copied.
+    fn scan(&mut self, other: Option<&Store<'_>>, part: Range<u64>, spooling: Spooling<'_>) -> Result<()> {
         let mut window = Window::default();
         let mut unpacking: Option<Unpacking> = None;
-        let mut at = begin;
-        while at < end {
-            let header = window.bytes(&self.store, at, RECORD_HEADER)?;
+        let mut at = part.start;
+        while at < part.end {
+            let header = window.bytes(other.unwrap_or(&self.store), at, RECORD_HEADER)?;
             let length = header.and_then(|header| Bytes::new(header, ENDIAN).u16(6).ok());
             let Some(length) = length.map(usize::from).filter(|&length| length >= RECORD_HEADER) else {
                 self.cut = true;
                 break;
             };
-            let Some(record) = window.bytes(&self.store, at, length)? else {
+            let Some(record) = window.bytes(other.unwrap_or(&self.store), at, length)? else {
                 self.cut = true;
                 break;
             };
             let bytes = Bytes::new(record, ENDIAN);
             let kind = bytes.u32(0)?;
             if let Some(packed) = packed(kind, bytes) {
-                if unpacking.is_none() {
-                    let file = scratch.map(|scratch| scratch()).transpose();
-                    let file = file.map_err(|error| FileError::Scratch(error.kind()))?;
-                    self.spool = Some(Spool::new(file, self.store.len()));
-                }
+                self.spool(spooling)?;
                 let unpacking = unpacking.get_or_insert_with(Unpacking::new);
                 unpacking.unpacker.add(packed, &mut unpacking.bytes)?;
                 self.take_unpacked(&mut unpacking.bytes)?;
+            } else if other.is_some() {
+                let offset = self.spool(spooling)?.append(record)?;
+                self.take(bytes, offset | UNPACKED);
             } else {
                 self.take(bytes, at);
             }
@@ -367,11 +406,20 @@ impl<'b> PerfFile<'b> {
             self.take_unpacked(&mut unpacking.bytes)?;
             self.cut |= !unpacking.bytes.is_empty();
         }
-        if let Some(spool) = &mut self.spool {
-            spool.write()?;
-        }
-        self.found.sort_by_key(|found| found.time);
         Ok(())
+    }
+
+    /// Where records are copied to.
+    fn spool(&mut self, spooling: Spooling<'_>) -> Result<&mut Spool> {
+        let spool = match self.spool.take() {
+            Some(spool) => spool,
+            None => {
+                let file = spooling.scratch.map(|scratch| scratch()).transpose();
+                let file = file.map_err(|error| FileError::Scratch(error.kind()))?;
+                Spool::new(file, spooling.length)
+            }
+        };
+        Ok(self.spool.insert(spool))
     }
 
     /// Takes the whole records among unpacked bytes, and leaves the rest.
@@ -418,6 +466,7 @@ impl<'b> PerfFile<'b> {
                     self.about.kernel_start = self.about.kernel_start.or_else(|| kernel_start(kind, record));
                 }
                 if let Some(found) = self.locate(kind, record, offset) {
+                    self.has_losses |= found.event & IS_LOSS != 0;
                     self.found.push(found);
                 }
             }
@@ -453,7 +502,12 @@ impl<'b> PerfFile<'b> {
             offset,
             cpu: read(sample_type::CPU, cpu) as u32,
             length: length as u16,
-            event: event | if kind == record_type::SAMPLE { IS_SAMPLE } else { 0 },
+            event: event
+                | match kind {
+                    record_type::SAMPLE => IS_SAMPLE,
+                    record_type::LOST_SAMPLES => IS_LOSS,
+                    _ => 0,
+                },
         })
     }
 
@@ -461,9 +515,10 @@ impl<'b> PerfFile<'b> {
         let length = self.record.len();
         let bytes = Bytes::new(&self.record, ENDIAN);
         let (kind, misc) = (bytes.u32(0)?, bytes.u16(4)?);
-        let layout = self.attributes[usize::from(found.event & !IS_SAMPLE)];
+        let event = found.event & EVENT;
+        let layout = self.attributes[usize::from(event)];
         if kind == record_type::SAMPLE {
-            return sample(bytes.cursor(RECORD_HEADER), &layout).map(Record::Sample);
+            return sample(bytes.cursor(RECORD_HEADER), event, &layout).map(Record::Sample);
         }
         let trailer = match layout.has_sample_id {
             true => trailer_bytes(layout.sample_type),
@@ -473,6 +528,8 @@ impl<'b> PerfFile<'b> {
         let body = Bytes::new(body, ENDIAN).cursor(RECORD_HEADER);
         match kind {
             record_type::MMAP => self.old_mapping(misc, body),
+            // It counts samples of all events, and perf has noted the same losses by event.
+            record_type::LOST if self.has_losses && layout.counts_lost() => Ok(Record::Other),
             // The kernel also marks mappings for events that did not ask for build ids, if another
             // recorder of the same process did; they have inodes all the same.
             record_type::MMAP2 if !layout.has_build_ids => decode_body(kind, misc & !MISC_MMAP_BUILD_ID, body),
@@ -517,6 +574,13 @@ fn id_at(first: &Attribute, kind: u32, length: usize) -> Option<usize> {
         (false, true) => Some(RECORD_HEADER + words(&[IP, TID, TIME, ADDR])),
         (false, false) => length.checked_sub(words(&[ID, STREAM_ID, CPU])),
     }
+}
+
+/// How records are copied, and the bytes that all files have.
+#[derive(Clone, Copy)]
+struct Spooling<'s> {
+    scratch: Option<Scratch<'s>>,
+    length: u64,
 }
 
 /// Compressed records that are being unpacked.

@@ -131,6 +131,13 @@ pub enum Cause {
     /// One of several events, by its number: of [`Trigger::Counted`](super::Trigger::Counted), or
     /// of [`CallProbes`](super::CallProbes).
     Event(u32),
+    /// Of a file of perf: the number of the event, and how often it happened for this sample.
+    Counted {
+        /// The number of the event.
+        event: u16,
+        /// How often it happened.
+        count: u64,
+    },
     /// The thread leaves the CPU.
     Switch,
     /// The thread wakes another one.

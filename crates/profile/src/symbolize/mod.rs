@@ -172,6 +172,9 @@ enum Place {
     Packed(u32, u32, u64),
 }
 
+/// The module of addresses that are in no file.
+pub(crate) const NO_FILE: &str = "[anon]";
+
 /// Negative addresses below this are ones that no CPU has, and the kernel's data: its code is at
 /// the top of the address space, of 52 bits (AArch64) or less.
 const LOWEST_KERNEL_CODE: u64 = 0xfff0 << 48;
@@ -555,7 +558,7 @@ impl Symbolizer {
                 let module = self.modules.file(mapping.file).display_name();
                 (module, unnamed(module, address - mapping.base))
             }
-            None => ("[anon]", unnamed("[unknown]", address)),
+            None => (NO_FILE, unnamed("[unknown]", address)),
         };
         Location {
             module: module.to_string(),

@@ -404,6 +404,7 @@ impl Files {
         let class = match (sample.detail, sample.wait, sample.passed) {
             (Detail::Call(_), ..) => class::FINISHED_CALL,
             (Detail::Event(_), ..) => class::EVENT,
+            (Detail::Counted { .. }, ..) => class::COUNTED_EVENT,
             (Detail::Nothing, Some(_), _) => class::WAIT,
             (Detail::Nothing, None, []) => class::SAMPLE,
             (Detail::Nothing, None, _) => class::CALL,
@@ -427,6 +428,10 @@ impl Files {
                 event.u64(call.duration);
             }
             Detail::Event(number) => event.u8(number),
+            Detail::Counted { event: number, count } => {
+                event.u8(number);
+                event.u64(count);
+            }
             Detail::Nothing => {}
         }
         if let Some(wait) = sample.wait.filter(|_| class == class::WAIT) {

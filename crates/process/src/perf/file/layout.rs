@@ -9,7 +9,11 @@ use crate::perf::records::{Cause, Sample, UserState};
 
 const BRANCH_COUNTERS: u64 = 1 << 19;
 const BRANCH_HW_INDEX: u64 = 1 << 17;
+/// The kernel adapts the period to a number of samples per second.
+const FREQUENCY: u64 = 1 << 10;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
+/// `PERF_FORMAT_LOST`: the kernel counts the samples that each event loses.
+const READ_LOST: u64 = 1 << 4;
 const BUILD_ID: u64 = 1 << 34;
 
 /// Bytes of the first version of `struct perf_event_attr`.
@@ -20,6 +24,9 @@ pub(super) const LEAST_ATTRIBUTE: usize = 64;
 pub(super) struct Attribute {
     /// `type` and `config`, which say what is counted.
     pub(super) what: (u32, u64),
+    /// How often it happens for one sample; samples per second if that is [adapted](FREQUENCY).
+    pub(super) period: u64,
+    pub(super) is_adapted: bool,
     pub(super) sample_type: u64,
     pub(super) read_format: u64,
     pub(super) branch_sample_type: u64,
@@ -37,6 +44,8 @@ impl Attribute {
         let word = |offset: usize| bytes.u64(offset).unwrap_or(0);
         Attribute {
             what: (word(0) as u32, word(8)),
+            period: word(16),
+            is_adapted: word(40) & FREQUENCY != 0,
             sample_type: word(24),
             read_format: word(32),
             branch_sample_type: word(72),
@@ -49,6 +58,23 @@ impl Attribute {
 
     pub(super) fn is_set(&self, bit: u64) -> bool {
         self.sample_type & bit != 0
+    }
+
+    /// Samples per second of CPU time, if the event is a clock.
+    pub(super) fn clock(&self) -> Option<u64> {
+        const SOFTWARE: u32 = 1;
+        const CLOCKS: [u64; 2] = [0, 1];
+        let (kind, config) = self.what;
+        let frequency = match self.is_adapted {
+            true => self.period,
+            false => 1_000_000_000_u64.checked_div(self.period).unwrap_or(0),
+        };
+        (kind == SOFTWARE && CLOCKS.contains(&config)).then_some(frequency)
+    }
+
+    /// Whether perf wrote at its end how many samples the event lost.
+    pub(super) fn counts_lost(&self) -> bool {
+        self.read_format & READ_LOST != 0
     }
 
     /// The name of the event, if the file has none.
@@ -96,7 +122,7 @@ pub(super) fn trailer_bytes(sample_type: u64) -> usize {
 }
 
 /// Decodes a sample after its header.
-pub(super) fn sample<'a>(mut cursor: Cursor<'a>, layout: &Attribute) -> Result<Sample<'a>> {
+pub(super) fn sample<'a>(mut cursor: Cursor<'a>, event: u16, layout: &Attribute) -> Result<Sample<'a>> {
     let is_set = |bit: u64| layout.sample_type & bit != 0;
     let word = |cursor: &mut Cursor<'a>, bit: u64| match is_set(bit) {
         true => cursor.u64(),
@@ -114,10 +140,14 @@ pub(super) fn sample<'a>(mut cursor: Cursor<'a>, layout: &Attribute) -> Result<S
         sample_type::ID,
         sample_type::STREAM_ID,
         sample_type::CPU,
-        sample_type::PERIOD,
     ] {
         word(&mut cursor, bit)?;
     }
+    let count = match (is_set(sample_type::PERIOD), layout.is_adapted) {
+        (true, _) => cursor.u64()?,
+        (false, true) => 1,
+        (false, false) => layout.period.max(1),
+    };
     if is_set(sample_type::READ) {
         skip_read(&mut cursor, layout.read_format)?;
     }
@@ -173,7 +203,7 @@ pub(super) fn sample<'a>(mut cursor: Cursor<'a>, layout: &Attribute) -> Result<S
         };
     }
     Ok(Sample {
-        cause: Cause::Time,
+        cause: Cause::Counted { event, count },
         ip,
         pid,
         tid,

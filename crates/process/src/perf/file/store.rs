@@ -20,7 +20,12 @@ pub(super) enum Store<'b> {
     File { file: &'b File, len: u64 },
 }
 
-impl Store<'_> {
+impl<'b> Store<'b> {
+    pub(super) fn of_file(file: &'b File) -> Result<Store<'b>> {
+        let len = file.metadata().map_err(|error| FileError::Io(error.kind()))?.len();
+        Ok(Store::File { file, len })
+    }
+
     pub(super) fn len(&self) -> u64 {
         match self {
             Store::Memory(bytes) => bytes.len() as u64,
