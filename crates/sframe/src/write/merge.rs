@@ -36,7 +36,7 @@ const PADDING_ALIGNMENT_BITS: u32 = 4;
 
 /// A function can be cut after this many bytes in which no row begins: after its prologue, and
 /// before each epilogue. Many functions have the same prologues and epilogues, but not the same
-/// code between them. With 2, tables are larger: prices find no good choice among so many runs.
+/// code between them. With 2, tables are larger: among more runs, prices find no good choice.
 const LEAST_BEFORE_CUT: u32 = 6;
 
 /// The most pieces of one function.
@@ -349,8 +349,8 @@ impl Edges {
         classes
     }
 
-    /// Roughly the largest number of users of each class, in units of [`PRICE_UNIT`]: of overlapping
-    /// runs of one length, only one can be chosen.
+    /// Roughly the largest number of users of each class, in units of [`PRICE_UNIT`]: of
+    /// overlapping runs of one length, only one can be chosen.
     fn most_users(&self, classes: usize) -> Vec<u64> {
         let mut users = vec![0u64; classes];
         for run in &self.runs {
