@@ -12,6 +12,7 @@ pub mod corruption;
 mod crashes;
 mod endings;
 mod faults;
+mod fourth;
 mod hostile;
 mod judge;
 mod looks;
@@ -78,6 +79,9 @@ enum Chosen {
     /// Build the programs of binutils with each of its releases, compare the sizes of tables, and
     /// write docs/size.md. Takes a quarter of an hour the first time.
     SframeSizes,
+    /// Write the rows of programs in a form that a fourth version of SFrame could have, compare
+    /// sizes and times of look-ups with version 3, and write docs/sframe-v4-proposal.md.
+    SframeV4,
     /// Check SFrame tables against .eh_frame at every pc, those of GNU as and ld and ours of large
     /// files, and write docs/sframe-check.md.
     SframeCheck,
@@ -183,6 +187,7 @@ pub fn main() -> ExitCode {
         Chosen::Alternating(options) => alternating::run(&options),
         Chosen::Recording { seconds } => whole(recording::run(seconds)),
         Chosen::SframeSizes => whole(sizes::run()),
+        Chosen::SframeV4 => whole(fourth::run()),
         Chosen::SframeCheck => whole(checks::run()),
         Chosen::SframeAdd => whole(additions::run()),
         Chosen::SframeReaders => whole(readers::run()),

@@ -111,14 +111,10 @@ fn free_until(draft: &Draft<'_>, starts: &[u64], end: u64) -> u64 {
 }
 
 /// Whether everything from `start` to `end` is zero or, in a file with sections, what patchelf
-/// writes over sections that it has moved to the file's end.
+/// writes over sections that it has moved to the file's end: X up to release 0.17, Z in 0.19.
 fn is_padding(draft: &Draft<'_>, start: u64, end: u64) -> bool {
-    const OF_PATCHELF: u8 = b'X';
-    draft.view.is_zero(start, end)
-        || !draft.sections.is_empty()
-            && draft
-                .view
-                .is_made_of(start, end, |byte| byte == 0 || byte == OF_PATCHELF)
+    let of_patchelf = |byte| matches!(byte, 0 | b'X' | b'Z');
+    draft.view.is_zero(start, end) || !draft.sections.is_empty() && draft.view.is_made_of(start, end, of_patchelf)
 }
 
 pub(super) fn next_start(starts: &[u64], end: u64) -> u64 {

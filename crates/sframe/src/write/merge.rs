@@ -9,7 +9,7 @@
 //! The best division into ranges is the cheapest path through all pieces in the order of their
 //! addresses; each edge is a run that one FDE can hold. The cost of a run's rows depends on how
 //! many runs share them, which is known only after all have been chosen. So the choice is repeated
-//! a few times, each time with the prices of the previous round, and the smallest result is used.
+//! a few times, each time with prices by what was chosen before, and the smallest result is used.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -36,17 +36,20 @@ const PADDING_ALIGNMENT_BITS: u32 = 4;
 
 /// A function can be cut after this many bytes in which no row begins: after its prologue, and
 /// before each epilogue. Many functions have the same prologues and epilogues, but not the same
-/// code between them.
-const LEAST_BEFORE_CUT: u32 = 16;
+/// code between them. With 2, tables are larger: among more runs, prices find no good choice.
+const LEAST_BEFORE_CUT: u32 = 6;
 
-/// The most pieces of one function, and the most parts of a run of several functions (or
-/// [`Options::merge`] if that is larger). This bounds the number of runs.
+/// The most pieces of one function.
 const MAX_PIECES: usize = 16;
 
-/// How often the runs are chosen; more rounds have not changed totals by a thousandth.
-const ROUNDS: usize = 4;
+/// The most parts of a run of several functions (or [`Options::merge`] if that is larger). This and
+/// [`MAX_PIECES`] bound the number of runs.
+const MAX_PARTS: usize = 24;
 
-/// Price units per byte.
+/// How often the runs are chosen; more rounds have not changed totals by a thousandth.
+const ROUNDS: usize = 6;
+
+/// Price units per byte, and units of a number of users, which is an average.
 const PRICE_UNIT: u64 = 256;
 
 /// A function, or a piece of one, as a part of a run.
@@ -108,8 +111,12 @@ pub(super) fn join(
     let mut best: Option<(u64, Vec<Range<usize>>)> = None;
     for _ in 0..ROUNDS {
         let chosen = edges.cheapest(&users, fde);
-        let total;
-        (total, users) = edges.total(&chosen, classes, fde);
+        let (total, chosen_users) = edges.total(&chosen, classes, fde);
+        // Prices move halfway. If rows that nobody chose cost their full price at once, none could
+        // win users from others any more.
+        for (users, chosen) in users.iter_mut().zip(chosen_users) {
+            *users = users.midpoint(chosen * PRICE_UNIT);
+        }
         if best.as_ref().is_none_or(|(least, _)| total < *least) {
             best = Some((total, chosen));
         }
@@ -286,7 +293,7 @@ impl Edges {
         let origin = parts[0].start;
         let mut before: Option<&Part<'_>> = None;
         let (mut rows, mut body, mut last, mut hash) = (0, 0, 0, 0u64);
-        let most_parts = MAX_PIECES.max(options.merge.into());
+        let most_parts = MAX_PARTS.max(options.merge.into());
         let mut functions = 0u32;
         for (index, part) in parts.iter().enumerate() {
             let is_new = before.is_none_or(|before| before.function != part.function);
@@ -342,18 +349,18 @@ impl Edges {
         classes
     }
 
-    /// Roughly the largest number of users of each class: of overlapping runs of one length, only
-    /// one can be chosen.
+    /// Roughly the largest number of users of each class, in units of [`PRICE_UNIT`]: of
+    /// overlapping runs of one length, only one can be chosen.
     fn most_users(&self, classes: usize) -> Vec<u64> {
         let mut users = vec![0u64; classes];
         for run in &self.runs {
             users[run.class] += PRICE_UNIT / run.len as u64;
         }
-        users.iter_mut().for_each(|users| *users /= PRICE_UNIT);
         users
     }
 
-    /// The cheapest path from the first part to the last; the users of a block share its price.
+    /// The cheapest path from the first part to the last; the users of a block, in units of
+    /// [`PRICE_UNIT`], share its price.
     fn cheapest(&self, users: &[u64], fde: u64) -> Vec<Range<usize>> {
         let count = self.first.len() - 1;
         let mut costs = vec![u64::MAX; count + 1];
@@ -361,7 +368,8 @@ impl Edges {
         costs[0] = 0;
         for from in 0..count {
             for run in &self.runs[self.first[from]..self.first[from + 1]] {
-                let cost = costs[from] + fde * PRICE_UNIT + run.block * PRICE_UNIT / users[run.class].max(1);
+                let users = users[run.class].max(PRICE_UNIT);
+                let cost = costs[from] + fde * PRICE_UNIT + run.block * PRICE_UNIT * PRICE_UNIT / users;
                 if cost < costs[from + run.len] {
                     costs[from + run.len] = cost;
                     lens[from + run.len] = run.len;
