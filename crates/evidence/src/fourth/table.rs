@@ -12,7 +12,7 @@ use backtrail_sframe::{Base, Location, Row, Rule};
 
 /// What a table says about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Found {
+pub(crate) struct Found {
     pub rule: Option<Rule>,
     pub signal_frame: bool,
     pub key_b: bool,
@@ -33,7 +33,7 @@ enum State {
 
 /// How a table is written.
 #[derive(Clone, Copy, Debug)]
-pub struct Form {
+pub(crate) struct Form {
     /// Changes in a page.
     pub page: usize,
     /// The most steps in the dictionary, up to [`MOST_STEPS`].
@@ -41,11 +41,11 @@ pub struct Form {
 }
 
 /// Byte values from here on always begin a state and a gap.
-pub const MOST_STEPS: usize = 192;
+pub(crate) const MOST_STEPS: usize = 192;
 
 /// The size of each part of a table in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Parts {
+pub(crate) struct Parts {
     pub states: usize,
     pub steps: usize,
     pub pages: usize,
@@ -55,7 +55,7 @@ pub struct Parts {
 }
 
 /// A table, and what its parts take.
-pub struct Written {
+pub(crate) struct Written {
     pub bytes: Vec<u8>,
     pub parts: Parts,
 }
@@ -69,7 +69,7 @@ const MOST_LEB: usize = 5;
 type Change = (u64, usize);
 
 /// Writes the functions, which are sorted and do not overlap. `None` if a part would be too large.
-pub fn write(functions: &[FunctionRows], ra: Location, form: Form) -> Option<Written> {
+pub(crate) fn write(functions: &[FunctionRows], ra: Location, form: Form) -> Option<Written> {
     let (mut changes, states) = changes(functions);
     let order = by_frequency(&mut changes, states.len());
     let origin = changes.first()?.0;
@@ -313,7 +313,7 @@ fn leb_len(number: u64) -> usize {
 }
 
 /// A written table, read.
-pub struct Table<'a> {
+pub(crate) struct Table<'a> {
     origin: u64,
     unit: u64,
     page: usize,
@@ -328,7 +328,7 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub fn read(bytes: &'a [u8], ra: Location) -> Option<Table<'a>> {
+    pub(crate) fn read(bytes: &'a [u8], ra: Location) -> Option<Table<'a>> {
         let number = |index: usize| u32_at(bytes, 8 + 4 * index).map(|number| number as usize);
         let (unit, page, count, states) = (number(0)?, number(1)?, number(2)?, number(3)?);
         let mut at = HEADER;
@@ -359,7 +359,7 @@ impl<'a> Table<'a> {
     }
 
     /// What holds at an address; `None` if there are no rows.
-    pub fn lookup(&self, pc: u64) -> Option<Found> {
+    pub(crate) fn lookup(&self, pc: u64) -> Option<Found> {
         let target = u32::try_from(pc.checked_sub(self.origin)? / self.unit).ok()?;
         let page = self.page_of(target)?;
         let mut at = u32_at(self.pages, page * PAGE_ENTRY)?;
