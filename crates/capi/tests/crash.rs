@@ -26,16 +26,25 @@ impl Report {
     fn of(program: &Program, how: &str, signal: i32, name: &str) -> Report {
         let finished = run(program, &[how]);
         assert_eq!(finished.status.signal(), Some(signal), "{how}: {}", finished.describe());
-        let lines: Vec<String> = finished.stderr.lines().map(str::to_owned).collect();
-        let heads: Vec<&String> = lines.iter().filter(|line| line.starts_with("crash: ")).collect();
+        let report = Report::from(&finished.stderr);
+        let heads = report.heads();
         assert_eq!(heads.len(), 1, "{how}: {}", finished.describe());
         assert!(
             heads[0].starts_with(&format!("crash: {name} (signal {signal}, ")),
             "{}",
             heads[0]
         );
+        report
+    }
+
+    fn from(text: &str) -> Report {
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
         let frames = lines.iter().filter(|line| line.starts_with('#')).cloned().collect();
         Report { frames, lines }
+    }
+
+    fn heads(&self) -> Vec<&String> {
+        self.lines.iter().filter(|line| line.starts_with("crash: ")).collect()
     }
 
     fn line(&self, start: &str) -> &str {
@@ -245,9 +254,63 @@ fn a_handler_that_was_there_before_comes_after_the_report() {
     let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
         return;
     };
-    let finished = run(&program, &["before"]);
-    assert_eq!(finished.status.code(), Some(42), "{}", finished.describe());
-    assert!(finished.stderr.starts_with("crash: SIGSEGV"), "{}", finished.describe());
+    for how in ["before", "saved"] {
+        let finished = run(&program, &[how]);
+        assert_eq!(finished.status.code(), Some(42), "{how}: {}", finished.describe());
+        assert!(finished.stderr.starts_with("crash: SIGSEGV"), "{}", finished.describe());
+    }
+}
+
+/// Ruby does so, and others that have replaced a handler by `signal`.
+#[test]
+fn a_handler_that_calls_ours_with_the_number_only_gets_a_report() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let finished = run(&program, &["chained"]);
+    assert_eq!(finished.status.signal(), Some(libc::SIGABRT), "{}", finished.describe());
+    let report = Report::from(&finished.stderr);
+    assert_eq!(report.heads().len(), 1, "{}", finished.describe());
+    report.line("crash: SIGSEGV (signal 11, code 0), process ");
+    assert_eq!(report.line("end: "), "the outermost frame");
+    let path = std::fs::canonicalize(&program.path).unwrap();
+    let inside = format!(" {}(+", path.display());
+    let own = report.frames.iter().filter(|frame| frame.contains(&inside)).count();
+    // later, touch, die and main, at least.
+    assert!(own >= 4, "{:?}", report.frames);
+}
+
+#[test]
+fn libraries_that_were_loaded_later_are_named() {
+    let flags = ["-shared", "-fPIC", "-Wl,--build-id=0x0123456789abcdef"];
+    let built = compile("crash_late.c", FLAGS, Link::Shared).zip(compile(
+        "../../../testkit/programs/plugin.c",
+        &flags,
+        Link::Not,
+    ));
+    let Some((program, plugin)) = built else { return };
+    let helper = built_program("backtrail-crash-names");
+    let path = plugin.path.to_str().unwrap();
+    let finished = run(&program, &[path, helper.to_str().unwrap()]);
+    assert_eq!(finished.status.signal(), Some(libc::SIGSEGV), "{}", finished.describe());
+    let report = Report::from(&finished.stderr);
+    let inside = format!(" {path}(+0x");
+    let frames = report.frames.iter().filter(|frame| frame.contains(&inside)).count();
+    // Two, in the report and in what the helper repeats.
+    assert_eq!(frames, 4, "{}", finished.describe());
+    let named = format!(" build-id 0123456789abcdef {path}");
+    let modules = report
+        .lines
+        .iter()
+        .filter(|line| line.starts_with("module: ") && line.ends_with(&named));
+    assert_eq!(modules.count(), 2, "{}", finished.describe());
+    for function in ["    plugin_work+0x", "    plugin_enter+0x"] {
+        assert!(
+            report.lines.iter().any(|line| line.starts_with(function)),
+            "{}",
+            finished.describe()
+        );
+    }
 }
 
 #[test]

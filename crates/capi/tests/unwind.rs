@@ -13,6 +13,16 @@ use common::{Link, Program, compile, libraries, run};
 const LIMIT: Duration = Duration::from_secs(60);
 const NOT_TAKEN_OVER: i32 = 77;
 
+/// Exceptions are libunwind's, too, if it comes before libgcc.
+const WITH_LIBUNWIND: &[&str] = &["-Wl,--no-as-needed", "-lunwind"];
+
+fn has_libunwind() -> bool {
+    ["", "x86_64-linux-gnu/"]
+        .map(|folder| format!("/usr/include/{folder}libunwind.h"))
+        .iter()
+        .any(|header| std::path::Path::new(header).exists())
+}
+
 fn library() -> std::path::PathBuf {
     libraries().join("libbacktrail_unwind.so")
 }
@@ -57,12 +67,10 @@ fn cursors_are_libunwinds() {
     if !cfg!(target_arch = "x86_64") {
         return skip("cursors are for x86-64");
     }
-    if !std::path::Path::new("/usr/include/libunwind.h").exists()
-        && !std::path::Path::new("/usr/include/x86_64-linux-gnu/libunwind.h").exists()
-    {
+    if !has_libunwind() {
         return skip("libunwind's header is not installed");
     }
-    let Some(program) = compile("unwind_cursor.c", &["-Wl,--no-as-needed", "-lunwind"], Link::Not) else {
+    let Some(program) = compile("unwind_cursor.c", WITH_LIBUNWIND, Link::Not) else {
         return;
     };
     let finished = preloaded(&program, &[]);
@@ -84,6 +92,53 @@ fn exceptions_stay_as_they_are() {
     assert!(alone.status.success(), "{}", alone.describe());
     assert_eq!(ours.stdout, alone.stdout, "{}", ours.describe());
     assert!(ours.stdout.lines().count() > 20, "{}", ours.describe());
+}
+
+/// Output and exit status, with walks inside of destructors, stop functions and terminate handlers.
+fn kinds_stay(kinds: &[&str], flags: &[&str]) {
+    let throws_anywhere = ["-std=c++20", "-fnon-call-exceptions", "-Wno-infinite-recursion"];
+    let Some(program) = compile("unwind_kinds.cc", &[&throws_anywhere, flags].concat(), Link::Not) else {
+        return;
+    };
+    for kind in kinds {
+        let (alone, ours) = (run(&program, &[kind]), preloaded(&program, &[kind]));
+        assert!(!alone.stdout.is_empty(), "{kind}: {}", alone.describe());
+        assert_eq!(
+            (ours.status, &ours.stdout),
+            (alone.status, &alone.stdout),
+            "{kind}: {}",
+            ours.describe()
+        );
+    }
+}
+
+const KINDS: [&str; 11] = [
+    "constructors",
+    "nested",
+    "threads",
+    "foreign",
+    "signals",
+    "coroutines",
+    "noexcept",
+    "uncaught",
+    "thread",
+    "rethrow",
+    "twice",
+];
+
+#[test]
+fn exceptions_of_every_kind_stay_libgccs() {
+    kinds_stay(&KINDS, &[]);
+    kinds_stay(&["forced"], &[]);
+}
+
+/// Without `pthread_cancel` and `pthread_exit`, for which the C library loads libgcc.
+#[test]
+fn exceptions_of_every_kind_stay_libunwinds() {
+    if !cfg!(target_arch = "x86_64") || !has_libunwind() {
+        return skip("libunwind's header is not installed");
+    }
+    kinds_stay(&KINDS, WITH_LIBUNWIND);
 }
 
 /// Plain names are another library's: LLVM's cursors and contexts are smaller than libunwind's.

@@ -22,6 +22,7 @@ use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, 
 use crate::arrivals::{self, Count};
 use crate::frames;
 use crate::handler::names::{self, Named};
+use crate::handler::notes;
 
 /// Modules beyond this are not converted.
 const LARGEST_IMAGE: u64 = 1 << 30;
@@ -47,7 +48,7 @@ struct Registry {
     /// Call frame information that had to be listed, by content and bias.
     lists: HashMap<(u64, u64), Option<CallFrames>>,
     /// Modules that the loader has loaded.
-    loaded: Vec<(Module, Named)>,
+    loaded: Vec<(Module, Named<'static>)>,
     /// Code made at run time.
     code: Vec<(u64, u64)>,
     generation: u64,
@@ -125,7 +126,7 @@ pub(crate) fn modules(cache: Option<PathBuf>) -> Result<(), c_int> {
             registry.load(module, &tables)?;
         }
         registry.loaded.sort_by_key(|(module, _)| module.start);
-        let is_same = |a: &(Module, Named), b: &(Module, Named)| {
+        let is_same = |a: &(Module, Named<'static>), b: &(Module, Named<'static>)| {
             (a.0.start, a.0.end, a.0.bias, a.0.id, a.0.identity) == (b.0.start, b.0.end, b.0.bias, b.0.id, b.0.identity)
         };
         let unchanged =
@@ -240,7 +241,7 @@ impl Registry {
         });
         let mut modules: Vec<Module> = self.loaded.iter().map(|(module, _)| *module).chain(code).collect();
         modules.sort_by_key(|module| module.start);
-        let names: &'static [Named] = self.loaded.iter().map(|(_, named)| *named).collect::<Vec<_>>().leak();
+        let names: &'static [Named<'static>] = self.loaded.iter().map(|(_, named)| *named).collect::<Vec<_>>().leak();
         names::publish(Box::leak(Box::new(names)));
         publish(Box::leak(Box::new(Snapshot {
             modules: modules.leak(),
@@ -476,7 +477,7 @@ fn build_id(headers: &[libc::Elf64_Phdr], bias: u64) -> &[u8] {
     for header in notes {
         // SAFETY: it lies in a readable segment, which the loader keeps while it reports it.
         let mut rest = unsafe { bytes(header, bias) };
-        while let Some((note, behind)) = note(rest, header.p_align) {
+        while let Some((note, behind)) = notes::first(rest, header.p_align) {
             if let Some(build_id) = note {
                 return build_id;
             }
@@ -484,20 +485,6 @@ fn build_id(headers: &[libc::Elf64_Phdr], bias: u64) -> &[u8] {
         }
     }
     &[]
-}
-
-/// The build id if the first note is one, and the bytes after that note.
-fn note(notes: &[u8], align: u64) -> Option<(Option<&[u8]>, &[u8])> {
-    const NT_GNU_BUILD_ID: u32 = 3;
-    let align = if align == 8 { 8 } else { 4 };
-    let number = |at: usize| Some(u32::from_ne_bytes(*notes.get(at..)?.first_chunk()?));
-    let (name_size, size, kind) = (number(0)? as usize, number(4)? as usize, number(8)?);
-    let name = notes.get(12..)?.get(..name_size)?;
-    let begin = (12 + name_size).next_multiple_of(align);
-    let description = notes.get(begin..)?.get(..size)?;
-    let behind = notes.get((begin + size).next_multiple_of(align)..).unwrap_or_default();
-    let is_build_id = kind == NT_GNU_BUILD_ID && name == b"GNU\0";
-    Some((is_build_id.then_some(description), behind))
 }
 
 fn holds(load: &libc::Elf64_Phdr, header: &libc::Elf64_Phdr) -> bool {

@@ -4,12 +4,9 @@
 use std::ffi::c_int;
 
 use backtrail_elf::nearest_symbol;
-use backtrail_unwind::local::{loader_name, read_words};
 
+use crate::handler::late::{self, LONGEST_PATH};
 use crate::handler::names;
-
-/// Longer paths are not opened.
-const LONGEST_PATH: usize = 4096;
 
 /// Calls `visit` with the name of the function at an address, and the address at which it begins.
 /// `None` if the module's file has no such symbol.
@@ -20,11 +17,7 @@ pub fn at<R>(address: u64, visit: impl FnOnce(&[u8], u64) -> R) -> Option<R> {
             path.get_mut(..named.name.len())?.copy_from_slice(named.name);
             named.bias
         }
-        None => {
-            let (bias, name) = loader_name(address)?;
-            copy_string(name, &mut path)?;
-            bias
-        }
+        None => late::bias_and_path(address, &mut path)?,
     };
     if path.last() != Some(&0) {
         return None;
@@ -36,23 +29,6 @@ pub fn at<R>(address: u64, visit: impl FnOnce(&[u8], u64) -> R) -> Option<R> {
     let file = Mapped::open(&path)?;
     let symbol = nearest_symbol(file.bytes(), address.wrapping_sub(bias))?;
     Some(visit(symbol.name, symbol.value.wrapping_add(bias)))
-}
-
-/// Copies a C string that may be unmapped at any moment.
-fn copy_string(address: u64, to: &mut [u8; LONGEST_PATH]) -> Option<()> {
-    // Words need not be aligned to be copied.
-    for (index, bytes) in to.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-        let mut word = [0];
-        if read_words(address.checked_add(8 * index as u64)?, &mut word) != 1 {
-            return None;
-        }
-        *bytes = word[0].to_ne_bytes();
-        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
-            bytes.get_mut(end..)?.fill(0);
-            return Some(());
-        }
-    }
-    None
 }
 
 /// A file, mapped as long as this lives.

@@ -20,6 +20,8 @@ pub(crate) fn install() {
         return;
     };
     let mut options = crash::Options::default();
+    // All children inherit the preloading: they must start as fast as without.
+    options.without_tables = true;
     options.helper = std::env::var_os("BACKTRAIL_CRASH_HELPER").and_then(string);
     if place != "-" {
         let Ok(file) = File::options().append(true).create(true).open(&place) else {

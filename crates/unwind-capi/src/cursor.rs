@@ -546,9 +546,11 @@ pub unsafe extern "C" fn _Ux86_64_getcontext(context: *mut c_void) -> c_int {
         "mov [rdi + 160], rax",
         "mov rax, [rsp]",
         "mov [rdi + 168], rax",
-        // uc_mcontext.fpregs points to the context's own room for them.
-        "lea rax, [rdi + 424]",
+        // The control words lie where neither of two layouts has a pointer to them: the kernel has
+        // it at byte 224 (uc_mcontext.fpregs), libunwind 1.6 at byte 424.
+        "lea rax, [rdi + 488]",
         "mov [rdi + 224], rax",
+        "mov [rdi + 424], rax",
         "fnstenv [rax]",
         "fldenv [rax]",
         "stmxcsr [rax + 24]",

@@ -4,11 +4,14 @@
  * thread), heap (corruption that the C library finds), null (a jump to address 0), smash (a
  * buffer's end overwritten), segv, abort, raise (SIGFPE sent to itself), division, lost (a
  * division after the thread pointer is gone), twice (in two
- * threads at once), before (an earlier handler exits with 42), parked and parked-abort (while
- * two threads wait). With WITH_CORE in the environment, cores are not disabled. */
+ * threads at once), before (an earlier handler exits with 42), saved (an earlier handler saves it, and
+ * three seconds later it exits with 42), chained (a later handler calls ours
+ * with the signal's number only, and aborts), parked and parked-abort (while two threads
+ * wait). With WITH_CORE in the environment, cores are not disabled. */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,6 +70,30 @@ static void earlier(int signal) {
     _exit(42);
 }
 
+static sigjmp_buf safe;
+static volatile int times_saved;
+
+static void save(int signal) {
+    (void)signal;
+    times_saved++;
+    siglongjmp(safe, 1);
+}
+
+FRAME int survive(void) {
+    if (sigsetjmp(safe, 1) == 0) return touch((int *)16);
+    sleep(3);
+    _exit(times_saved == 1 ? 42 : 43);
+}
+
+static void (*replaced)(int, long, long);
+
+/* As handlers do that were installed with signal(2): the other arguments are what happens to be in
+   the registers. */
+FRAME void later(int signal) {
+    replaced(signal, 1, 1);
+    abort();
+}
+
 FRAME int wait_inside(int *end) {
     char byte;
     return (int)read(*end, &byte, 1) + 1;
@@ -89,11 +116,12 @@ FRAME int die(const char *how) {
     if (!strncmp(how, "parked", 6)) park();
     if (!strcmp(how, "parked-abort")) abort();
     if (!strcmp(how, "parked")) return touch((int *)16) + 1;
+    if (!strcmp(how, "saved")) return survive() + 1;
     if (!strcmp(how, "overflow")) return overflow(0) + 1;
     if (!strcmp(how, "heap")) return corrupt(), 1;
     if (!strcmp(how, "null")) return call_null() + 1;
     if (!strcmp(how, "smash")) return smash(64), 1;
-    if (!strcmp(how, "segv") || !strcmp(how, "before")) return touch((int *)16) + 1;
+    if (!strcmp(how, "segv") || !strcmp(how, "before") || !strcmp(how, "chained")) return touch((int *)16) + 1;
     if (!strcmp(how, "abort")) abort();
     if (!strcmp(how, "raise")) return raise(SIGFPE) + 1;
     if (!strcmp(how, "division")) return 1000 / zero + 1;
@@ -117,6 +145,11 @@ int main(int argc, char **argv) {
     if (argc > 2) options.helper = argv[2];
     if (getenv("WITH_CORE") == NULL) setrlimit(RLIMIT_CORE, &no_core);
     if (!strcmp(argv[1], "before")) signal(SIGSEGV, earlier);
+    if (!strcmp(argv[1], "saved")) signal(SIGSEGV, save);
     if (backtrail_crash_install(&options) != 0) return 2;
+    if (!strcmp(argv[1], "chained")) {
+        void (*before)(int) = signal(SIGSEGV, later);
+        memcpy(&replaced, &before, sizeof replaced);
+    }
     return die(argv[1]) + 1;
 }

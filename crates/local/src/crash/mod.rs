@@ -33,11 +33,15 @@ pub struct Options {
     /// other descriptors. A program that runs with more rights than its caller (set-user-id,
     /// capabilities) starts none.
     pub helper: Option<CString>,
+    /// Whether no tables are made, which take seconds for large programs: reports read the call
+    /// frame information of the modules instead.
+    pub without_tables: bool,
 }
 
 /// Makes SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP and SIGSYS write a report before the
 /// process dies of them, and gives the calling thread a stack for that. Also does what
-/// [`init`](crate::init()) does. Not for signal handlers.
+/// [`init`](crate::init()) does, unless [without tables](Options::without_tables). Not for signal
+/// handlers.
 ///
 /// # Errors
 /// As [`init`](crate::init()), and those of `sigaltstack`, `mmap` and `sigaction`.
@@ -46,7 +50,10 @@ pub fn install(options: Options) -> io::Result<()> {
 }
 
 fn install_with(options: Options) -> Result<(), c_int> {
-    register::modules(None)?;
+    match options.without_tables {
+        true => register::modules_without_tables(),
+        false => register::modules(None)?,
+    }
     // SAFETY: only reads what the kernel has passed to the process.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let helper = options.helper.filter(|_| !is_privileged);

@@ -12,12 +12,16 @@ use backtrail_unwind::local::{follows_call, guarded, position_of, read_words, se
 use backtrail_unwind::{AddressKind, Frame, Position, Stop};
 
 use super::capture::Backtrace;
+use super::entry::{self, Captured};
+use super::given;
+use super::late;
 use super::line::Line;
 use super::message;
-use super::names;
+use super::names::{self, Named};
 use super::stack;
 use super::system::{self, Action};
 use super::threads;
+use crate::with_callers_registers;
 
 /// The signals that kill with a core dump by default and are sent for a program's own errors.
 pub(crate) const SIGNALS: [(c_int, &[u8]); 7] = [
@@ -91,13 +95,25 @@ pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) 
     Ok(true)
 }
 
-/// The signal handler.
-///
-/// # Safety
-/// Only for the kernel to call.
-pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) {
+with_callers_registers! {
+    /// The signal handler.
+    ///
+    /// # Safety
+    /// Only for the kernel to call, and for handlers that have replaced this one.
+    report(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) -> (), handle, "rcx", "x3"
+}
+
+unsafe extern "C" fn handle(
+    signal: c_int,
+    info: *const libc::siginfo_t,
+    ucontext: *mut c_void,
+    caller: *const Captured,
+) {
+    // SAFETY: what the kernel gives is as it gave it.
+    let (info, ucontext) = unsafe { given::arguments(signal, info, ucontext) };
+    let is_fault = matches!(signal, libc::SIGSEGV | libc::SIGBUS) && !ucontext.is_null();
     // SAFETY: the kernel gives it.
-    if matches!(signal, libc::SIGSEGV | libc::SIGBUS) && unsafe { guarded::recover(ucontext) } {
+    if is_fault && unsafe { guarded::recover(ucontext) } {
         return;
     }
     let thread = system::thread();
@@ -112,14 +128,16 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
             DIES_OF.store(signal, Ordering::Release);
             let had_one = system::is_waiting(libc::SIGPIPE);
             // A write can block although there was room a moment ago.
-            system::send_after(LONGEST, thread, signal);
+            let timer = system::send_after(LONGEST, thread, signal);
             // SAFETY: the kernel gives both; there is only one reporter.
-            unsafe { stack::REPORTER.run(&mut || write_report(signal, info, ucontext, thread)) };
+            unsafe { stack::REPORTER.run(&mut || write_report(signal, info, entry::start(ucontext, caller), thread)) };
             // The helper may have ended, or nobody may read the report: SIGPIPE would then kill
             // when this handler returns, before the signal itself.
             if !had_one {
                 system::take_away(libc::SIGPIPE);
             }
+            // A handler of the program's own may save it.
+            drop(timer);
             DIES_OF.store(0, Ordering::Release);
         }
         Err(reporter) => {
@@ -135,9 +153,13 @@ pub(crate) unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo
                 threads::wait(2 * LONGEST);
             } else if dies_of != 0 {
                 // SAFETY: as above.
-                unsafe { end_report(signal, info, ucontext, dies_of, thread) };
+                unsafe { end_report(signal, info, &entry::start(ucontext, caller), dies_of, thread) };
             }
         }
+    }
+    if ucontext.is_null() {
+        // The program's own handler has called this one, and goes on before the process dies.
+        threads::release();
     }
     // SAFETY: the kernel gives it.
     unsafe { die(signal, info, thread) };
@@ -165,17 +187,15 @@ unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_
 ///
 /// # Safety
 /// As the kernel gives them to a handler.
-unsafe fn end_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void, dies_of: c_int, thread: u32) {
+unsafe fn end_report(signal: c_int, info: *const libc::siginfo_t, at: &Position, dies_of: c_int, thread: u32) {
     let is_first = !ENDS.swap(true, Ordering::AcqRel);
     // SAFETY: as our caller promises.
     if is_first && unsafe { (*info).si_code } > 0 {
-        // SAFETY: as our caller promises.
-        let position = unsafe { position_of(ucontext) };
         Outputs::of_reporter().line(|line| {
             line.push(b"end: ");
             line.push(name_of(signal));
             line.push(b" while reporting, at ");
-            line.push_address(position.registers.pc);
+            line.push_address(at.registers.pc);
         });
     }
     // SAFETY: no handler.
@@ -213,6 +233,8 @@ unsafe fn die(signal: c_int, info: *const libc::siginfo_t, thread: u32) {
     unsafe { system::set_action(signal, &before.unwrap_or(DEFAULT)) };
     // SAFETY: the kernel's struct.
     if unsafe { (*info).si_code } <= 0 || signal == libc::SIGTRAP || signal == libc::SIGSYS {
+        // It comes when the handler has returned: a core then has the stack as it was.
+        system::block(signal);
         system::send(thread, signal);
     }
 }
@@ -278,7 +300,7 @@ impl Drop for Guard {
 
 /// # Safety
 /// As the kernel gives them to a handler.
-unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *const c_void, thread: u32) {
+unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, position: Position, thread: u32) {
     let _guard = Guard::begin();
     let begin = system::now();
     let end = begin.saturating_add(LONGEST);
@@ -314,35 +336,38 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, ucontext: *c
     if signal == libc::SIGABRT {
         write_messages(&outputs);
     }
-    // SAFETY: as our caller promises.
-    let position = unsafe { position_of(ucontext) };
     write_registers(&outputs, &position);
     write_instructions(&outputs, position.registers.pc);
     let mut cbf = [0; CBF_BYTES];
     write_stack(&outputs, &position, address, b"", &mut cbf);
-    for module in names::all_named() {
-        outputs.line(|line| {
-            line.push(b"module: 0x");
-            line.push_hex(module.start);
-            line.push(b"-0x");
-            line.push_hex(module.end);
-            line.push(b" bias 0x");
-            line.push_hex(module.bias);
-            line.push(b" build-id ");
-            match module.build_id.is_empty() {
-                true => line.push(b"none"),
-                false => line.push_bytes(module.build_id),
-            }
-            line.push(b" ");
-            line.push(module.name);
-        });
-    }
+    names::all_named()
+        .iter()
+        .for_each(|module| write_module(&outputs, module));
+    late::each_new(|module| write_module(&outputs, module));
     write_threads(&outputs, thread, begin.saturating_add(THREADS));
     if pipe >= 0 {
         PIPE.store(-1, Ordering::Release);
         system::close(pipe);
         wait_for(helper, end);
     }
+}
+
+fn write_module(outputs: &Outputs, module: &Named<'_>) {
+    outputs.line(|line| {
+        line.push(b"module: 0x");
+        line.push_hex(module.start);
+        line.push(b"-0x");
+        line.push_hex(module.end);
+        line.push(b" bias 0x");
+        line.push_hex(module.bias);
+        line.push(b" build-id ");
+        match module.build_id.is_empty() {
+            true => line.push(b"none"),
+            false => line.push_bytes(module.build_id),
+        }
+        line.push(b" ");
+        line.push(module.name);
+    });
 }
 
 /// Writes why the program has called `abort`, as far as it has said so.
@@ -419,11 +444,12 @@ unsafe fn write_other(ucontext: *const c_void) {
     let position = unsafe { position_of(ucontext) };
     let mut cbf = [0; OTHER_CBF_BYTES];
     write_stack(&outputs, &position, 0, b"  ", &mut cbf);
+    late::each_new(|module| write_module(&outputs, module));
 }
 
 /// Writes the code around the program counter, if it is that of a module.
 fn write_instructions(outputs: &Outputs, pc: u64) {
-    if names::named(pc).is_none() {
+    if !late::is_in_module(pc) {
         return;
     }
     let mut words = [0; 2 * CODE as usize / 8];
@@ -490,7 +516,7 @@ fn walk_stack(position: &Position, address: u64, mut visit: impl FnMut(Frame)) -
         let mut is_first = true;
         return walk(&caller, usize::MAX, |frame| {
             // If a frame with a caller existed, the walk has got further than this.
-            if !is_first || names::named(frame.address).is_some() {
+            if !is_first || late::is_in_module(frame.address) {
                 visit(frame);
             }
             is_first = false;
@@ -524,6 +550,7 @@ impl<'r> StackReport<'r> {
     }
 
     fn take(&mut self, frame: Frame) {
+        late::meet(frame.address);
         if self.count < INNER {
             self.write(self.count, frame);
         } else if let Some(place) = self.last.get_mut(self.count % OUTER) {
@@ -597,7 +624,7 @@ fn reason(stop: Stop) -> &'static [u8] {
 fn caller_of_nothing(position: &Position) -> Option<Position> {
     let arch = backtrail_unwind::local::ARCH;
     let mut registers = position.registers;
-    if names::named(registers.pc).is_some() {
+    if late::is_in_module(registers.pc) {
         return None;
     }
     let sp = registers.get(arch.sp)?;

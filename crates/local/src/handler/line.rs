@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 
+use super::late::{self, LONGEST_PATH};
 use super::{names, system};
 
 /// A text buffer that is written to its file descriptor when full.
@@ -54,15 +55,30 @@ impl Line {
 
     /// Appends `PATH(+0xOFFSET) [0xADDRESS]`.
     pub fn push_address(&mut self, address: u64) {
-        if let Some(named) = names::named(address) {
-            self.push(named.name);
-            self.push(b"(+0x");
-            self.push_hex(address.wrapping_sub(named.bias));
-            self.push(b") ");
+        match names::named(address) {
+            Some(named) => self.push_place(named.name, address.wrapping_sub(named.bias)),
+            None => self.push_late(address),
         }
         self.push(b"[0x");
         self.push_hex(address);
         self.push(b"]");
+    }
+
+    /// Apart, since the stack of a handler may have no room for a path.
+    #[cold]
+    #[inline(never)]
+    fn push_late(&mut self, address: u64) {
+        let mut path = [0; LONGEST_PATH];
+        if let Some(bias) = late::bias_and_path(address, &mut path) {
+            self.push_place(late::until_zero(&path), address.wrapping_sub(bias));
+        }
+    }
+
+    fn push_place(&mut self, path: &[u8], offset: u64) {
+        self.push(path);
+        self.push(b"(+0x");
+        self.push_hex(offset);
+        self.push(b") ");
     }
 
     /// Appends every byte as two hexadecimal digits.

@@ -7,9 +7,12 @@
 pub(crate) mod capture;
 pub mod crash;
 pub mod entry;
+mod given;
+pub(crate) mod late;
 pub mod line;
 pub(crate) mod message;
 pub(crate) mod names;
+pub(crate) mod notes;
 pub(crate) mod stack;
 mod system;
 mod threads;

@@ -65,12 +65,18 @@ pub(crate) fn set_signal_stack(stack: [u64; 3]) -> Option<[u64; 3]> {
 
 /// Lets these signals reach this thread.
 pub(crate) fn unblock(signals: &[c_int]) {
+    change_mask(libc::SIG_UNBLOCK, signals);
+}
+
+/// Lets a signal reach this thread only when its handler has returned.
+pub(crate) fn block(signal: c_int) {
+    change_mask(libc::SIG_BLOCK, &[signal]);
+}
+
+fn change_mask(how: c_int, signals: &[c_int]) {
     let set = [signals.iter().fold(0, |set, signal| set | bit(*signal))];
     let set = set.as_ptr().expose_provenance();
-    let _ = harmless(
-        libc::SYS_rt_sigprocmask,
-        [libc::SIG_UNBLOCK as usize, set, 0, SIGNALS, 0, 0],
-    );
+    let _ = harmless(libc::SYS_rt_sigprocmask, [how as usize, set, 0, SIGNALS, 0, 0]);
 }
 
 /// Ends the process.
@@ -226,8 +232,18 @@ pub(crate) fn wait_to_write(fd: c_int, milliseconds: u64) -> bool {
     ready != Ok(0) && ready != Err(libc::EINTR)
 }
 
-/// Sends this thread a signal once this time is over, and no longer blocks that signal.
-pub(crate) fn send_after(milliseconds: u64, thread: u32, signal: c_int) {
+/// A timer of the kernel.
+pub(crate) struct Timer(usize);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        let _ = harmless(libc::SYS_timer_delete, [self.0, 0, 0, 0, 0, 0]);
+    }
+}
+
+/// Sends this thread a signal once this time is over and the timer still exists, and no longer
+/// blocks that signal.
+pub(crate) fn send_after(milliseconds: u64, thread: u32, signal: c_int) -> Option<Timer> {
     let mut timer = [0u64];
     // struct sigevent: a value, the signal, how it is sent, and the thread.
     let how = u64::from(signal as u32) | (libc::SIGEV_THREAD_ID as u64) << 32;
@@ -238,14 +254,13 @@ pub(crate) fn send_after(milliseconds: u64, thread: u32, signal: c_int) {
         timer.as_mut_ptr().expose_provenance(),
     ];
     // SAFETY: the kernel writes the timer's number.
-    if unsafe { call(libc::SYS_timer_create, [clock, event, place, 0, 0, 0]) }.is_err() {
-        return;
-    }
+    unsafe { call(libc::SYS_timer_create, [clock, event, place, 0, 0, 0]) }.ok()?;
     let once = [0, 0, milliseconds / 1000, milliseconds % 1000 * 1_000_000];
     let once = once.as_ptr().expose_provenance();
-    let number = timer[0] as u32 as usize;
-    let _ = harmless(libc::SYS_timer_settime, [number, 0, once, 0, 0, 0]);
+    let timer = Timer(timer[0] as u32 as usize);
+    let _ = harmless(libc::SYS_timer_settime, [timer.0, 0, once, 0, 0, 0]);
     unblock(&[signal]);
+    Some(timer)
 }
 
 /// Whether a child is still running, as far as its parent knows.
