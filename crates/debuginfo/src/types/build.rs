@@ -182,7 +182,9 @@ impl<'d> Builder<'_, 'd> {
                 seen_through = to;
                 continue;
             }
-            if !matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type) {
+            let is_seen_through = matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type)
+                || self.which == Which::Arguments && self.is_typedef_of_class(die, seen_through);
+            if !is_seen_through {
                 break;
             }
             match die.of.and_then(|of| self.all.resolve(seen_through.0, of)) {
@@ -239,8 +241,18 @@ impl<'d> Builder<'_, 'd> {
     /// name, but with different members.
     fn is_internal(&self, at: Place) -> bool {
         let die = self.die(at);
+        die.name.starts_with(b"_") && self.is_in_class(die, at)
+    }
+
+    /// Whether this is a typedef inside a class. Many classes have one of this name, for different
+    /// types.
+    fn is_typedef_of_class(&self, die: &Die<'d>, at: Place) -> bool {
+        die.tag == dw::DW_TAG_typedef && self.is_in_class(die, at)
+    }
+
+    fn is_in_class(&self, die: &Die<'d>, at: Place) -> bool {
         let is_class = |tag| matches!(tag, dw::DW_TAG_structure_type | dw::DW_TAG_class_type);
-        die.name.starts_with(b"_") && die.parent != NONE && is_class(self.die((at.0, die.parent)).tag)
+        die.parent != NONE && is_class(self.die((at.0, die.parent)).tag)
     }
 
     /// Builds the type of an argument or a result, unless the function is only declared, as most
