@@ -396,6 +396,173 @@ int main(int argc, char **argv)
     });
 }
 
+/// Each argument of the function `waits`, by its name.
+fn waits_with(running: &Running, executable: &Path) -> BTreeMap<String, String> {
+    let (_, shown) = shown(running, executable);
+    let of_waits = |function: &str| function.starts_with("waits") || function.ends_with("::waits");
+    let own = shown.into_iter().filter(|((function, _), _)| of_waits(function));
+    own.map(|((_, name), (value, _))| (name, value)).collect()
+}
+
+#[test]
+fn containers_of_cpp_are_shown_by_their_contents() {
+    const SOURCE: &str = r#"
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+#include <unistd.h>
+volatile long sink;
+volatile int go = 1;
+struct item { std::string name; std::vector<short> sizes; };
+struct String { const long *head; unsigned long len; };
+__attribute__((noinline)) long waits(std::string *at, const std::string &text, std::string_view view, const std::vector<int> &numbers,
+    const std::vector<double> &none, const std::vector<std::string> &names, item &whole, item copy,
+    const std::vector<item> &items, String own, std::vector<bool> flags, std::unique_ptr<int> owner)
+{
+    write(1, "ready\n", 6);
+    while (go)
+        pause();
+    sink = (long)at + text.size() + view.size() + numbers.size() + none.size() + names.size() + (long)&whole + copy.sizes[0];
+    return sink + items.size() + own.len + flags.size() + *owner;
+}
+int main(int argc, char **argv)
+{
+    std::string text = std::string("a \"text\" that is too long for its own object ") + char('0' + argc), small("x\0y", 3);
+    std::vector<int> numbers = { argc, -2, 3 };
+    numbers.insert(numbers.end(), 12, 7);
+    item whole = { "name", { 1, 2 } };
+    const long head[] = { 1 };
+    return waits(&small, text, std::string_view(text).substr(2, 6), numbers, {}, { "one", text.substr(0, 3) }, whole, whole, { whole },
+                 { head, 1 }, { true }, std::make_unique<int>(3));
+}
+"#;
+    for compiler in [["g++", "-O0"], ["g++", "-O2"], ["clang++", "-O0"], ["clang++", "-O2"]] {
+        let folder = scratch();
+        let command = [&compiler[..], &["-std=c++17", "-x", "c++"]].concat();
+        let Some(built) = linked(&folder, &["--args"], &command, SOURCE) else {
+            continue;
+        };
+        let running = parked(&built, &[]);
+        let values = waits_with(&running, &built);
+        running.signal(Signal::KILL);
+        let after_address = |name: &str| {
+            let value = values.get(name).map_or("...", |value| &value[..]);
+            value
+                .split_once(' ')
+                .map_or(value, |(address, rest)| match address.starts_with("0x") {
+                    true => rest,
+                    false => value,
+                })
+        };
+        let expected = [
+            ("at", r#""x\000y""#),
+            ("text", r#""a \"text\" that is too long for its own object 1""#),
+            ("view", r#""\"text\"""#),
+            ("numbers", "{1, -2, 3, 7 <repeats 12 times>}"),
+            ("none", "{}"),
+            ("names", r#"{"one", "a \""}"#),
+            ("copy", r#"{name = "name", sizes = {1, 2}}"#),
+        ];
+        // An optimizing clang describes the address of a copy as the copy itself, so gdb, too,
+        // shows that address's bytes.
+        let is_described = |name: &str| name != "copy" || compiler != ["clang++", "-O2"];
+        let mut right = 0;
+        for (name, expected) in expected.into_iter().filter(|(name, _)| is_described(name)) {
+            let value = after_address(name);
+            // clang leaves parts of the string's type to the library's debug information.
+            let is_unknown = value.contains("...") || value.starts_with("0x");
+            assert!(value == expected || is_unknown, "{compiler:?}: {name}: {value}");
+            right += usize::from(value == expected);
+        }
+        println!("{compiler:?}: {right} right, {values:?}");
+        let least = if compiler[0] == "g++" { 6 } else { 2 };
+        assert!(right >= least, "{compiler:?}: {values:?}");
+        // Elements of other types, and what only has a container's name, are shown as they are.
+        for name in ["whole", "items"] {
+            assert!(
+                !after_address(name).contains(['{', '"']),
+                "{compiler:?}: {name}: {values:?}"
+            );
+        }
+        assert!(
+            values.get("own").is_none_or(|own| own.starts_with("{head = 0x")),
+            "{values:?}"
+        );
+        assert!(
+            values.get("flags").is_none_or(|flags| flags.contains("_M_impl")),
+            "{values:?}"
+        );
+        assert!(
+            values.get("owner").is_none_or(|owner| owner.starts_with("0x")),
+            "{values:?}"
+        );
+    }
+}
+
+#[test]
+fn containers_of_rust_are_shown_by_their_contents() {
+    const SOURCE: &str = r#"
+use std::hint::black_box;
+use std::io::Write;
+#[inline(never)]
+fn waits(text: &str, owned: String, at: &String, list: Vec<u16>, slice: &[i64], bytes: &mut [u8], boxed: Box<str>, names: &[String], none: &[f32]) -> usize {
+    std::io::stdout().write_all(b"ready\n").unwrap();
+    loop {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        if black_box(false) {
+            return text.len() + owned.len() + at.len() + list.len() + slice.len() + bytes.len() + boxed.len() + names.len() + none.len();
+        }
+    }
+}
+fn main() {
+    let n = std::env::args().count() as u16;
+    let names = [n.to_string(), "two".to_string()];
+    let sum = waits(black_box("text"), format!("owned {n}"), &format!("at {n}"), vec![n, 2, 3], &[i64::from(n), -5], &mut [n as u8; 11],
+        "boxed".into(), &names, black_box(&[]));
+    std::process::exit(sum as i32);
+}
+"#;
+    for level in ["0", "3"] {
+        let folder = scratch();
+        let [code, out] = ["one.rs", "one"].map(|name| folder.path().join(name));
+        std::fs::write(&code, SOURCE).expect("it can be written");
+        let mut rustc = Command::new("rustc");
+        rustc
+            .args(["--edition", "2024", "-g", "-C"])
+            .arg(format!("opt-level={level}"));
+        let Some(built) = available(command::run(rustc.arg(&code).arg("-o").arg(&out), LIMIT)) else {
+            return;
+        };
+        assert!(built.status.success(), "{}", built.describe());
+        let [whole, stripped] = with_tables(&out, &folder);
+        let running = parked(&whole, &[]);
+        let values = waits_with(&running, &stripped);
+        running.signal(Signal::KILL);
+        println!("{level}: {values:?}");
+        let expected = [
+            ("text", r#""text""#),
+            ("owned", r#""owned 1""#),
+            ("list", "{1, 2, 3}"),
+            ("slice", "{1, -5}"),
+            ("bytes", "{1 <repeats 11 times>}"),
+            ("boxed", r#""boxed""#),
+            ("names", r#"{"1", "two"}"#),
+            ("none", "{}"),
+        ];
+        let mut right = 0;
+        for (name, expected) in expected {
+            let value = values.get(name).map_or("...", |value| &value[..]);
+            // Optimized code may keep only a length.
+            assert!(value == expected || value.contains("..."), "{level}: {name}: {value}");
+            right += usize::from(value == expected);
+        }
+        let at = values.get("at").filter(|at| at.ends_with(r#" "at 1""#));
+        let least = if level == "0" { 9 } else { 3 };
+        assert!(right + usize::from(at.is_some()) >= least, "{level}: {values:?}");
+    }
+}
+
 /// Complex numbers have two parts; gcc and clang name some of them alike that differ, and those are
 /// left out like all that compact C types cannot express.
 #[test]

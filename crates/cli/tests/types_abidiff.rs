@@ -220,15 +220,18 @@ fn spellings_are_no_changes() {
     const ONE: &str = "typedef unsigned long uLong; typedef struct file FILE_; typedef FILE_ *file_p;\n\
         typedef struct { uLong at; file_p file; } state;\n\
         uLong f(uLong a, state *s, file_p p, unsigned u, short int h) { return a + s->at + u + h; }\n\
-        uLong table[3]; uLong (*g(void))(unsigned long) { return 0; }\n";
+        uLong table[3]; uLong (*g(void))(unsigned long) { return 0; }\n\
+        const short fixed[2][3] = {{1}}; typedef const int row[2]; row rows[2] = {{1}};\n";
     const OTHER: &str = "struct file; typedef struct { unsigned long at; struct file *file; } state;\n\
         long unsigned f(unsigned long a, state *s, struct file *p, unsigned int u, short h)\n\
         { return a + s->at + u + h; }\n\
-        unsigned long int table[3]; unsigned long (*g(void))(unsigned long) { return 0; }\n";
+        unsigned long int table[3]; unsigned long (*g(void))(unsigned long) { return 0; }\n\
+        const short fixed[2][3] = {{1}}; const int rows[2][2] = {{1}};\n";
     const CHANGED: &str = "struct file; typedef struct { long at; struct file *file; } state;\n\
         long unsigned f(unsigned long a, state *s, struct file *p, int u, short h)\n\
         { return a + s->at + u + h; }\n\
-        unsigned long int table[3]; unsigned long (*g(void))(long) { return 0; }\n";
+        unsigned long int table[3]; unsigned long (*g(void))(long) { return 0; }\n\
+        const short fixed[2][3] = {{1}}; const int rows[2][2] = {{1}};\n";
     let folder = scratch();
     let Some(gcc) = compiled(&folder, "gcc", "gcc.so", &[("a.c", ONE)]) else {
         return;

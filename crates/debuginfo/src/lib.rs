@@ -6,6 +6,7 @@
 //! - [`split`] finds the parts of units that are in other files.
 
 pub mod arguments;
+pub mod containers;
 pub mod lines;
 mod reader;
 mod sections;

@@ -283,6 +283,10 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((_, enumerator)) => enumerator.to_owned(),
         None => gdbs,
     };
+    // Without its libraries' printers, gdb shows the members of a string, among them its text.
+    if ours.starts_with('"') && gdbs.starts_with('{') {
+        return gdbs.contains(&format!(" {ours}"));
+    }
     if let (Some(one), Some(other)) = (members(ours), members(&gdbs)) {
         return are_same(&one, &other);
     }
@@ -328,7 +332,18 @@ fn members(text: &str) -> Option<Vec<(String, String)>> {
     let told = split(inner)
         .into_iter()
         .filter(|one| !one.is_empty() && one != "<No data fields>");
-    is_path.then(|| told.map(|one| member(&one)).collect())
+    is_path.then(|| told.flat_map(repeated).map(|one| member(&one)).collect())
+}
+
+/// `7 <repeats 12 times>` as twelve elements.
+fn repeated(one: String) -> Vec<String> {
+    let parts = one
+        .strip_suffix(" times>")
+        .and_then(|rest| rest.rsplit_once(" <repeats "));
+    match parts.and_then(|(value, times)| Some((value, times.parse().ok()?))) {
+        Some((value, times @ 1..=4096)) => vec![value.to_owned(); times],
+        _ => vec![one],
+    }
 }
 
 /// Whether both have the same members, as far as neither has lost them.
@@ -511,6 +526,8 @@ mod tests {
             "{B = {}, c = {...}}",
             "{<n::B> = {<No data fields>}, c = {d = {e = 1}, f = 2}}"
         ));
+        assert!(is_same("\"ab\"", "{p = 0x1 \"ab\", n = 2}") && !is_same("\"ab\"", "{p = 0x1 \"abc\", n = 3}"));
+        assert!(is_same("{1, 0 <repeats 3 times>}", "{1, 0, 0, 0}") && !is_same("{0 <repeats 3 times>}", "{0, 0}"));
         assert!(!is_same("{x = 1}", "{y = 1}") && !is_same("{1, 2}", "{1, 2, 3}") && !is_same("{1, 2}", "{1, 3}"));
     }
 }

@@ -138,9 +138,29 @@ impl<'s, 'd> Comparison<'s, 'd> {
         Ok(Maybe {
             node,
             found,
-            qualified,
+            qualified: qualified || found.is_some_and(|found| self.has_qualified_elements(side, node, found)),
             alias,
         })
+    }
+
+    /// Whether this is an array of qualified elements. An array is qualified if its elements are:
+    /// gcc qualifies both, clang only the elements.
+    fn has_qualified_elements(&self, side: usize, mut node: Node, mut found: Type<'d>) -> bool {
+        for _ in 0..crate::read::MAX_REFERENCES {
+            let kind = found.kind();
+            let next = match kind {
+                Kind::Array => found.array().map(|array| array.contents),
+                Kind::Typedef => found.reference(),
+                _ => return kind.is_qualifier(),
+            };
+            let Ok(next) = next else { return false };
+            node = self.places[side].node(self.sides[side], node.unit, next);
+            match self.types(side, node.unit).get(node.id) {
+                Ok(next) => found = next,
+                Err(_) => return false,
+            }
+        }
+        false
     }
 
     fn bodies(&mut self, old: &Resolved<'d>, new: &Resolved<'d>, depth: usize) -> Result<Likeness> {

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::All;
 use super::dies::{Die, NONE, Parsed, Ref, is_type};
 use super::left_out::{LeftOut, Reason};
+use crate::containers::containers;
 
 /// `CTF_FP_*` ("Floating-point types"), by the encoding and the size in bytes.
 const FLOATS: [(dw::DwAte, u64, u8); 8] = [
@@ -48,8 +49,8 @@ pub(super) struct Builder<'p, 'd> {
 enum Which {
     All,
     /// Only types of arguments and results, for a language other than C, that C has too: numbers,
-    /// enums, addresses of characters or of anything, and types that consist of these. All other
-    /// types have no representation.
+    /// enums, addresses of numbers, of containers or of anything, and types that consist of these.
+    /// All other types have no representation.
     Arguments,
     /// The named types of a language other than C, as far as C can express them.
     Foreign,
@@ -181,7 +182,9 @@ impl<'d> Builder<'_, 'd> {
                 seen_through = to;
                 continue;
             }
-            if !matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type) {
+            let is_seen_through = matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type)
+                || self.which == Which::Arguments && self.is_typedef_of_class(die, seen_through);
+            if !is_seen_through {
                 break;
             }
             match die.of.and_then(|of| self.all.resolve(seen_through.0, of)) {
@@ -227,10 +230,29 @@ impl<'d> Builder<'_, 'd> {
             let name = match body {
                 Body::Array(_) | Body::Function(_) | Body::Reference(Kind::Pointer, _) => &[],
                 Body::Reference(kind, _) if kind.is_qualifier() => &[],
+                Body::Aggregate(..) if self.which == Which::Arguments && self.is_internal(at) => &[],
                 _ => die.name,
             };
             self.graph.replace(id, Node { name, root: true, body });
         }
+    }
+
+    /// Whether a class of a library is inside another one. All vectors have such a class of one
+    /// name, but with different members.
+    fn is_internal(&self, at: Place) -> bool {
+        let die = self.die(at);
+        die.name.starts_with(b"_") && self.is_in_class(die, at)
+    }
+
+    /// Whether this is a typedef inside a class. Many classes have one of this name, for different
+    /// types.
+    fn is_typedef_of_class(&self, die: &Die<'d>, at: Place) -> bool {
+        die.tag == dw::DW_TAG_typedef && self.is_in_class(die, at)
+    }
+
+    fn is_in_class(&self, die: &Die<'d>, at: Place) -> bool {
+        let is_class = |tag| matches!(tag, dw::DW_TAG_structure_type | dw::DW_TAG_class_type);
+        die.parent != NONE && is_class(self.die((at.0, die.parent)).tag)
     }
 
     /// Builds the type of an argument or a result, unless the function is only declared, as most
@@ -260,8 +282,8 @@ impl<'d> Builder<'_, 'd> {
     fn foreign(&mut self, at: Place, die: &Die<'d>) -> Option<Body> {
         match die.tag {
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
-                let to = match self.character(at, die) {
-                    Some(character) => self.type_at(character),
+                let to = match self.pointed_to(at, die) {
+                    Some(to) => self.type_at(to),
                     None => self.void(),
                 };
                 Some(Body::Reference(Kind::Pointer, to))
@@ -300,22 +322,23 @@ impl<'d> Builder<'_, 'd> {
         is_opaque.then(|| Body::Aggregate(kind, die.size.unwrap_or(0), Span::default()))
     }
 
-    /// The character type that an address leads to, through typedefs and qualifiers.
-    fn character(&self, at: Place, die: &Die<'d>) -> Option<Place> {
+    /// The type that an address leads to, through typedefs and qualifiers, if values show it: a
+    /// number, or a container of a library.
+    fn pointed_to(&self, at: Place, die: &Die<'d>) -> Option<Place> {
         let mut at = self.all.resolve(at.0, die.of?)?;
         for _ in 0..MAX_ATOMIC {
             let die = self.die(at);
-            if die.tag == dw::DW_TAG_base_type {
-                let is_character = matches!(die.encoding, dw::DW_ATE_signed_char | dw::DW_ATE_unsigned_char);
-                return is_character.then_some(at);
+            match die.tag {
+                dw::DW_TAG_base_type => return Some(at),
+                dw::DW_TAG_structure_type | dw::DW_TAG_class_type => {
+                    let is_container = !die.declaration && containers(die.name).next().is_some();
+                    return is_container.then_some(at);
+                }
+                dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type => {
+                    at = self.all.resolve(at.0, die.of?)?;
+                }
+                _ => return None,
             }
-            if !matches!(
-                die.tag,
-                dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type
-            ) {
-                return None;
-            }
-            at = self.all.resolve(at.0, die.of?)?;
         }
         None
     }

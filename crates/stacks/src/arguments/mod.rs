@@ -6,6 +6,7 @@
 //! shows that. In the innermost frame, arguments are where they were passed as long as the table
 //! says so. Values that can't be found are not guessed.
 
+mod contents;
 mod float;
 pub(crate) mod module;
 mod show;
@@ -318,6 +319,7 @@ impl<'l, 's> Look<'l, 's> {
             let bytes = self.bytes(found, parameter.size?)?;
             let mut show = Show {
                 read: &|address, buffer| self.space.read(address, buffer),
+                named: &|name| known.opened.named(known.dict, name),
                 endian: self.snapshot.endian,
                 x87: known.opened.table.abi().data_model().x87,
                 types,

@@ -7,7 +7,7 @@ use backtrail_arch::Arch;
 use backtrail_args::table::{SECTION, Table};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::print::Plain;
-use backtrail_ctype::{AlignmentRule, Measures, Surroundings, TypeId, Types};
+use backtrail_ctype::{AlignmentRule, Kind, Measures, Surroundings, TypeId, Types};
 use backtrail_debuginfo::arguments::checksum;
 use backtrail_debuginfo::types::surroundings;
 use backtrail_elf::Image;
@@ -50,6 +50,8 @@ pub(crate) struct Opened<'s> {
     /// The dict that is not a child.
     parent: usize,
     known: RefCell<FxHashMap<(Option<u32>, TypeId), Known>>,
+    /// The types of a dict by their names; `None` for several.
+    names: RefCell<FxHashMap<Option<u32>, FxHashMap<Vec<u8>, Option<TypeId>>>>,
 }
 
 impl<'s> Opened<'s> {
@@ -68,6 +70,7 @@ impl<'s> Opened<'s> {
             section,
             parent,
             known: RefCell::default(),
+            names: RefCell::default(),
         })
     }
 
@@ -75,6 +78,15 @@ impl<'s> Opened<'s> {
     pub(super) fn types(&self, dict: Option<u32>) -> Option<Types<'_>> {
         let number = dict.map_or(Some(self.parent), |dict| usize::try_from(dict).ok())?;
         self.section.types().nth(number)
+    }
+
+    /// The number, struct or union of this name in a dict, if there is exactly one.
+    pub(super) fn named(&self, dict: Option<u32>, name: &[u8]) -> Option<TypeId> {
+        let mut names = self.names.borrow_mut();
+        let names = names
+            .entry(dict)
+            .or_insert_with(|| self.types(dict).map(by_name).unwrap_or_default());
+        *names.get(name)?
     }
 
     /// A type's name and its size in bytes.
@@ -92,4 +104,23 @@ impl<'s> Opened<'s> {
         });
         found.clone()
     }
+}
+
+/// The numbers, structs and unions of a dict and its parent by their names; `None` for several.
+fn by_name(types: Types<'_>) -> FxHashMap<Vec<u8>, Option<TypeId>> {
+    let mut names: FxHashMap<Vec<u8>, Option<TypeId>> = FxHashMap::default();
+    let own = types.dict().ids();
+    let ids = own.chain(types.parent().into_iter().flat_map(|parent| parent.ids()));
+    for found in ids.filter_map(|id| types.get(id).ok()) {
+        let is_named = matches!(found.kind(), Kind::Integer | Kind::Float | Kind::Struct | Kind::Union);
+        let Some(name) = found.name().ok().filter(|name| is_named && !name.is_empty()) else {
+            continue;
+        };
+        let id = found.id();
+        names
+            .entry(name.to_vec())
+            .and_modify(|known| *known = known.filter(|&known| known == id))
+            .or_insert(Some(id));
+    }
+    names
 }

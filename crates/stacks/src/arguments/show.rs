@@ -11,9 +11,11 @@ use crate::process::Hidden;
 use crate::shown::{Amount, HIDDEN, Shown};
 
 /// Maximum nesting of structs and arrays.
-const DEEPEST: u32 = 4;
+pub(super) const DEEPEST: u32 = 4;
 /// Maximum number of members or elements shown for each.
 const MOST_MEMBERS: usize = 16;
+/// The least number of equal elements in a row that are shown as one.
+const LEAST_REPEATS: usize = 10;
 /// The limit on the length of a shown string in bytes, whatever is asked for.
 const LONGEST_TEXT: usize = 1 << 16;
 /// Maximum length of a formatted value in bytes, beside a string's.
@@ -33,6 +35,8 @@ pub(super) fn known(bytes: &[Byte]) -> Option<Vec<u8>> {
 pub(super) struct Show<'s, 'd> {
     /// Reads memory from an address on, and returns how many bytes were read.
     pub(super) read: &'s dyn Fn(u64, &mut [u8]) -> usize,
+    /// The type with this name, if it is the only one.
+    pub(super) named: &'s dyn Fn(&[u8]) -> Option<TypeId>,
     pub(super) endian: Endian,
     /// Whether `long double` is the format of x87.
     pub(super) x87: bool,
@@ -57,7 +61,7 @@ impl Show<'_, '_> {
         match found.kind() {
             Kind::Integer => self.integer(found.encoding().ok()?, &known(of_its_size()?)?),
             Kind::Float => self.float(&found, &known(of_its_size()?)?),
-            Kind::Pointer => self.pointer(&found, &known(bytes.get(..8)?)?),
+            Kind::Pointer => self.pointer(&found, &known(bytes.get(..8)?)?, depth),
             Kind::Enum => {
                 let bytes = known(of_its_size()?)?;
                 let number = self.number(&bytes)?;
@@ -73,7 +77,7 @@ impl Show<'_, '_> {
     }
 
     /// Up to eight bytes as a number.
-    fn number(&self, bytes: &[u8]) -> Option<u64> {
+    pub(super) fn number(&self, bytes: &[u8]) -> Option<u64> {
         let mut word = [0; 8];
         let len = bytes.len();
         Some(match self.endian {
@@ -179,13 +183,15 @@ impl Show<'_, '_> {
         })
     }
 
-    fn pointer(&mut self, pointer: &Type<'_>, bytes: &[u8]) -> Option<()> {
+    fn pointer(&mut self, pointer: &Type<'_>, bytes: &[u8], depth: u32) -> Option<()> {
         let address = self.number(bytes)?;
         // Writing to a string never fails.
         let _ = write!(self.out, "{address:#x}");
         let to = pointer.reference().ok().and_then(|to| self.types.resolve(to).ok());
-        if to.is_some_and(|to| is_char(&to)) && address != 0 {
-            self.text_at(address);
+        match to.filter(|_| address != 0) {
+            Some(to) if is_char(&to) => self.text_at(address),
+            Some(to) => self.container_at(&to, address, depth),
+            None => {}
         }
         Some(())
     }
@@ -229,22 +235,8 @@ impl Show<'_, '_> {
         }
     }
 
-    /// The address of a Rust `&str`'s text, and its length in bytes.
-    fn rust_text(&self, found: &Type<'_>, bytes: &[Byte]) -> Option<(u64, u64)> {
-        if found.name() != Ok(&b"&str"[..]) {
-            return None;
-        }
-        let mut words = [0; 2];
-        for (name, word) in [&b"data_ptr"[..], b"length"].into_iter().zip(&mut words) {
-            let member = found.members().ok()?.flatten().find(|member| member.name == name)?;
-            let at = usize::try_from(member.offset / 8).ok()?;
-            *word = self.number(&known(bytes.get(at..at.checked_add(8)?)?)?)?;
-        }
-        Some(words.into())
-    }
-
     /// Appends this many bytes at an address as a string.
-    fn text_of(&mut self, address: u64, len: u64) -> Option<()> {
+    pub(super) fn text_of(&mut self, address: u64, len: u64) -> Option<()> {
         if self.shown.amount < Amount::All {
             self.leave_out(Hidden::Text);
             return Some(());
@@ -263,7 +255,7 @@ impl Show<'_, '_> {
     }
 
     /// Appends that a value is not shown.
-    fn leave_out(&mut self, what: Hidden) {
+    pub(super) fn leave_out(&mut self, what: Hidden) {
         self.out.push_str(HIDDEN);
         self.hidden = self.hidden.max(what);
     }
@@ -351,8 +343,8 @@ impl Show<'_, '_> {
             self.out.push_str("{...}");
             return Some(());
         }
-        if let Some((address, len)) = self.rust_text(found, bytes) {
-            return self.text_of(address, len);
+        if let Some(()) = self.container(found, bytes, depth) {
+            return Some(());
         }
         self.out.push('{');
         for (index, member) in found.members().ok()?.enumerate() {
@@ -434,23 +426,42 @@ impl Show<'_, '_> {
             self.out.push_str("{...}");
             return Some(());
         }
-        let size = self.measures.size(array.contents).ok()?;
+        self.elements(array.contents, count, bytes, depth)
+    }
+
+    /// Appends elements of this type, which follow each other in `bytes`. If these end early, only
+    /// the first elements are known.
+    pub(super) fn elements(&mut self, id: TypeId, count: usize, bytes: &[Byte], depth: u32) -> Option<()> {
+        let size = self.measures.size(id).ok()?;
         let size = usize::try_from(size).ok().filter(|&size| size > 0)?;
+        let known = bytes.len() / size;
+        let element = |index: usize| bytes.get(index * size..(index + 1) * size);
         self.out.push('{');
-        for index in 0..count.min(MOST_MEMBERS + 1) {
+        let (mut index, mut shown) = (0, 0);
+        while index < count {
             if index > 0 {
                 self.out.push_str(", ");
             }
-            if index == MOST_MEMBERS {
+            if shown == MOST_MEMBERS || index >= known {
                 self.out.push_str(LEFT_OUT);
                 break;
             }
             let before = self.out.len();
-            let element = bytes.get(index.checked_mul(size)?..)?;
-            if self.value(array.contents, element, depth + 1).is_none() {
+            let equal = (index + 1..count.min(known)).take_while(|&other| element(other) == element(index));
+            let repeats = 1 + equal.count();
+            if self.value(id, element(index)?, depth + 1).is_none() {
                 self.out.truncate(before);
                 self.out.push_str(LEFT_OUT);
             }
+            // As gdb does by default.
+            index += match repeats >= LEAST_REPEATS && !self.out.ends_with(LEFT_OUT) {
+                true => {
+                    self.out += &format!(" <repeats {repeats} times>");
+                    repeats
+                }
+                false => 1,
+            };
+            shown += 1;
         }
         self.out.push('}');
         Some(())

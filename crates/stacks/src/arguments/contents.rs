@@ -1,0 +1,188 @@
+//! Shows containers of the C++ and Rust libraries by their contents.
+
+use backtrail_ctype::{Encoding, Kind, Type, TypeId};
+use backtrail_debuginfo::containers::{Container, End, containers, element};
+
+use super::LARGEST_VALUE;
+use super::show::{Byte, DEEPEST, Show, known};
+use crate::process::Hidden;
+use crate::shown::Amount;
+
+/// Size of a pointer and of a length in bytes.
+const WORD: usize = 8;
+/// How deep the members of a container are nested; in real ones, up to six.
+const DEEPEST_MEMBER: u32 = 10;
+/// Maximum number of members that are searched.
+const MOST_SEARCHED: u32 = 100;
+/// Maximum number of bytes read of a sequence's elements.
+const MOST_ELEMENT_BYTES: u64 = 4096;
+
+impl Show<'_, '_> {
+    /// Appends the contents of a container; `None`, and nothing is appended, if it is not one, or
+    /// its contents cannot be read.
+    pub(super) fn container(&mut self, found: &Type<'_>, bytes: &[Byte], depth: u32) -> Option<()> {
+        let name = found.name().ok()?;
+        let before = self.out.len();
+        let shown = containers(name).find_map(|container| {
+            self.out.truncate(before);
+            self.contents(container, found, name, bytes, depth)
+        });
+        if shown.is_none() {
+            self.out.truncate(before);
+        }
+        shown
+    }
+
+    /// Appends the contents of a container that a pointer leads to. Appends nothing if they are
+    /// unknown.
+    pub(super) fn container_at(&mut self, declared: &Type<'_>, address: u64, depth: u32) {
+        let before = self.out.len();
+        self.out.push(' ');
+        if self.try_container_at(declared, address, depth).is_none() {
+            self.out.truncate(before);
+        }
+    }
+
+    fn try_container_at(&mut self, declared: &Type<'_>, address: u64, depth: u32) -> Option<()> {
+        let name = declared.name().ok()?;
+        containers(name).next().filter(|_| depth < DEEPEST)?;
+        // Pointers that units share lead to declarations of what units define differently.
+        let found = match declared.kind() {
+            Kind::Forward => self.types.resolve((self.named)(name)?).ok()?,
+            _ => *declared,
+        };
+        let size = Some(found.size()).filter(|&size| size <= LARGEST_VALUE)?;
+        let bytes = self.memory(address, size)?;
+        self.container(&found, &bytes, depth + 1)
+    }
+
+    fn contents(
+        &mut self,
+        container: &Container,
+        found: &Type<'_>,
+        name: &[u8],
+        bytes: &[Byte],
+        depth: u32,
+    ) -> Option<()> {
+        let start = self.word(found, container.start, Kind::Pointer, bytes)?;
+        match container.end {
+            End::Text { length, zero } => {
+                let length = self.word(found, length, Kind::Integer, bytes)?;
+                // Every valid string is followed by it.
+                if zero && self.memory(start.checked_add(length)?, 1)? != [Some(0)] {
+                    return None;
+                }
+                self.text_of(start, length)
+            }
+            End::Length(length) => {
+                let count = self.word(found, length, Kind::Integer, bytes)?;
+                self.sequence(name, start, count, depth)
+            }
+            End::Pointer(end) => {
+                let len = self.word(found, end, Kind::Pointer, bytes)?.checked_sub(start)?;
+                let size = self.measures.size(self.element(name)?).ok().filter(|&size| size > 0)?;
+                let count = len.is_multiple_of(size).then(|| len / size)?;
+                self.sequence(name, start, count, depth)
+            }
+            End::Owned => {
+                self.out += &format!("{start:#x}");
+                Some(())
+            }
+        }
+    }
+
+    /// Appends the elements of a container with this name.
+    fn sequence(&mut self, name: &[u8], start: u64, count: u64, depth: u32) -> Option<()> {
+        let id = self.element(name)?;
+        let size = self.measures.size(id).ok().filter(|&size| size > 0)?;
+        // Bytes may be a text.
+        if size == 1 && self.shown.amount < Amount::All {
+            self.leave_out(Hidden::Text);
+            return Some(());
+        }
+        let all = count.checked_mul(size)?;
+        let bytes = match all {
+            0 => Vec::new(),
+            _ => self.memory(start, all.min((MOST_ELEMENT_BYTES / size).max(1) * size))?,
+        };
+        self.elements(id, usize::try_from(count).ok()?, &bytes, depth)
+    }
+
+    /// The type of a sequence's elements, from its name: a number, or another container. Structs
+    /// of one name may differ, and pointers to elements are in structs that share a name.
+    fn element(&self, name: &[u8]) -> Option<TypeId> {
+        let name = element(name)?;
+        let id = (self.named)(name)?;
+        let found = self.types.resolve(id).ok()?;
+        let is_shown = match found.kind() {
+            Kind::Integer | Kind::Float => true,
+            _ => containers(name).next().is_some(),
+        };
+        is_shown.then_some(id)
+    }
+
+    /// The value of the only member of this kind and name in a struct, at any depth; any name, if
+    /// `name` is empty.
+    fn word(&self, found: &Type<'_>, name: &str, kind: Kind, bytes: &[Byte]) -> Option<u64> {
+        let mut search = Search {
+            name: name.as_bytes(),
+            kind,
+            searched: 0,
+            at: Vec::new(),
+        };
+        search.members(self, found, 0, 0)?;
+        let [at] = search.at[..] else { return None };
+        let at = usize::try_from(at).ok()?;
+        self.number(&known(bytes.get(at..at.checked_add(WORD)?)?)?)
+    }
+
+    /// This many bytes of memory; `None` if not all can be read.
+    fn memory(&self, address: u64, size: u64) -> Option<Vec<Byte>> {
+        let mut bytes = vec![0; usize::try_from(size).ok()?];
+        let read = (self.read)(address, &mut bytes);
+        (read == bytes.len()).then(|| bytes.into_iter().map(Some).collect())
+    }
+}
+
+/// A search for members of a name and a kind.
+struct Search<'n> {
+    name: &'n [u8],
+    kind: Kind,
+    searched: u32,
+    /// Where they are, in bytes.
+    at: Vec<u64>,
+}
+
+impl Search<'_> {
+    /// Searches the members of a struct that is this many bytes from the start; `None` if it is
+    /// unlike a container.
+    fn members(&mut self, show: &Show<'_, '_>, found: &Type<'_>, start: u64, depth: u32) -> Option<()> {
+        for member in found.members().ok()? {
+            let member = member.ok()?;
+            self.searched += 1;
+            if self.searched > MOST_SEARCHED || depth > DEEPEST_MEMBER {
+                return None;
+            }
+            let Ok(of) = show.types.resolve(member.id) else {
+                continue;
+            };
+            let at = start.checked_add(member.offset / 8)?;
+            if of.kind() == Kind::Struct {
+                self.members(show, &of, at, depth + 1)?;
+            } else if of.kind() == self.kind && (self.name.is_empty() || member.name == self.name) {
+                self.at.push(at);
+                is_word(&of).then_some(())?;
+            }
+        }
+        Some(())
+    }
+}
+
+/// Whether this is a pointer or an unsigned number of its size.
+fn is_word(found: &Type<'_>) -> bool {
+    let is_unsigned = |encoding: Encoding| encoding.format & Encoding::SIGNED == 0;
+    match found.kind() {
+        Kind::Pointer => true,
+        _ => found.size() == WORD as u64 && found.encoding().is_ok_and(is_unsigned),
+    }
+}
