@@ -1,7 +1,7 @@
 //! Names for the addresses in events: stacks of our own tracer, LTTng's contexts `ip` and call
 //! stacks, and perf's call chains.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Mutex;
 
 use backtrail_cbf::{Decoder, Frame};
@@ -36,23 +36,25 @@ struct State {
     symbolizer: Symbolizer,
     /// Modules whose build ID comes with the next event: process and base.
     pending: Vec<Module>,
-    /// The environment that each process was last described by.
-    described: HashMap<u32, Environment>,
+    /// The environments that were read, by process.
+    described: HashSet<(u32, Environment)>,
     /// The identity of the clock of this machine since it was started.
     boot: Option<[u8; 16]>,
 }
 
 /// The most modules without a build ID at a time.
 const MOST_PENDING: usize = 4096;
-/// The most processes whose environment is known.
-const MOST_PROCESSES: usize = 1 << 16;
+/// The most modules of a process, as many as the tracer describes.
+const MOST_MODULES: usize = 1000;
+/// The most environments that are read.
+const MOST_DESCRIBED: usize = 1 << 16;
 
 impl Symbols {
     pub(super) fn new() -> Symbols {
         Symbols(Mutex::new(State {
             symbolizer: Symbolizer::new(SystemFiles::default()),
             pending: Vec::new(),
-            described: HashMap::new(),
+            described: HashSet::new(),
             boot: boot_id(),
         }))
     }
@@ -106,22 +108,22 @@ impl State {
         let Some(pid) = process(event).filter(|_| is_own(event)) else {
             return;
         };
-        if self.described.get(&pid) == Some(&environment) || self.described.len() > MOST_PROCESSES {
+        if self.described.len() > MOST_DESCRIBED || !self.described.insert((pid, environment)) {
             return;
         }
-        self.described.insert(pid, environment);
         let modules: Vec<Module> = event
             .environment()
             .iter()
             .filter_map(|entry| described(pid, entry))
+            .take(MOST_MODULES)
             .collect();
         for module in &modules {
-            // A library came after another one, at an unknown moment.
-            let is_other = |other: &Module| {
+            // If one library came after another one, it was at an unknown moment.
+            let is_there = |other: &&Module| {
                 let (one, other) = (module.addresses(), other.addresses());
-                one != other && one.start < other.end && other.start < one.end
+                one.start < other.end && other.start < one.end
             };
-            if !modules.iter().any(is_other) {
+            if modules.iter().filter(is_there).count() == 1 {
                 self.symbolizer.map(module);
             }
         }
@@ -250,7 +252,7 @@ impl State {
 }
 
 /// What distinguishes environments: their place in memory, and the number of their entries.
-#[derive(PartialEq, Eq)]
+#[derive(PartialEq, Eq, Hash)]
 struct Environment(usize, usize);
 
 impl Environment {

@@ -50,9 +50,12 @@ pub(crate) struct Opened<'s> {
     /// The dict that is not a child.
     parent: usize,
     known: RefCell<FxHashMap<(Option<u32>, TypeId), Known>>,
-    /// The types of a dict by their names; `None` for several.
-    names: RefCell<FxHashMap<Option<u32>, FxHashMap<Vec<u8>, Option<TypeId>>>>,
+    /// The names in each dict.
+    names: RefCell<FxHashMap<Option<u32>, Names>>,
 }
+
+/// Types by their names; `None` for several of one name.
+type Names = FxHashMap<Vec<u8>, Option<TypeId>>;
 
 impl<'s> Opened<'s> {
     /// `None` if the table can't be read, or was made for other types than the file's.
@@ -107,8 +110,8 @@ impl<'s> Opened<'s> {
 }
 
 /// The numbers, structs and unions of a dict and its parent by their names; `None` for several.
-fn by_name(types: Types<'_>) -> FxHashMap<Vec<u8>, Option<TypeId>> {
-    let mut names: FxHashMap<Vec<u8>, Option<TypeId>> = FxHashMap::default();
+fn by_name(types: Types<'_>) -> Names {
+    let mut names = Names::default();
     let own = types.dict().ids();
     let ids = own.chain(types.parent().into_iter().flat_map(|parent| parent.ids()));
     for found in ids.filter_map(|id| types.get(id).ok()) {
