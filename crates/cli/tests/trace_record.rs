@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 fn backtrail(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
@@ -66,7 +69,7 @@ fn attached_and_rotated() {
         .unwrap();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let record = |session: &Path, events: &str| {
-        let output = backtrail(&[
+        let mut recorder = backtrail(&[
             "record",
             "--attach",
             "--folder",
@@ -76,10 +79,14 @@ fn attached_and_rotated() {
             "--events",
             events,
         ])
-        .args(["--duration", "0.6", "--rotate-every", "0.2"])
-        .output()
+        .args(["--rotate-every", "0.2"])
+        .spawn()
         .unwrap();
-        assert!(output.status.success(), "{output:?}");
+        while !session.join("000002").is_dir() && recorder.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        kill_process(Pid::from_child(&recorder), Signal::INT).unwrap();
+        assert!(recorder.wait().unwrap().success());
     };
     record(&session, "app:odd");
     let second = scratch.path().join("second");

@@ -1,7 +1,6 @@
 //! The modules of this process, as far as they are known.
 
-use crate::handler::names::all_named;
-pub use backtrail_unwind::local::look_for_modules;
+use crate::handler::names::{Named, all_named};
 
 /// A program or library that is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,21 +18,18 @@ pub struct LoadedModule {
 }
 
 /// The modules that were loaded at the last [`init`](crate::init), or when the thread that follows
-/// libraries last looked, by address.
-pub fn modules() -> Vec<LoadedModule> {
-    let mut modules: Vec<LoadedModule> = Vec::new();
-    for named in all_named() {
-        let of_same = |last: &&mut LoadedModule| (last.bias, last.path) == (named.bias, named.name);
-        match modules.last_mut().filter(of_same) {
-            Some(last) => last.end = last.end.max(named.end),
-            None => modules.push(LoadedModule {
-                path: named.name,
-                bias: named.bias,
-                start: named.lowest,
-                end: named.end,
-                build_id: named.build_id,
-            }),
-        }
-    }
-    modules
+/// libraries last looked, by address. For handlers, too.
+pub fn modules() -> impl Iterator<Item = LoadedModule> {
+    let is_of_one = |one: &Named<'static>, other: &Named<'static>| (one.bias, one.name) == (other.bias, other.name);
+    let segments = all_named().chunk_by(is_of_one);
+    segments.filter_map(|segments| {
+        let (first, last) = (segments.first()?, segments.last()?);
+        Some(LoadedModule {
+            path: first.name,
+            bias: first.bias,
+            start: first.lowest,
+            end: last.end,
+            build_id: first.build_id,
+        })
+    })
 }

@@ -101,7 +101,9 @@ impl Head {
         }
         if entry.ready.load(Ordering::Relaxed) & class::HAS_STACKS == 0 {
             entry.ready.fetch_or(class::HAS_STACKS, Ordering::Release);
-            modules::want();
+            if let Some(session) = Session::get() {
+                modules::enter(session);
+            }
         }
         ring.stacks.with(|stack| {
             ring.append(id + 1, contexts.bytes() + 2 + stack.len() + bytes, |out| {

@@ -55,7 +55,7 @@ pub(crate) fn enter(map: &Map, level: u8, wanted: u32, write: &dyn Fn(&mut Text<
 }
 
 /// The start of a module's text, in place of a class's level.
-const MODULE: &[u8] = b"module";
+const MODULE: &[u8; 6] = b"module";
 
 /// Enters a module as [`enter`] does a class.
 pub(crate) fn enter_module(map: &Map, write: &dyn Fn(&mut Text<'_>)) {
@@ -132,13 +132,17 @@ pub(crate) fn any_has_stacks(map: &Map) -> bool {
 /// How many modules the table has.
 pub(crate) fn count_modules(map: &Map) -> usize {
     let mut count = 0;
-    each(map, |at| count += usize::from(module_of(&text_at(map, at)).is_some()));
+    let mut start = [0; MODULE.len()];
+    each(map, |at| {
+        map.read(at + class::TEXT, &mut start);
+        count += usize::from(start == *MODULE);
+    });
     count
 }
 
 /// The module's description, if the entry with this text is a module.
 pub(crate) fn module_of(text: &[u8]) -> Option<&[u8]> {
-    text.strip_prefix(MODULE)?.strip_prefix(b"\t")
+    text.strip_prefix(MODULE.as_slice())?.strip_prefix(b"\t")
 }
 
 /// Whether a class of the table may have events with a stack.

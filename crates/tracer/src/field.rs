@@ -264,6 +264,15 @@ impl<'b> Text<'b> {
         self.used = end;
     }
 
+    /// Appends a number in base 16, after `0x`.
+    pub(crate) fn hexadecimal(&mut self, value: u64) {
+        self.str("0x");
+        let bits = (u64::BITS - value.leading_zeros()).max(1);
+        for place in (0..bits.div_ceil(4)).rev() {
+            self.all(&[digit((value >> (4 * place)) as u8 & 15)]);
+        }
+    }
+
     fn number(&mut self, value: i128) {
         if value < 0 {
             self.str("-");
@@ -330,6 +339,12 @@ impl<'b> Text<'b> {
             }
         }
     }
+}
+
+/// A digit of base 16.
+pub(crate) fn digit(value: u8) -> u8 {
+    let digits = b"0123456789abcdef";
+    digits.get(usize::from(value)).copied().unwrap_or(b'?')
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ extern "C" fn at_exit() {
 }
 
 fn finish(session: &'static Session) {
-    modules::enter(session);
+    modules::enter_all(session);
     session.end();
     drainer::stop();
     session.leave_folder();
@@ -110,7 +110,7 @@ impl Tracer {
     /// # Errors
     /// The directory is not empty, or cannot be written.
     pub fn snapshot(&self, directory: impl AsRef<Path>) -> io::Result<()> {
-        modules::enter(self.session);
+        modules::enter_all(self.session);
         collect::snapshot(&self.session.map, &self.session.file()?, directory.as_ref())
     }
 

@@ -258,7 +258,7 @@ extern "C" fn after_fork_in_child() {
         thread::after_fork();
         drainer::after_fork(session);
         if session.has_stacks {
-            modules::after_fork(session);
+            modules::after_fork();
         }
     }
     restore_signals();

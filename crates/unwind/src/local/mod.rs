@@ -24,7 +24,7 @@ mod thread;
 pub use backtrail_callframe::{Entries, Function, Search, Source, is_searchable};
 pub use loaded::{CallFrames, Identity, Module, loaded_range, loader_name};
 pub use memory::read_words;
-pub use modules::{Arrivals, Snapshot, is_published, look_for_modules, publish, wait_for_unknown_module};
+pub use modules::{Arrivals, Snapshot, is_published, publish, wait_for_unknown_module};
 pub use registers::{Captured, position_of, set_result};
 pub use syscall::call as system_call;
 

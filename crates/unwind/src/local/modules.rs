@@ -8,7 +8,7 @@
 //! the earlier ones, with one system call for all.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::loaded::{Beginning, Identity, LoaderEntry, Module, find_object};
 use super::{found, frames, memory, syscall};
@@ -192,26 +192,12 @@ fn begin_as_before(held: &[Option<&Identity>; MOST_VOLATILE]) -> bool {
 /// 1 while a thread waits for modules that no snapshot contains.
 static IS_WAITING: AtomicU32 = AtomicU32::new(0);
 
-/// Somebody wants that thread to look, whatever walks reach.
-static IS_WANTED: AtomicBool = AtomicBool::new(false);
-
-/// Sleeps until a walk reaches code of a module that the loader has, but its snapshot does not, or
-/// until somebody [asks](look_for_modules). For a single thread; not for handlers.
+/// Sleeps until a walk reaches code of a module that the loader has, but its snapshot does not. For
+/// a single thread; not for handlers.
 pub fn wait_for_unknown_module() {
     IS_WAITING.store(1, Ordering::SeqCst);
-    while IS_WAITING.load(Ordering::SeqCst) == 1 && !IS_WANTED.load(Ordering::SeqCst) {
+    while IS_WAITING.load(Ordering::SeqCst) == 1 {
         syscall::wait_while(&IS_WAITING, 1);
-    }
-    IS_WAITING.store(0, Ordering::SeqCst);
-    IS_WANTED.store(false, Ordering::SeqCst);
-}
-
-/// Asks the thread that [waits](wait_for_unknown_module), or the next one that does, to look for
-/// modules. For handlers, too.
-pub fn look_for_modules() {
-    IS_WANTED.store(true, Ordering::SeqCst);
-    if IS_WAITING.swap(0, Ordering::SeqCst) == 1 {
-        syscall::wake(&IS_WAITING);
     }
 }
 
