@@ -471,20 +471,14 @@ fn content(headers: &[libc::Elf64_Phdr], bias: u64) -> u64 {
 /// The description of the note with the build id (NT_GNU_BUILD_ID of "GNU"); empty if there is no
 /// such note.
 fn build_id(headers: &[libc::Elf64_Phdr], bias: u64) -> &[u8] {
-    let notes = headers
+    let mut notes = headers
         .iter()
         .filter(|header| header.p_type == libc::PT_NOTE && is_loaded(headers, header));
-    for header in notes {
+    let found = notes.find_map(|header| {
         // SAFETY: it lies in a readable segment, which the loader keeps while it reports it.
-        let mut rest = unsafe { bytes(header, bias) };
-        while let Some((note, behind)) = notes::first(rest, header.p_align) {
-            if let Some(build_id) = note {
-                return build_id;
-            }
-            rest = behind;
-        }
-    }
-    &[]
+        notes::build_id(unsafe { bytes(header, bias) }, header.p_align)
+    });
+    found.unwrap_or_default()
 }
 
 fn holds(load: &libc::Elf64_Phdr, header: &libc::Elf64_Phdr) -> bool {

@@ -329,10 +329,10 @@ fn members(text: &str) -> Option<Vec<(String, String)>> {
         let name = name.rsplit("::").next().unwrap_or(name);
         (name.to_owned(), value.to_owned())
     };
-    let told = split(inner)
+    let texts = split(inner)
         .into_iter()
         .filter(|one| !one.is_empty() && one != "<No data fields>");
-    is_path.then(|| told.flat_map(repeated).map(|one| member(&one)).collect())
+    is_path.then(|| texts.flat_map(repeated).map(|one| member(&one)).collect())
 }
 
 /// `7 <repeats 12 times>` as twelve elements.

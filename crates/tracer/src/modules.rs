@@ -16,7 +16,7 @@ const MOST: usize = 1000;
 /// through one.
 pub(crate) fn following() -> InitOptions {
     InitOptions::default().following_then(|| {
-        if let Some(session) = Session::get() {
+        if let Some(session) = Session::get().filter(|session| classes::any_has_stacks(&session.map)) {
             enter(session);
         }
     })
@@ -28,7 +28,8 @@ pub(crate) fn after_fork() {
     let _ = backtrail_local::follow_in_child();
 }
 
-/// Enters all modules, also those that the thread has not seen yet. Not for handlers.
+/// Enters all modules if any class has stacks, also those that the thread has not seen yet. Not
+/// for handlers.
 pub(crate) fn enter_all(session: &Session) {
     if classes::any_has_stacks(&session.map) {
         // What is known already needs no memory.
@@ -37,11 +38,8 @@ pub(crate) fn enter_all(session: &Session) {
     }
 }
 
-/// Enters the modules in the table if any class has stacks. Takes no lock and does not allocate.
+/// Enters the modules in the table. Takes no lock and does not allocate.
 pub(crate) fn enter(session: &Session) {
-    if !classes::any_has_stacks(&session.map) {
-        return;
-    }
     let before = classes::count_modules(&session.map);
     // Those that are there already are found there.
     for module in loaded::modules().take(MOST.saturating_sub(before)) {

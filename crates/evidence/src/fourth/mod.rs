@@ -120,9 +120,10 @@ impl Tables {
     /// sides of each function.
     fn check(&self) -> Result<(), String> {
         let third = Section::parse(&self.third[2], 0).map_err(|error| error.to_string())?;
+        let places = boundaries(&functions(&self.third[2])?);
         for written in &self.fourth {
             let fourth = Table::read(&written.bytes, self.ra).ok_or("can't be read")?;
-            for pc in boundaries(&functions(&self.third[2])?) {
+            for &pc in &places {
                 let expected = in_third(&third, pc)?;
                 let found = fourth.lookup(pc);
                 if expected != found {

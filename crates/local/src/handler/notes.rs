@@ -2,8 +2,20 @@
 
 use backtrail_unwind::local::read_words;
 
+/// The build id among notes with this alignment.
+pub(crate) fn build_id(notes: &[u8], align: u64) -> Option<&[u8]> {
+    let mut rest = notes;
+    while let Some((build_id, behind)) = first(rest, align) {
+        if build_id.is_some() {
+            return build_id;
+        }
+        rest = behind;
+    }
+    None
+}
+
 /// The build id if the first note is one (NT_GNU_BUILD_ID of "GNU"), and the bytes after that note.
-pub(crate) fn first(notes: &[u8], align: u64) -> Option<(Option<&[u8]>, &[u8])> {
+fn first(notes: &[u8], align: u64) -> Option<(Option<&[u8]>, &[u8])> {
     const NT_GNU_BUILD_ID: u32 = 3;
     let align = if align == 8 { 8 } else { 4 };
     let number = |at: usize| Some(u32::from_ne_bytes(*notes.get(at..)?.first_chunk()?));
@@ -65,13 +77,7 @@ impl BuildId {
         for (bytes, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
             *bytes = word.to_ne_bytes();
         }
-        let mut rest = bytes.get(..(8 * count).min(usize::try_from(size).ok()?))?;
-        while let Some((build_id, behind)) = first(rest, align) {
-            if let Some(build_id) = build_id {
-                return BuildId::copy(build_id);
-            }
-            rest = behind;
-        }
-        None
+        let notes = bytes.get(..(8 * count).min(usize::try_from(size).ok()?))?;
+        BuildId::copy(build_id(notes, align)?)
     }
 }
