@@ -45,7 +45,7 @@ fn static_programs() {
             let (count, depth) = compared(&program, &["plain"]);
             assert!(count > 200 && depth > 200, "{flags:?}: {count} stacks, {depth} deep");
             let (count, depth) = compared(&program, &["signals"]);
-            assert!(count > 150 && depth > 30, "{flags:?}: {count} stacks, {depth} deep");
+            assert!(count > 60 && depth > 20, "{flags:?}: {count} stacks, {depth} deep");
         }
         let (count, _) = compared(&program, &["threads"]);
         assert!(count > 1000, "{flags:?}: {count}");
@@ -78,7 +78,7 @@ fn handlers_on_every_stack() {
         return;
     };
     let (count, depth) = compared(&program, &["signals"]);
-    assert!(count > 150 && depth > 30, "{count} stacks, {depth} deep");
+    assert!(count > 60 && depth > 20, "{count} stacks, {depth} deep");
 }
 
 #[test]

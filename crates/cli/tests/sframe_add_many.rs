@@ -135,6 +135,27 @@ fn a_tree_gets_its_tables_once() {
     assert_eq!((&other["added"], &other["replaced"]), (&json!(2), &json!(0)));
 }
 
+/// What a table is made from may change where no table of ours has been written.
+#[test]
+fn a_file_that_was_changed_since_gets_a_new_table() {
+    let Some(tree) = Tree::new() else { return };
+    let library = tree.at("lib/library.so");
+    let folder = ["-r".as_ref(), tree.0.path()];
+    report(0, &folder);
+    let mut bytes = fs::read(&library).unwrap();
+    let frames = elf_file::section(&bytes, ".eh_frame").unwrap();
+    // The last "DW_CFA_def_cfa_offset: 16".
+    let at = bytes[frames.clone()]
+        .windows(2)
+        .rposition(|window| window == [0x0e, 16]);
+    bytes[frames.start + at.expect("a function pushes") + 1] = 24;
+    fs::write(&library, &bytes).unwrap();
+    let (again, _) = report(0, &folder);
+    assert_eq!((&again["added"], &again["unchanged"]), (&json!(1), &json!(1)));
+    let (third, _) = report(0, &folder);
+    assert_eq!((&third["added"], &third["unchanged"]), (&json!(0), &json!(2)));
+}
+
 #[test]
 fn files_that_fail_do_not_stop_the_others() {
     let Some(tree) = Tree::new() else { return };

@@ -156,6 +156,8 @@ fn stacks_have_names() {
                 symbols.contains("modes::main+") && symbols.contains("(libc.so.6)"),
                 "{line}"
             );
+            let innermost = symbols.find("::").map(|at| symbols.split_at(at).0);
+            assert!(innermost.is_some_and(|before| before.ends_with("modes")), "{line}");
             symbols.matches("modes::descend+").count()
         };
         let mut depths: Vec<usize> = text.lines().map(depth).collect();

@@ -19,7 +19,7 @@ impl Random {
 
 fn add(bytes: &[u8], len: usize) -> Option<Vec<u8>> {
     let mut make = |_| Ok::<_, backtrail_elf::Error>(vec![7; len]);
-    Some(edit::add_table(bytes, &mut make).ok()?.to_vec())
+    Some(edit::add_table(bytes, [0; 16], &mut make).ok()?.to_vec())
 }
 
 /// Small linked files: unchanged, with a table of ours, and without sections.

@@ -67,6 +67,8 @@ pub struct Counts {
     pub cut: u64,
     /// Stacks with frames that were read apart from the sample.
     pub read_apart: u64,
+    /// Stacks that the kernel walked at the moment of the sample.
+    pub in_kernel: u64,
     /// A stack that is impossible.
     pub example: Option<String>,
 }
@@ -272,14 +274,15 @@ pub fn record_by(
     if !finished.status.success() {
         return Err(finished.describe());
     }
-    read(&trace)
+    count(&trace, Judge::new(Copies::default()))
 }
 
-fn read(trace: &Path) -> Result<Counts, String> {
+/// Counts the stacks of a recording of such a program.
+pub(crate) fn count(trace: &Path, judge: Judge) -> Result<Counts, String> {
     let unreadable = |error| format!("{}: {error}", trace.display());
     let mut reader = Reader::open(trace).map_err(unreadable)?;
     let mut stacks = Stacks {
-        judge: Judge::new(Copies::default()),
+        judge,
         names: FxHashMap::default(),
         counts: Counts::default(),
     };
@@ -295,6 +298,7 @@ fn read(trace: &Path) -> Result<Counts, String> {
             }
             Item::Sample(sample) => {
                 stacks.counts.read_apart += u64::from(sample.live);
+                stacks.counts.in_kernel += u64::from(sample.in_kernel);
                 stacks.add(sample.pid, sample.frames, sample.stop);
             }
             _ => {}

@@ -15,6 +15,7 @@ mod faults;
 mod fourth;
 mod hostile;
 mod judge;
+mod kernels;
 mod looks;
 mod page;
 mod precision;
@@ -151,6 +152,9 @@ enum Chosen {
     /// Record as root beside programs of another user that do what they can against the recorder.
     /// Exits with 1 if its memory grows, or if stacks of an honest program are less complete.
     Hostile(hostile::Options),
+    /// Boot Debian's kernels in qemu, have stacks walked in them, and write docs/kernels.md. Exits
+    /// with 1 if a stack is wrong, or if none is walked there. Takes a quarter of an hour.
+    Kernels(kernels::Options),
     /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
     /// stacks, and write docs/page-speed.md.
     Page,
@@ -204,6 +208,7 @@ pub fn main() -> ExitCode {
         Chosen::Endings(options) => endings::run(&options),
         Chosen::Faults(options) => faults::run(&options),
         Chosen::Hostile(options) => hostile::run(&options),
+        Chosen::Kernels(options) => kernels::run(&options),
         Chosen::Page => whole(page::run()),
         Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),

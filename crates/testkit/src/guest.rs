@@ -1,4 +1,4 @@
-//! An AArch64 machine: Debian's kernel in qemu, which runs jobs and brings back what they wrote.
+//! A machine in qemu with one of Debian's kernels, which runs jobs and brings back what they wrote.
 //!
 //! A guest boots once for all of its jobs, from three disks: Debian's packages, which changes do
 //! not reach, an archive of what is added, and an archive of the results. qemu translates
@@ -14,14 +14,40 @@ use tempfile::TempDir;
 use crate::command::{self, Finished};
 use crate::{Missing, peers, scratch};
 
-/// The emulator.
-const QEMU: &str = "qemu-system-aarch64";
 /// Results are at most this large; the file has holes.
 const RESULTS: u64 = 8 << 30;
+
+/// What the machine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cpu {
+    /// With pointer authentication and branch target identification.
+    Aarch64,
+    /// With what qemu has.
+    X86_64,
+}
+
+impl Cpu {
+    /// The emulator, and Debian's package of it.
+    fn emulator(self) -> (&'static str, &'static str) {
+        match self {
+            Cpu::Aarch64 => ("qemu-system-aarch64", "qemu-system-arm"),
+            Cpu::X86_64 => ("qemu-system-x86_64", "qemu-system-x86"),
+        }
+    }
+
+    /// The emulator's options, and the kernel's name of the first serial line.
+    fn machine(self) -> (&'static [&'static str], &'static str) {
+        match self {
+            Cpu::Aarch64 => (&["-M", "virt", "-cpu", "max,pauth-impdef=on"], "ttyAMA0"),
+            Cpu::X86_64 => (&["-M", "q35", "-cpu", "max"], "ttyS0"),
+        }
+    }
+}
 
 /// A machine that has not been started.
 #[derive(Debug)]
 pub struct Guest {
+    cpu: Cpu,
     kernel: PathBuf,
     root: PathBuf,
     disk: PathBuf,
@@ -39,17 +65,20 @@ pub struct Results {
 }
 
 impl Guest {
-    /// A machine with these packages of Debian, and all that they need. `name` is the folder that
-    /// they are kept in, so it must differ for different packages.
+    /// A machine with the kernel of a suite of Debian, with these packages of Debian 12, and all
+    /// that they need. `name` is the folder that they are kept in, so it must differ for different
+    /// packages.
     ///
     /// # Errors
     /// [`Missing`] if qemu is missing, or packages can't be had.
-    pub fn new(name: &str, packages: &[&str]) -> Result<Guest, Missing> {
-        let version = Command::new(QEMU).arg("--version").output();
-        version.map_err(|_| Missing(format!("{QEMU} is missing (Debian: qemu-system-arm)")))?;
-        let kernel = peers::guest_kernel()?;
-        let (root, disk) = peers::guest_root(name, packages)?;
+    pub fn new(cpu: Cpu, suite: &str, name: &str, packages: &[&str]) -> Result<Guest, Missing> {
+        let (qemu, package) = cpu.emulator();
+        let version = Command::new(qemu).arg("--version").output();
+        version.map_err(|_| Missing(format!("{qemu} is missing (Debian: {package})")))?;
+        let kernel = peers::guest_kernel(cpu, suite)?;
+        let (root, disk) = peers::guest_root(cpu, name, packages)?;
         Ok(Guest {
+            cpu,
             kernel,
             root,
             disk,
@@ -126,8 +155,9 @@ impl Guest {
         lengthened.expect("a scratch folder can be written");
         let made = File::create(&results).and_then(|file| file.set_len(RESULTS));
         made.expect("a scratch folder can be written");
-        let mut qemu = Command::new(QEMU);
-        qemu.args(["-M", "virt", "-cpu", "max,pauth-impdef=on", "-smp", "2"]);
+        let (machine, console) = self.cpu.machine();
+        let mut qemu = Command::new(self.cpu.emulator().0);
+        qemu.args(machine).args(["-smp", "2"]);
         qemu.args(["-m", &self.memory_mib.to_string()]);
         qemu.args(["-display", "none", "-serial", "stdio", "-monitor", "none"]);
         qemu.args(["-net", "none", "-no-reboot", "-device", "nvme,id=disks,serial=disks"]);
@@ -140,10 +170,9 @@ impl Guest {
                 .arg("-device")
                 .arg(format!("nvme-ns,drive=disk{number},bus=disks,nsid={number}"));
         }
-        qemu.arg("-kernel")
-            .arg(&self.kernel)
-            .arg("-append")
-            .arg("console=ttyAMA0 quiet panic=-1 root=/dev/nvme0n1 rw rootwait init=/init");
+        qemu.arg("-kernel").arg(&self.kernel).arg("-append").arg(format!(
+            "console={console} quiet panic=-1 root=/dev/nvme0n1 rw rootwait init=/init"
+        ));
         let finished = command::run(&mut qemu, limit)?;
         assert!(
             !finished.timed_out && finished.status.success(),
@@ -222,7 +251,7 @@ mod tests {
 
     #[test]
     fn jobs_run_as_added_and_their_files_come_back() {
-        let Some(mut guest) = available(Guest::new("guest-small", &[])) else {
+        let Some(mut guest) = available(Guest::new(Cpu::Aarch64, "bookworm", "guest-small", &[])) else {
             return;
         };
         guest.write("/etc/greeting", b"from outside\n");

@@ -44,6 +44,8 @@ pub unsafe extern "C" fn backtrail_tracer_record(class: *const Class, parts: *co
             // SAFETY: the text is a constant string.
             text.all(unsafe { CStr::from_ptr(class.text) }.to_bytes());
         },
+        // This function.
+        1,
         bytes,
         |out| parts.iter().for_each(|part| put(part, out)),
     );

@@ -77,6 +77,39 @@ fn check_fields(source: &str, compiler: &str, extra: &[&str]) {
         lines[4]
     );
     assert_eq!(lines.len(), 5);
+    begins_in_the_program(&directory, &program);
+}
+
+/// The innermost frame of the event with a stack is the program's, not the library's.
+fn begins_in_the_program(directory: &Path, program: &Path) {
+    let trace = backtrail_trace::find_traces(directory).unwrap().remove(0);
+    let opened = backtrail_trace::Trace::open(&trace).unwrap();
+    let mut events = opened.events(backtrail_trace::Options::default()).unwrap();
+    let first = loop {
+        let event = events.next().expect("one has a stack").unwrap();
+        if let Some(stack) = event.field("stack") {
+            let mut frames = backtrail_cbf::Decoder::new(stack.as_array().unwrap().as_bytes().unwrap()).unwrap();
+            break frames.next().unwrap().unwrap();
+        }
+    };
+    let (backtrail_cbf::Frame::Pc(first) | backtrail_cbf::Frame::Ra(first)) = first.frame else {
+        panic!("{first:?}");
+    };
+    // First address and length of the program, from the environment.
+    let metadata = std::fs::read_to_string(trace.join("metadata")).unwrap();
+    let module = metadata
+        .lines()
+        .find(|line| line.ends_with(&format!(" {}\";", program.display())));
+    let module = module
+        .unwrap_or_else(|| panic!("{metadata}"))
+        .split('"')
+        .nth(1)
+        .unwrap();
+    let mut numbers = module
+        .split(' ')
+        .map(|number| u64::from_str_radix(number.trim_start_matches("0x"), 16));
+    let (base, bytes) = (numbers.next().unwrap().unwrap(), numbers.next().unwrap().unwrap());
+    assert!((base..base + bytes).contains(&first), "{first:#x} is not in {module}");
 }
 
 #[test]

@@ -46,13 +46,15 @@ impl Head {
     }
 
     /// Records an event whose fields take `bytes` bytes, which `body` writes, perhaps more than
-    /// once. `text` writes the class's text if it must be entered first.
-    #[inline]
-    pub fn record(&self, text: &dyn Fn(&mut Text<'_>), bytes: usize, body: impl Fn(&mut Out<'_>)) {
+    /// once. `text` writes the class's text if it must be entered first. `own` functions, among
+    /// them the caller if it isn't the place itself, are left out of the event's stack.
+    // Inlined, so that all builds have the same frames.
+    #[inline(always)]
+    pub fn record(&self, text: &dyn Fn(&mut Text<'_>), own: usize, bytes: usize, body: impl Fn(&mut Out<'_>)) {
         let entry = self.entry();
         let switch = entry.switch.load(Ordering::Relaxed);
         if switch != ON {
-            return self.record_with_more(text, bytes, &body);
+            return self.record_with_more(text, own, bytes, &body);
         }
         let Some(ring) = thread::ring() else { return };
         let contexts = Session::contexts();
@@ -70,7 +72,7 @@ impl Head {
 
     /// The same for a class that is not entered, or whose events have a stack.
     #[inline(never)]
-    fn record_with_more(&self, text: &dyn Fn(&mut Text<'_>), bytes: usize, body: &dyn Fn(&mut Out<'_>)) {
+    fn record_with_more(&self, text: &dyn Fn(&mut Text<'_>), own: usize, bytes: usize, body: &dyn Fn(&mut Out<'_>)) {
         let mut entry = self.entry();
         if entry.switch.load(Ordering::Relaxed) & NEW != 0 {
             let Some(session) = Session::get() else { return };
@@ -105,7 +107,8 @@ impl Head {
                 modules::enter(session);
             }
         }
-        ring.stacks.with(|stack| {
+        // And this function.
+        ring.stacks.with(own + 1, |stack| {
             ring.append(id + 1, contexts.bytes() + 2 + stack.len() + bytes, |out| {
                 contexts.put(ring, out);
                 out.put((stack.len() as u16).to_ne_bytes());
@@ -141,13 +144,13 @@ impl Class {
     }
 
     /// Records an event whose fields take `bytes` bytes.
-    #[inline]
+    #[inline(always)]
     pub fn record(&self, bytes: usize, body: impl Fn(&mut Out<'_>)) {
         let text = |text: &mut Text<'_>| {
             text.str(self.name);
             text.str("\t");
             text.members(self.fields);
         };
-        self.head.record(&text, bytes, body);
+        self.head.record(&text, 0, bytes, body);
     }
 }

@@ -58,17 +58,18 @@ mod walk {
             }
         }
 
-        /// Calls `act` with the calling thread's stack.
+        /// Calls `act` with the calling thread's stack, without its first `own` frames, the
+        /// caller's among them.
         #[inline(always)]
-        pub(crate) fn with(&self, act: impl Fn(&[u8])) {
+        pub(crate) fn with(&self, own: usize, act: impl Fn(&[u8])) {
             // Owner and handlers only: whoever sees it free is the only one until it is set.
             if self.is_busy.load(Ordering::Relaxed) {
-                return without_cache(&act);
+                return without_cache(own, &act);
             }
             self.is_busy.store(true, Ordering::Relaxed);
             compiler_fence(Ordering::SeqCst);
             // SAFETY: the pointer is to what this alone uses until `is_busy` is reset.
-            unsafe { update_stack(self.kept.get(), 0) };
+            unsafe { update_stack(self.kept.get(), own) };
             // SAFETY: as above.
             let kept = unsafe { &*self.kept.get() };
             act(kept.bytes.get(..kept.used).unwrap_or_default());
@@ -79,44 +80,50 @@ mod walk {
 
     #[cold]
     #[inline(never)]
-    fn without_cache(act: &dyn Fn(&[u8])) {
+    fn without_cache(own: usize, act: &dyn Fn(&[u8])) {
         let mut memory = [0; MOST];
-        // SAFETY: the buffer has this room.
-        let used = unsafe { own_stack(memory.as_mut_ptr(), memory.len()) };
+        // This function is on the stack, too.
+        // SAFETY: the pointer is to a buffer that nothing else uses.
+        let used = unsafe { own_stack(&raw mut memory, own + 1) };
         act(memory.get(..used).unwrap_or_default());
     }
 
     backtrail_local::with_callers_registers! {
-        /// Writes the caller's stack as a compact backtrace and returns its length.
+        /// Writes the caller's stack as a compact backtrace, without its first `own` frames, and
+        /// returns its length.
         ///
         /// # Safety
-        /// `buffer` has room for `bytes` bytes.
-        own_stack(buffer: *mut u8, bytes: usize) -> usize, write_stack, "rdx", "x2"
+        /// Nothing else uses `buffer`.
+        own_stack(buffer: *mut [u8; MOST], own: usize) -> usize, write_stack, "rdx", "x2"
     }
 
     backtrail_local::with_callers_registers! {
-        /// Brings what is kept up to date with the caller's stack.
+        /// Brings what is kept up to date with the caller's stack, without its first `own` frames.
         ///
         /// # Safety
         /// Nothing else uses `kept`.
-        update_stack(kept: *mut Kept, unused: usize) -> usize, update, "rdx", "x2"
+        update_stack(kept: *mut Kept, own: usize) -> usize, update, "rdx", "x2"
     }
 
     /// # Safety
-    /// `buffer` has room for `bytes` bytes; `caller` was saved by `own_stack`.
-    unsafe extern "C" fn write_stack(buffer: *mut u8, bytes: usize, caller: *const Captured) -> usize {
+    /// Nothing else uses `buffer`; `caller` was saved by `own_stack`.
+    unsafe extern "C" fn write_stack(buffer: *mut [u8; MOST], own: usize, caller: *const Captured) -> usize {
         // SAFETY: as our caller promises.
-        let (buffer, caller) = unsafe { (core::slice::from_raw_parts_mut(buffer, bytes), &*caller) };
-        encode(&caller.position(), buffer).unwrap_or(0)
+        let (buffer, caller) = unsafe { (&mut *buffer, &*caller) };
+        encode(&caller.position(), own, buffer).unwrap_or(0)
     }
 
     /// # Safety
     /// Nothing else uses `kept`; `caller` was saved by `update_stack`.
-    unsafe extern "C" fn update(kept: *mut Kept, _: usize, caller: *const Captured) -> usize {
+    unsafe extern "C" fn update(kept: *mut Kept, own: usize, caller: *const Captured) -> usize {
         // SAFETY: as our caller promises.
         let (kept, caller) = unsafe { (&mut *kept, &*caller) };
-        let (mut count, mut differs) = (0, 0);
+        let (mut left_out, mut count, mut differs) = (0, 0, 0);
         let stop = walk(&caller.position(), usize::MAX, |frame| {
+            if left_out < own {
+                left_out += 1;
+                return;
+            }
             let address = match frame.kind {
                 AddressKind::Pc => frame.address | IS_PC,
                 AddressKind::Ra => frame.address,
@@ -130,7 +137,7 @@ mod walk {
         let is_complete = stop == Stop::EndOfStack;
         if count > FRAMES {
             kept.count = 0;
-            kept.used = encode(&caller.position(), &mut kept.bytes).unwrap_or(0);
+            kept.used = encode(&caller.position(), own, &mut kept.bytes).unwrap_or(0);
         } else if differs != 0 || count != kept.count || is_complete != kept.is_complete {
             kept.count = count;
             kept.is_complete = is_complete;
@@ -173,7 +180,7 @@ mod walk {
             Cache
         }
 
-        pub(crate) fn with(&self, act: impl Fn(&[u8])) {
+        pub(crate) fn with(&self, _own: usize, act: impl Fn(&[u8])) {
             act(&[]);
         }
     }

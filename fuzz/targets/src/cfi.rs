@@ -181,7 +181,7 @@ fn with_table(data: &[u8], version: Version) -> Option<Vec<u8>> {
         (built.functions > 0).then_some(built.bytes).ok_or(None)
     };
     Some(
-        edit::add_table::<Option<backtrail_elf::Error>>(data, &mut make)
+        edit::add_table::<Option<backtrail_elf::Error>>(data, [0; 16], &mut make)
             .ok()?
             .to_vec(),
     )

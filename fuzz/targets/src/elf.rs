@@ -6,6 +6,7 @@ use backtrail_elf::{Error, File, Image, Kind, Segment, Symbols, Table, edit};
 
 const PT_GNU_SFRAME: u32 = 0x6474_e554;
 const SHT_RELA: u32 = 4;
+const RECIPE: edit::Recipe = *b"made by the test";
 const SHT_REL: u32 = 9;
 const SHT_CREL: u32 = 0x4000_0014;
 const SHT_GNU_SFRAME: u32 = 0x6fff_fff4;
@@ -101,7 +102,7 @@ pub fn edit(data: &[u8]) {
             told.push(address);
             Ok::<_, Error>(table.clone())
         };
-        let Ok(edited) = edit::add_table(data, &mut make) else {
+        let Ok(edited) = edit::add_table(data, RECIPE, &mut make) else {
             continue;
         };
         let added = edited.to_vec();
@@ -130,8 +131,11 @@ pub fn edit(data: &[u8]) {
             assert!(own_table || after.segments().iter().any(|new| kept(&new)), "{load:x?}");
         }
         let mut make = |_| Ok::<_, Error>(table.clone());
-        let again = edit::add_table(&added, &mut make).expect("what was edited can be edited again");
+        let again = edit::add_table(&added, RECIPE, &mut make).expect("what was edited can be edited again");
         assert!(again.to_vec() == added, "adding twice is adding once");
+        if edit::is_edited(&added) {
+            assert_eq!(edit::original(&added).1, Some(RECIPE));
+        }
         let without = edit::remove_table(&added)
             .expect("it can be taken out")
             .expect("it is there");

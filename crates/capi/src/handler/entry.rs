@@ -70,5 +70,5 @@ unsafe extern "C" fn backtrace_cbf(
     let position = unsafe { start(options.ucontext, caller) };
     // SAFETY: the caller gives us these bytes; the encoder reads only those that it has written.
     let out = unsafe { core::slice::from_raw_parts_mut(out, size) };
-    encode(&position, out).map_or(-(libc::ENOSPC as isize), |len| len as isize)
+    encode(&position, 0, out).map_or(-(libc::ENOSPC as isize), |len| len as isize)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_cfi::whole::Whole;
 use backtrail_debuginfo::arguments::ArgumentTable;
-use backtrail_elf::edit::{self, Edited, Source};
+use backtrail_elf::edit::{self, Edited, Recipe, Source};
 use backtrail_elf::{FileBytes, Image, Kind};
 use backtrail_sframe::write::{Options, WriteError};
 use clap::{Args, ValueHint};
@@ -145,6 +145,9 @@ fn outcome(how: &How, path: &Path, named: bool) -> Outcome {
             return Outcome::Refused(why.to_owned());
         }
     }
+    if has_it(path, how).unwrap_or(false) {
+        return Outcome::Unchanged;
+    }
     match add(path, None, how) {
         Ok(added) if added.unchanged => Outcome::Unchanged,
         Ok(added) => Outcome::Added {
@@ -154,6 +157,34 @@ fn outcome(how: &How, path: &Path, named: bool) -> Outcome {
         },
         Err(failure) => failed(path, &failure),
     }
+}
+
+/// Whether the linked file at `path` has the table that it would get, by the recipe of that: many
+/// files are gone through again after the first run was interrupted, or some of them were replaced.
+fn has_it(path: &Path, how: &How) -> Result<bool, Failure> {
+    if how.args.is_some() {
+        return Ok(false);
+    }
+    let file = input::open(path)?;
+    let (original, Some(recipe)) = edit::original(&file) else {
+        return Ok(false);
+    };
+    let image = Image::of(&file).map_err(|error| Failure::of(path, error))?;
+    Ok(recipe == recipe_of(&how.plan.options(&image), &original))
+}
+
+/// What a table depends on: this program, the options, and the file without a table of ours.
+fn recipe_of(options: &Options, original: &Edited<'_>) -> Recipe {
+    let mut hasher = blake3::Hasher::new();
+    // Each ends where the next begins: a file begins with its magic.
+    hasher.update(env!("BACKTRAIL_VERSION").as_bytes());
+    hasher.update(format!("{options:?}").as_bytes());
+    for part in original.parts() {
+        hasher.update(part.bytes().unwrap_or_default());
+    }
+    let mut recipe = Recipe::default();
+    hasher.finalize_xof().fill(&mut recipe);
+    recipe
 }
 
 fn failed(path: &Path, failure: &Failure) -> Outcome {
@@ -259,6 +290,7 @@ fn with_table<'a>(
 ) -> Result<(Edited<'a>, Added), Failure> {
     let whole = Whole::of_image(image).map_err(|error| Failure::of(path, error))?;
     let options = how.plan.options(image);
+    let recipe = recipe_of(&options, &edit::original(source).0);
     let mut last = None;
     let mut make = |address| {
         let options = Options { address, ..options };
@@ -269,7 +301,7 @@ fn with_table<'a>(
         readers::bear(&options, &built.bytes, Stage::Linked).map_err(Trouble::Refused)?;
         Ok(last.insert(built).bytes.clone())
     };
-    let edited = edit::add_table(source, &mut make).map_err(|trouble| match trouble {
+    let edited = edit::add_table(source, recipe, &mut make).map_err(|trouble| match trouble {
         Trouble::Elf(error) => Failure::of(path, error),
         Trouble::Write(error) => Failure::of(path, error),
         Trouble::NoFunctions => Failure::of(path, NO_FUNCTIONS),

@@ -2,14 +2,18 @@
 
 use std::ops::Range;
 
-use gimli::{AttributeValue, DebuggingInformationEntry, constants as dw};
+use gimli::{AttributeValue, DebuggingInformationEntry, UnitOffset, constants as dw};
 
 use super::Slice;
 use super::calls::Transfer;
 use super::expression::{self, Context};
+use super::symbol::Symbol;
 use crate::types::{Parts, Place};
 use backtrail_args::table::Value;
 use backtrail_args::table::write::Location;
+
+/// Limit of names and qualifiers before a type itself.
+const MOST_NAMES: usize = 16;
 
 /// A function with code.
 pub(super) struct Function {
@@ -239,7 +243,56 @@ fn parameter<'d>(
         _ => None,
     };
     places.extend(constant.map(|number| (everywhere, Location::One(Value::Constant(number)))));
+    if is_passed_by_reference(context.unit, entry) {
+        places.retain(|(_, location)| !is_own(location, context.frame_base.as_ref()));
+    }
     Ok(Some(Parameter { entry: at, places }))
+}
+
+/// Whether the parameter is a class of C++ of which callers pass a copy's address (DWARF 5, section
+/// 5.7.1.1: `DW_CC_pass_by_reference`).
+fn is_passed_by_reference(unit: &gimli::Unit<Slice<'_>>, entry: &Entry<'_>) -> bool {
+    let mut next = origin_or_type(entry);
+    for _ in 0..MOST_NAMES {
+        let Some(Ok(entry)) = next.map(|offset| unit.entry(offset)) else {
+            return false;
+        };
+        next = match entry.tag() {
+            dw::DW_TAG_formal_parameter | dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type => {
+                origin_or_type(&entry)
+            }
+            dw::DW_TAG_class_type | dw::DW_TAG_structure_type | dw::DW_TAG_union_type => {
+                let passed = entry.attr_value(dw::DW_AT_calling_convention);
+                return matches!(
+                    passed,
+                    Some(AttributeValue::CallingConvention(dw::DW_CC_pass_by_reference))
+                );
+            }
+            _ => return false,
+        };
+    }
+    false
+}
+
+/// The entry in this unit that one is a copy of, otherwise its type.
+fn origin_or_type(entry: &Entry<'_>) -> Option<UnitOffset> {
+    let attributes = [dw::DW_AT_abstract_origin, dw::DW_AT_type];
+    match attributes.into_iter().find_map(|name| entry.attr_value(name))? {
+        AttributeValue::UnitRef(offset) => Some(offset),
+        _ => None,
+    }
+}
+
+/// Whether the place is a register or in the function's own frame. A copy that the caller has made
+/// is in neither: there, clang 14 has its address.
+fn is_own(location: &Location, frame: Option<&Symbol>) -> bool {
+    match *location {
+        Location::One(Value::Register(..) | Value::Entry(..) | Value::AtFrame(..)) => true,
+        Location::One(Value::AtRegister(register, _)) => {
+            matches!(frame, Some(Symbol::Register(base, _)) if *base == register)
+        }
+        _ => false,
+    }
 }
 
 fn call<'d>(

@@ -12,6 +12,17 @@ pub struct Edited<'a> {
     pub(super) tail: Vec<u8>,
 }
 
+impl<'a> Edited<'a> {
+    /// Nothing but what is left of the old file.
+    pub(super) fn of(view: View<'a>) -> Edited<'a> {
+        Edited {
+            lead: Vec::new(),
+            view,
+            tail: Vec::new(),
+        }
+    }
+}
+
 impl Edited<'_> {
     /// All parts of the file, in order.
     pub fn parts(&self) -> Vec<Part<'_>> {

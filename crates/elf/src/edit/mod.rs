@@ -34,6 +34,7 @@ pub use object_tables::{ObjectField, ObjectTable, remove_object_tables, section_
 
 use headers::Draft;
 use place::NewSegment;
+pub use record::Recipe;
 use remove::Length;
 use view::View;
 pub use view::{Part, Source};
@@ -42,17 +43,19 @@ use crate::constants::SHT_NULL;
 use crate::{Error, ErrorKind, Result};
 
 /// Adds a table to the linked file `source`, or replaces the one it has. `make` makes the table for
-/// the address of its first byte; it may be called more than once.
+/// the address of its first byte; it may be called more than once. [`original`] gives the `recipe`
+/// back.
 ///
 /// Adding to a file that was edited here gives the same result as adding to the original file.
 ///
 /// Fails if `make` fails, or if the file cannot be edited: see [`ErrorKind`].
 pub fn add_table<'a, E: From<Error>>(
     source: impl Into<Source<'a>>,
+    recipe: Recipe,
     make: &mut dyn FnMut(u64) -> Result<Vec<u8>, E>,
 ) -> Result<Edited<'a>, E> {
     let source = source.into();
-    let base = record::undo(source).unwrap_or_else(|| View::new(source));
+    let base = original(source).0.view;
     let draft = Draft::parse(base.clone())?;
     if let Some(slot) = place::slot(&draft) {
         let table = make(slot.address)?;
@@ -61,7 +64,7 @@ pub fn add_table<'a, E: From<Error>>(
             let mut edited = slot.fill(draft, &table);
             // What is appended must stay at the file's end: the linker's table cannot be restored.
             if ends_as_known {
-                record::append(&mut edited, &base);
+                record::append(&mut edited, &base, recipe);
             }
             return Ok(edited);
         }
@@ -76,7 +79,7 @@ pub fn add_table<'a, E: From<Error>>(
         table = make(padding.address)?;
         if table.len() as u64 <= padding.room {
             let mut edited = padding.fill(draft, &table);
-            record::append(&mut edited, &base);
+            record::append(&mut edited, &base, recipe);
             return Ok(edited);
         }
         table = make(segment.address())?;
@@ -90,13 +93,21 @@ pub fn add_table<'a, E: From<Error>>(
         return Err(Error::at(ErrorKind::NoRoom, draft.table_end()).into());
     }
     let mut edited = segment.fill(draft, &table);
-    record::append(&mut edited, &base);
+    record::append(&mut edited, &base, recipe);
     Ok(edited)
 }
 
 /// Whether [`add_table`] made the linked file `source`, and nothing has changed what it wrote.
 pub fn is_edited<'a>(source: impl Into<Source<'a>>) -> bool {
     record::undo(source.into()).is_some()
+}
+
+/// What the linked file `source` was before [`add_table`] made it, and the recipe of its table,
+/// which old records don't have; the file itself if it [isn't made so](is_edited).
+pub fn original<'a>(source: impl Into<Source<'a>>) -> (Edited<'a>, Option<Recipe>) {
+    let source = source.into();
+    let (view, recipe) = record::undo(source).unwrap_or_else(|| (View::new(source), None));
+    (Edited::of(view), recipe)
 }
 
 /// Removes the table from the linked file `source`; `None` if it has none.
@@ -107,14 +118,10 @@ pub fn is_edited<'a>(source: impl Into<Source<'a>>) -> bool {
 pub fn remove_table<'a>(source: impl Into<Source<'a>>) -> Result<Option<Edited<'a>>> {
     let source = source.into();
     let view = match record::undo(source) {
-        Some(view) => Some(view),
+        Some((view, _)) => Some(view),
         None => remove::remove(Draft::parse(View::new(source))?, Length::Shortened)?,
     };
-    Ok(view.map(|view| Edited {
-        lead: Vec::new(),
-        view,
-        tail: Vec::new(),
-    }))
+    Ok(view.map(Edited::of))
 }
 
 /// Adds a section that is not loaded to the linked file `source`. Replaces a section of this name

@@ -4,6 +4,7 @@
 //! ```text
 //! entry    u64 offset · u64 length, its highest bit set where all bytes were 0 · the bytes that were there, unless 0
 //! …
+//! recipe   16 bytes of the caller's: what the table was made from
 //! footer   u64 bytes of the file before · u64 bytes put before it · u32 entries · u32 CRC-32 · u64 bytes of the record · magic
 //! ```
 //!
@@ -18,14 +19,16 @@ use super::edited::Edited;
 use super::view::{Source, View};
 use crate::header::to_usize;
 
-const MAGIC: [u8; 8] = *b"\x7fBTundo1";
+const MAGIC: [u8; 8] = *b"\x7fBTundo2";
+/// Of records without a recipe, which were written before.
+const MAGIC_WITHOUT_RECIPE: [u8; 8] = *b"\x7fBTundo1";
 const FOOTER_BYTES: usize = 40;
 /// Offset of the CRC in the footer.
 const CRC_AT: usize = 20;
 const ALL_ZERO: u64 = 1 << 63;
 
-/// Appends to `edited` a record for restoring `base`.
-pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>) {
+/// Appends to `edited` a record for restoring `base`, of a table made by `recipe`.
+pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>, recipe: Recipe) {
     let mut crc = crc32fast::Hasher::new();
     crc.update(&edited.lead);
     let mut record = Vec::new();
@@ -47,6 +50,7 @@ pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>) {
             record.extend(&*old);
         }
     }
+    record.extend(recipe);
     record.extend((base.len() as u64).to_le_bytes());
     record.extend((edited.lead.len() as u64).to_le_bytes());
     record.extend(entries.to_le_bytes());
@@ -57,7 +61,11 @@ pub(super) fn append(edited: &mut Edited<'_>, base: &View<'_>) {
     edited.tail.extend(record);
 }
 
+/// What a table was made from: a digest by the caller, who alone knows.
+pub type Recipe = [u8; 16];
+
 struct Footer {
+    recipe: Option<Recipe>,
     /// The file before the edit, as a range of the edited file.
     window: Range<usize>,
     entries: u32,
@@ -68,8 +76,9 @@ struct Footer {
     hashed: Range<usize>,
 }
 
-/// The file before the last edit; `None` if it was not edited here, or was changed since by others.
-pub(super) fn undo(source: Source<'_>) -> Option<View<'_>> {
+/// The file before the last edit, and the recipe of its table if that is known; `None` if it was
+/// not edited here, or was changed since by others.
+pub(super) fn undo(source: Source<'_>) -> Option<(View<'_>, Option<Recipe>)> {
     let footer = footer(source)?;
     let window = footer.window;
     let record = Bytes::new(source.get(footer.record)?, Endian::Little);
@@ -100,21 +109,25 @@ pub(super) fn undo(source: Source<'_>) -> Option<View<'_>> {
         }
     }
     crc.update(source.get(footer.hashed)?);
-    (crc.finalize() == footer.crc).then_some(view)
+    (crc.finalize() == footer.crc).then_some((view, footer.recipe))
 }
 
 fn footer(source: Source<'_>) -> Option<Footer> {
     let start = source.len().checked_sub(FOOTER_BYTES)?;
     let footer = Bytes::new(source.get(start..source.len())?, Endian::Little);
-    if footer.slice(32, 8).ok()? != MAGIC {
-        return None;
-    }
+    let has_recipe = match footer.slice(32, 8).ok()? {
+        magic if magic == MAGIC => true,
+        magic if magic == MAGIC_WITHOUT_RECIPE => false,
+        _ => return None,
+    };
     let before = to_usize(footer.u64(0).ok()?);
     let lead = to_usize(footer.u64(8).ok()?);
     let window = lead..lead.checked_add(before)?;
     let record = source.len().checked_sub(to_usize(footer.u64(24).ok()?))?..start;
     let sound = window.end <= record.start && record.start <= record.end;
+    let recipe = has_recipe.then(|| source.get(record.clone())?.last_chunk().copied());
     sound.then_some(Footer {
+        recipe: recipe.flatten(),
         window,
         entries: footer.u32(16).ok()?,
         crc: footer.u32(CRC_AT).ok()?,

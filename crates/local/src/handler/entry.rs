@@ -154,13 +154,17 @@ pub unsafe fn start(ucontext: *const c_void, caller: *const Captured) -> Positio
     }
 }
 
-/// Encodes the stack from a position outwards as a compact backtrace and returns its length; `None`
-/// if `out` is too small for any. If not all frames fit, the outermost are left out and the
-/// backtrace is marked as truncated.
-pub fn encode(position: &Position, out: &mut [u8]) -> Option<usize> {
+/// Encodes the stack from a position outwards, without its first `own` frames, as a compact
+/// backtrace and returns its length; `None` if `out` is too small for any. If not all frames fit,
+/// the outermost are left out and the backtrace is marked as truncated.
+pub fn encode(position: &Position, mut own: usize, out: &mut [u8]) -> Option<usize> {
     let mut encoder = Encoder::new(out, WordSize::Bits64).ok()?;
     let mut is_full = false;
     let stop = walk(position, usize::MAX, |frame| {
+        if own > 0 {
+            own -= 1;
+            return;
+        }
         let frame = match frame.kind {
             AddressKind::Pc => CbfFrame::Pc(frame.address),
             AddressKind::Ra => CbfFrame::Ra(frame.address),

@@ -1,4 +1,4 @@
-//! Debian's kernel and programs for AArch64, as a guest machine boots them.
+//! Debian's kernels and programs, as a guest machine boots them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,10 +8,10 @@ use std::process::Command;
 use super::debian::unpacked_for;
 use super::{locked_directory, run};
 use crate::Missing;
+use crate::guest::Cpu;
 
-/// Debian's release that tests run.
+/// Debian's release whose programs run.
 const SUITE: &str = "bookworm";
-const ARCHITECTURE: &str = "arm64";
 /// Programs may write this much beside the packages.
 const SPARE_MIB: u64 = 512;
 
@@ -42,9 +42,22 @@ sync
 poweroff -f
 "#;
 
-/// The kernel's image.
-pub(crate) fn kernel() -> Result<PathBuf, Missing> {
-    let root = unpacked_for("guest-kernel", SUITE, ARCHITECTURE, &["linux-image-cloud-arm64"]).map_err(Missing)?;
+/// Debian's name of the architecture.
+fn architecture(cpu: Cpu) -> &'static str {
+    match cpu {
+        Cpu::Aarch64 => "arm64",
+        Cpu::X86_64 => "amd64",
+    }
+}
+
+/// The image of a suite's kernel.
+pub(crate) fn kernel(cpu: Cpu, suite: &str) -> Result<PathBuf, Missing> {
+    let architecture = architecture(cpu);
+    let (name, package) = (
+        format!("guest-kernel-{suite}-{architecture}"),
+        format!("linux-image-cloud-{architecture}"),
+    );
+    let root = unpacked_for(&name, suite, architecture, &[&package]).map_err(Missing)?;
     let boot = fs::read_dir(root.join("boot")).map_err(|error| Missing(error.to_string()))?;
     let mut images = boot.filter_map(|entry| Some(entry.ok()?.path()));
     let image = images.find(|path| path.to_string_lossy().contains("/vmlinuz-"));
@@ -53,30 +66,31 @@ pub(crate) fn kernel() -> Result<PathBuf, Missing> {
 
 /// Packages of the guest, and all that they need, as the folder that they were unpacked into and as
 /// a file system. `name` must differ for different packages.
-pub(crate) fn root(name: &str, packages: &[&str]) -> Result<(PathBuf, PathBuf), Missing> {
+pub(crate) fn root(cpu: Cpu, name: &str, packages: &[&str]) -> Result<(PathBuf, PathBuf), Missing> {
     let packages = [&["busybox-static", "libc6"], packages].concat();
-    let root = unpacked_for(name, SUITE, ARCHITECTURE, &packages).map_err(Missing)?;
+    let root = unpacked_for(name, SUITE, architecture(cpu), &packages).map_err(Missing)?;
     let (directory, _lock) = locked_directory(name).map_err(|error| Missing(error.to_string()))?;
     let disk = directory.join("disk");
     // A changed first process is written into the file system again.
     let is_current = fs::read_to_string(root.join("init")).is_ok_and(|text| text == INIT);
     if !is_current || !disk.exists() {
-        prepare(&root).map_err(|error| Missing(error.to_string()))?;
+        prepare(cpu, &root).map_err(|error| Missing(error.to_string()))?;
         file_system(&root, &disk).map_err(Missing)?;
     }
     Ok((root, disk))
 }
 
-fn prepare(root: &Path) -> std::io::Result<()> {
+fn prepare(cpu: Cpu, root: &Path) -> std::io::Result<()> {
     for folder in ["proc", "sys", "dev", "tmp", "run", "etc", "bin", "out", "jobs", "root"] {
         fs::create_dir_all(root.join(folder))?;
     }
     fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n")?;
     // Folders that only the dynamic linker's cache would lead to.
-    fs::write(
-        root.join("etc/ld.so.conf"),
-        "/lib/aarch64-linux-gnu\n/usr/lib/aarch64-linux-gnu\n",
-    )?;
+    let folder = match cpu {
+        Cpu::Aarch64 => "lib/aarch64-linux-gnu",
+        Cpu::X86_64 => "lib/x86_64-linux-gnu",
+    };
+    fs::write(root.join("etc/ld.so.conf"), format!("/{folder}\n/usr/{folder}\n"))?;
     fs::write(root.join("init"), INIT)?;
     fs::set_permissions(root.join("init"), fs::Permissions::from_mode(0o755))
 }
