@@ -79,6 +79,11 @@ fn is_missing(tool: &str, package: &str) -> bool {
     is_missing
 }
 
+/// The name of an archive, without its ending, and of the folder in it.
+fn archive_name(machine: &Machine, libc: &str) -> String {
+    format!("backtrail-{VERSION}-{}-linux-{libc}", machine.cpu)
+}
+
 fn empty(folder: &Path) -> Result<(), String> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| named(folder, error))?;
@@ -92,7 +97,7 @@ impl Release {
         let built = build::build(machine, machine.gnu, &PACKAGES, &self.time)?;
         let licences = licences::collect(machine.gnu)?;
         stage::generate(self, &built)?;
-        let name = format!("backtrail-{VERSION}-{}", machine.multiarch);
+        let name = archive_name(machine, "gnu");
         let root = self.work.join(&name);
         stage::stage(
             self,
@@ -118,9 +123,7 @@ impl Release {
     fn make_static(&self) -> Result<(), String> {
         let musl = self.machine.musl;
         let built = build::build(self.machine, musl, &["backtrail"], &self.time)?;
-        let root = self
-            .work
-            .join(format!("backtrail-{VERSION}-{}-linux-musl", self.machine.cpu));
+        let root = self.work.join(archive_name(self.machine, "musl"));
         copy(&built.join("backtrail"), &root.join("bin/backtrail"))?;
         stage::put_generated(self, &root)?;
         self.archive(&root, &licences::collect(musl)?)
@@ -153,5 +156,43 @@ impl Release {
         let sums = output(sums.args(below(&self.folder)?))?;
         print!("{sums}");
         write(&self.folder.join("SHA256SUMS"), sums)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A template of cargo-binstall in the command's manifest, filled in as it does.
+    fn binstall(key: &str, machine: &Machine, libc: &str) -> String {
+        let manifest = fs::read_to_string(place::workspace().join("crates/cli/Cargo.toml")).unwrap();
+        let start = format!("{key} = \"");
+        let template = manifest.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
+        [
+            ("{ repo }", "https://example.org"),
+            ("{ name }", "backtrail"),
+            ("{ bin }", "backtrail"),
+            ("{ version }", VERSION),
+            ("{ target-arch }", machine.cpu),
+            ("{ target-libc }", libc),
+            ("{ binary-ext }", ""),
+        ]
+        .iter()
+        .fold(template.trim_end_matches('"').to_owned(), |text, (variable, value)| {
+            text.replace(variable, value)
+        })
+    }
+
+    #[test]
+    fn cargo_binstall_looks_for_the_names_of_the_archives() {
+        for target in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"] {
+            let machine = machine::of(Some(target)).unwrap();
+            for libc in ["gnu", "musl"] {
+                let name = archive_name(machine, libc);
+                let url = format!("https://example.org/releases/download/v{VERSION}/{name}.tar.xz");
+                assert_eq!(binstall("pkg-url", machine, libc), url);
+                assert_eq!(binstall("bin-dir", machine, libc), format!("{name}/bin/backtrail"));
+            }
+        }
     }
 }

@@ -175,7 +175,7 @@ fn measure(rounds: usize) -> Result<(), String> {
         return Err(added.describe());
     }
     println!(
-        "| threads | by | stands still, ms | gdb's / this | whole command, ms | gdb's / this |\n|---|---|---|---|---|---|"
+        "| threads | by | stopped, ms | gdb's / this | whole command, ms | gdb's / this |\n|---|---|---|---|---|---|"
     );
     for (threads, arguments) in PROCESSES {
         let mut target = Target::start(&program, arguments)?;

@@ -83,13 +83,14 @@ fn the_header_is_c_and_c_plus_plus() {
 fn the_code_of_the_page_compiles() {
     let page = include_str!("../../../docs/c-library.md");
     let blocks = page.split("```c\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let (programs, blocks): (Vec<&str>, Vec<&str>) = blocks.partition(|block| block.starts_with("#include"));
     let mut code = "#include <backtrail.h>\n#include <sys/types.h>\n".to_owned();
     let given = "int (*each_member)(void *, const struct backtrail_type_part *), \
                  int (*each_function)(void *, const struct backtrail_function *), \
                  int (*each_row)(void *, const struct backtrail_row *), \
                  int (*each_frame)(void *, const struct backtrail_cbf_frame *), \
                  const struct backtrail_cbf_frame *frames, size_t count, void *bytes, size_t length";
-    for (at, block) in blocks.enumerate() {
+    for (at, block) in blocks.into_iter().enumerate() {
         // A block of its own may name its variables as the arguments are named.
         code.push_str(&format!("void block_{at}({given})\n{{{{\n"));
         code.extend(
@@ -100,11 +101,16 @@ fn the_code_of_the_page_compiles() {
         );
         code.push_str("}}\n");
     }
-    assert!(code.contains("block_3"), "the page has fewer blocks");
+    assert!(
+        programs.len() == 1 && code.contains("block_2"),
+        "the page has fewer blocks"
+    );
     let folder = scratch();
     let source = folder.path().join("page.c");
     std::fs::write(&source, code).unwrap();
     accepts("gcc", &["-Wno-unused-parameter", "-Wno-missing-prototypes"], &source);
+    std::fs::write(&source, programs[0]).unwrap();
+    accepts("gcc", &["-Wall", "-Wextra", "-Werror"], &source);
 }
 
 /// Whether the compiler accepts this source, which includes our header.

@@ -185,9 +185,19 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     // A tip for this mistake, or else where to read on; clap prints neither for some errors.
     let after = |start: &str| rendered.lines().find_map(|line| line.trim().strip_prefix(start));
     if let Some(help) = after("tip: ").or(after("For more information, ")) {
-        failure = failure.help(help.trim_end_matches('.'));
+        failure = match after("Usage: ").map(verb) {
+            Some(verb) if help.starts_with("try ") => failure.help(format_args!("run `{verb} --help`")),
+            _ => failure.help(help.trim_end_matches('.')),
+        };
     }
     failure.report()
+}
+
+/// The command and its verbs at the start of a line of usage.
+fn verb(usage: &str) -> String {
+    let words = usage.split_whitespace();
+    let is_verb = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+    words.take_while(is_verb).collect::<Vec<_>>().join(" ")
 }
 
 /// A file's name in a line of text.

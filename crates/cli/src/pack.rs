@@ -9,7 +9,7 @@ use crate::debuginfod::Servers;
 use crate::error::{Failure, Status, shown};
 use crate::recorded::failed;
 
-/// Add symbols to a recording, so that it can be reported without the programs that it is of.
+/// Add symbols to a recording, so that it can be reported where the recorded programs are missing.
 ///
 /// `backtrail record` does this when it ends. Use `pack` after a recorder that was killed, or to
 /// look up names again, with debugging information that was installed since. Names that the

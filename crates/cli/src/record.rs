@@ -301,11 +301,14 @@ fn complete(outcome: &Outcome) -> f64 {
 }
 
 fn summary(outcome: &Outcome, path: &Path, is_whole: bool) -> String {
+    let complete = match outcome.samples {
+        0 => String::new(),
+        _ => format!("{:.1} % of the stacks complete, ", 100.0 * complete(outcome)),
+    };
     let mut text = format!(
-        "{} samples, {} lost, {:.1} % of the stacks complete, {} KiB in {}",
+        "{} samples, {} lost, {complete}{} KiB in {}",
         outcome.samples,
         outcome.lost,
-        100.0 * complete(outcome),
         outcome.trace_bytes.div_ceil(1024),
         shown(path)
     );

@@ -266,6 +266,8 @@ fn usage_errors_are_told_as_all_others() {
         assert!(rest.len() == 1 && rest[0].starts_with("help: "), "{error}");
         assert!(output.stdout.is_empty());
     }
+    let error = String::from_utf8(run(&["cbf", "encode", "pc:1"]).stderr).unwrap();
+    assert_eq!(error.lines().nth(1), Some("help: run `backtrail cbf encode --help`"));
 }
 
 #[test]

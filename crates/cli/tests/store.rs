@@ -180,3 +180,95 @@ fn a_collector_has_a_plain_url() {
         assert!(lines.len() == 2 && lines[1].starts_with("help: "), "{lines:?}");
     }
 }
+
+#[test]
+fn a_wrong_name_leaves_no_store() {
+    let setup = without_sampling();
+    setup.file("no-recording", b"");
+    for (name, what) in [
+        ("missing", "missing: no such file or directory"),
+        ("no-recording", "no-recording: not a recording"),
+    ] {
+        let mut add = setup.backtrail.command(["store", "add", name, "--to", "fleet"]);
+        let finished = command::run(add.current_dir(setup.folder.path()), LIMIT).expect("the binary is there");
+        assert_eq!(finished.code(), 2, "{}", finished.describe());
+        let line = format!("backtrail: {what}");
+        assert!(finished.stderr.lines().any(|said| said == line), "{}", finished.stderr);
+        assert!(!setup.path("fleet").exists(), "{name}");
+    }
+}
+
+/// What Python prints that has `import duckdb` and the file `store.sql`, in another folder.
+fn duckdb(setup: &Setup, packages: &std::path::Path, script: &str) -> String {
+    let mut python = Command::new("python3");
+    let script = format!("import sys, glob, duckdb\nfolder = sys.argv[1]\n{script}");
+    python.args(["-c", &script]).arg(setup.folder.path());
+    passed(python.env("PYTHONPATH", packages).current_dir("/")).stdout
+}
+
+#[test]
+fn printed_sql_runs_in_any_folder() {
+    let Some(setup) = setup() else { return };
+    let Some(packages) = available(readers::python("duckdb")) else {
+        return;
+    };
+    let Some(python) = available(workload::python(1)) else {
+        return;
+    };
+    setup.record(&[], &python).ended_with(0);
+    let mut add = setup.backtrail.command(["store", "add", "trace", "--to", "fleet"]);
+    passed(add.current_dir(setup.folder.path()));
+    let answer = query(&setup, &packages, &["self", "--limit", "5", "--json"]).stdout;
+    let sql = query(&setup, &packages, &["self", "--limit", "5", "--sql"]).stdout;
+    fs::write(setup.path("store.sql"), sql).expect("the test's folder can be written");
+    let printed = duckdb(
+        &setup,
+        &packages,
+        "for row in duckdb.execute(open(folder + '/store.sql').read()).fetchall(): print(row[2], row[4])",
+    );
+    let rows: Vec<Value> = serde_json::from_str(&answer).expect("it is JSON");
+    let wanted: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} {}", row["samples"], row["function"].as_str().expect("a text")))
+        .collect();
+    let run: Vec<&str> = printed.lines().collect();
+    assert!(!run.is_empty() && run == wanted, "{answer}\n{printed}");
+}
+
+#[test]
+fn files_that_another_tool_compressed_are_not_called_damaged() {
+    let Some(setup) = setup() else { return };
+    let Some(packages) = available(readers::python("duckdb")) else {
+        return;
+    };
+    let Some(python) = available(workload::python(1)) else {
+        return;
+    };
+    setup.record(&[], &python).ended_with(0);
+    let mut add = setup.backtrail.command(["store", "add", "trace", "--to", "fleet"]);
+    passed(add.current_dir(setup.folder.path()));
+    for (compression, status, what) in [
+        (
+            "zstd",
+            1,
+            "compressed with ZSTD; Backtrail reads files with gzip or no compression",
+        ),
+        ("snappy", 1, "compressed with SNAPPY; "),
+        ("gzip", 0, " samples"),
+        ("uncompressed", 0, " samples"),
+    ] {
+        let script = format!(
+            "for file in glob.glob(folder + '/fleet/samples/**/*.parquet', recursive=True):\n  \
+             c = duckdb.execute(f\"CREATE OR REPLACE TABLE t AS FROM read_parquet('{{file}}', hive_partitioning = false)\")\n  \
+             c.execute(f\"COPY t TO '{{file}}' (FORMAT parquet, COMPRESSION {compression})\")"
+        );
+        duckdb(&setup, &packages, &script);
+        let mut check = setup.backtrail.command(["store", "check", "fleet"]);
+        let finished = command::run(check.current_dir(setup.folder.path()), LIMIT).expect("the binary is there");
+        assert_eq!(finished.code(), status, "{compression}: {}", finished.describe());
+        let printed = format!("{}{}", finished.stdout, finished.stderr);
+        assert!(printed.contains(what) && !printed.contains("damaged"), "{printed}");
+        // A question is put to an engine, which reads all of them.
+        query(&setup, &packages, &["self"]);
+    }
+}

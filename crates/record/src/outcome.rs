@@ -118,7 +118,7 @@ impl Warning {
             Warning::NoSamples => Some("sample more often with -F, or record something that takes longer"),
             Warning::NoSamplesOfSetId => Some("record it as root"),
             Warning::NoSamplesOfKernel => {
-                Some("sysctl kernel.perf_event_paranoid=1 lets you sample time in the kernel")
+                Some("to sample time in the kernel, run `sysctl kernel.perf_event_paranoid=1` as root")
             }
             Warning::Lost(_) => Some(
                 "sample less often with -F or --count, copy less stack with --stack-copy, or let the recorder raise its priority \
@@ -144,7 +144,10 @@ impl fmt::Display for Warning {
         match self {
             Warning::NoLongCalls(0) => write!(f, "no calls"),
             Warning::NoLongCalls(calls) => write!(f, "none of {calls} calls took as long as --min-duration"),
-            Warning::NoSamples => write!(f, "no samples: the programs took less CPU time than passes between two"),
+            Warning::NoSamples => write!(
+                f,
+                "no samples: the programs used less CPU time than the interval between two samples"
+            ),
             Warning::NoSamplesOfSetId => {
                 write!(
                     f,
@@ -153,14 +156,14 @@ impl fmt::Display for Warning {
             }
             Warning::NoSamplesOfKernel => write!(
                 f,
-                "no samples: the programs took less CPU time of their own than passes between two, and time in the \
-                 kernel is not sampled"
+                "no samples: the programs used less CPU time of their own than the interval between two samples, and \
+                 time in the kernel is not sampled"
             ),
             Warning::NoPlaces => write!(
                 f,
                 "how long threads waited is recorded, but this user may not see where, nor what woke them"
             ),
-            Warning::NoWakers => write!(f, "what woke the threads is not permitted to know"),
+            Warning::NoWakers => write!(f, "this user may not see what woke the threads"),
             Warning::NoKernelWalks => write!(f, "stacks were copied: this kernel does not let us walk them"),
             Warning::Lost(percent) => write!(
                 f,
@@ -168,7 +171,7 @@ impl fmt::Display for Warning {
             ),
             Warning::Cut(percent) => write!(
                 f,
-                "{percent} % of the stacks are cut: their outer frames lie beyond what the kernel copied"
+                "{percent} % of the stacks are cut: their outer frames are beyond the part of the stack that the kernel copied"
             ),
             Warning::ReadApart(percent) => write!(
                 f,

@@ -17,6 +17,8 @@ pub enum StoreError {
     Table(PathBuf, ParquetError),
     /// The file's contents are not what the table has.
     Shape(PathBuf, String),
+    /// The file is compressed in a way that is not read; the name of that compression.
+    Compression(PathBuf, String),
     /// The store's schema document.
     Schema(PathBuf, SchemaError),
     /// The recording cannot be read.
@@ -56,6 +58,7 @@ impl StoreError {
             StoreError::File(path, _)
             | StoreError::Table(path, _)
             | StoreError::Shape(path, _)
+            | StoreError::Compression(path, _)
             | StoreError::Schema(path, _)
             | StoreError::Busy(path) => Some(path),
             StoreError::Recording(_) | StoreError::Times(_) => None,
@@ -71,6 +74,12 @@ impl fmt::Display for StoreError {
             StoreError::Table(_, ParquetError::External(error)) => error.fmt(f),
             StoreError::Table(_, error) => write!(f, "damaged: {error}"),
             StoreError::Shape(_, what) | StoreError::Times(what) => f.write_str(what),
+            StoreError::Compression(_, name) => {
+                write!(
+                    f,
+                    "compressed with {name}; Backtrail reads files with gzip or no compression"
+                )
+            }
             StoreError::Schema(_, SchemaError::Damaged) => f.write_str("damaged schema document"),
             StoreError::Schema(_, SchemaError::Later(version)) => write!(
                 f,

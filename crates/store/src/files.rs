@@ -204,6 +204,7 @@ impl TableReader {
         if !(0..=MAX_GROUP_ROWS).contains(&count) {
             return Err(self.shape(&format!("a group of {count} rows")));
         }
+        self.check_compression(&*group)?;
         let mut rows = Rows::new(self.table);
         for (values, column) in rows.columns.iter_mut().zip(&self.columns) {
             match column {
@@ -215,6 +216,21 @@ impl TableReader {
             }
         }
         Ok(Some(rows))
+    }
+
+    /// Other tools compress in ways that this program is built without: such a file is not damaged.
+    fn check_compression(&self, group: &dyn RowGroupReader) -> std::result::Result<(), StoreError> {
+        for &column in self.columns.iter().flatten() {
+            match group.metadata().column(column).compression() {
+                Compression::UNCOMPRESSED | Compression::GZIP(_) => {}
+                other => {
+                    // Without the level.
+                    let name = other.to_string().split('(').next().unwrap_or_default().to_owned();
+                    return Err(StoreError::Compression(self.path.clone(), name));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// All rows.

@@ -172,7 +172,7 @@ fn not_captured(pid: u32, error: live::Error) -> Failure {
             failure.help("run this as root, or let root set kernel.yama.ptrace_scope to 0")
         }
         live::Error::NotPermitted(_) => failure.help("run this as that user or as root (CAP_SYS_PTRACE)"),
-        live::Error::Gone => failure.help("a core's name that is a number is told as ./NUMBER"),
+        live::Error::Gone => failure.help("to read a core file whose name is a number, write ./NUMBER"),
         _ => failure,
     }
 }

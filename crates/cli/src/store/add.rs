@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use backtrail_profile::Options;
+use backtrail_recording::Reader;
 use backtrail_stacks::crash::{Entry, Folder};
 use backtrail_store::{
     Added, AddedCrashes, By, CrashDescription, Description, Resolution, Store, StoreError, is_service,
@@ -72,13 +73,46 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Something to add, opened.
+enum Input {
+    Recording(Box<Reader>),
+    Crashes(Vec<Entry>),
+}
+
+impl Input {
+    fn open(path: &Path) -> Result<Input, Failure> {
+        if !path.exists() {
+            return Err(Failure::of(path, "no such file or directory"));
+        }
+        match crashes(path)? {
+            Some(entries) => Ok(Input::Crashes(entries)),
+            None => recorded::open(path).map(|reader| Input::Recording(Box::new(reader))),
+        }
+    }
+
+    /// Adds it; returns a summary.
+    fn add(self, path: &Path, store: &Store, arguments: &Add) -> Result<String, Failure> {
+        match self {
+            Input::Recording(mut reader) => add(store, path, &mut reader, arguments).map(|added| summary(path, &added)),
+            Input::Crashes(entries) => add_crashes(store, path, &entries, arguments),
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
-    let store = Store::open_or_create(&arguments.to).map_err(|error| super::failed(&arguments.to, &error))?;
+    // Created once there is something to add: a mistyped name must not leave an empty store.
+    let mut store = None;
     let mut status = Status::Done;
-    for trace in &arguments.traces {
-        let done = match crashes(trace)? {
-            Some(entries) => add_crashes(&store, trace, &entries, arguments),
-            None => add(&store, trace, arguments).map(|added| summary(trace, &added)),
+    for path in &arguments.traces {
+        let done = match Input::open(path) {
+            Ok(input) => {
+                let store = match &store {
+                    Some(store) => store,
+                    None => store.insert(open_store(&arguments.to)?),
+                };
+                input.add(path, store, arguments)
+            }
+            Err(failure) => Err(failure),
         };
         // The others are added in any case.
         match done {
@@ -94,8 +128,11 @@ pub(crate) fn run(arguments: &Add) -> Result<Status, Failure> {
     Ok(status)
 }
 
-fn add(store: &Store, trace: &Path, arguments: &Add) -> Result<Added, Failure> {
-    let mut reader = recorded::open(trace)?;
+fn open_store(folder: &Path) -> Result<Store, Failure> {
+    Store::open_or_create(folder).map_err(|error| super::failed(folder, &error))
+}
+
+fn add(store: &Store, trace: &Path, reader: &mut Reader, arguments: &Add) -> Result<Added, Failure> {
     let origin = reader.origin();
     let unknown = |text: &str| {
         if text.is_empty() {
@@ -114,13 +151,13 @@ fn add(store: &Store, trace: &Path, arguments: &Add) -> Result<Added, Failure> {
         },
     };
     let added = store
-        .add(&mut reader, &description, Options::default())
+        .add(reader, &description, Options::default())
         .map_err(|error| match error {
             StoreError::Recording(error) => recorded::failed(trace, error),
             StoreError::Times(what) => Failure::of(trace, what),
             error => super::failed(store.folder(), &error),
         })?;
-    recorded::say_problems(trace, &reader);
+    recorded::say_problems(trace, reader);
     for note in &added.notes {
         say!("backtrail: {}: {note}", shown(trace));
     }

@@ -48,13 +48,18 @@ pub(super) struct Job {
     pub(super) out: PathBuf,
 }
 
-/// Answers the queries.
-pub(super) fn run(engine: Engine, store: &Path, jobs: &[Job]) -> Result<(), Failure> {
+/// The statements that name the store's tables, wherever they are run.
+pub(super) fn definitions(engine: Engine, store: &Path) -> Result<Vec<String>, Failure> {
     let store = store.canonicalize().map_err(|error| Failure::of(store, error))?;
     if store.to_string_lossy().contains(['*', '?', '[', '{', '\\']) {
         return Err(Failure::of(&store, "engines take this path for a pattern").help("rename the directory"));
     }
-    let views = views(&store, engine);
+    Ok(views(&store, engine))
+}
+
+/// Answers the queries.
+pub(super) fn run(engine: Engine, store: &Path, jobs: &[Job]) -> Result<(), Failure> {
+    let views = definitions(engine, store)?;
     let queries = jobs
         .iter()
         .map(|job| json!({"sql": job.sql, "out": job.out.display().to_string(), "literal": literal(&job.out)}));
@@ -89,8 +94,17 @@ fn program(name: &str) -> bool {
 /// Runs a script that needs the package.
 fn python(package: &str, script: &str, input: &str) -> Result<(), Failure> {
     let missing = || {
-        Failure::new(format!("the engine is not installed: Python's package {package}"))
-            .help(format!("run `pip install {package}`, or print the query with --sql"))
+        let (command, install) = match package {
+            "duckdb" => ("neither the command duckdb nor ", "install DuckDB's command, or "),
+            _ => ("no ", ""),
+        };
+        Failure::new(format!(
+            "the engine is not installed: there is {command}Python's package {package}"
+        ))
+        .help(format!(
+            "{install}run `pip install {package}` (in a virtual environment where the system's packages are \
+             protected), or print the query with --sql"
+        ))
     };
     let mut probe = Command::new("python3");
     probe.args([

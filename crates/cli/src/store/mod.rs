@@ -46,6 +46,9 @@ fn failed(store: &Path, error: &StoreError) -> Failure {
             failure.help("name a folder that `backtrail store add` has written, or for `add` a new or empty one")
         }
         StoreError::Schema(_, SchemaError::Later(_)) => failure.help("use a later version of backtrail"),
+        StoreError::Compression(..) => {
+            failure.help("write the file again with gzip; DuckDB's option is `COPY \u{2026} (COMPRESSION gzip)`")
+        }
         StoreError::Table(..) | StoreError::Shape(..) => failure.help("`backtrail store check` lists damaged files"),
         _ => failure,
     }

@@ -251,13 +251,7 @@ fn table(
 ) -> Result<Status, Failure> {
     let sql = question.sql(choice, engine);
     if arguments.sql {
-        return output::to_stdout(|out| {
-            for view in backtrail_store::views(store.folder(), engine) {
-                writeln!(out, "{view};")?;
-            }
-            writeln!(out, "\n{};", sql.trim_end())
-        })
-        .map(|()| Status::Done);
+        return print_sql(store, engine, [sql.trim_end()]);
     }
     let folder = tempfile::tempdir().map_err(|error| Failure::of(std::env::temp_dir(), error))?;
     let out = folder.path().join("result.parquet");
@@ -268,6 +262,16 @@ fn table(
         true => json(&names, &rows),
         false => print(&names, &rows),
     }
+}
+
+/// Prints queries after the definitions of the tables.
+fn print_sql<'a>(store: &Store, engine: Engine, queries: impl IntoIterator<Item = &'a str>) -> Result<Status, Failure> {
+    let views = engine::definitions(engine, store.folder())?;
+    output::to_stdout(|out| {
+        views.iter().try_for_each(|view| writeln!(out, "{view};"))?;
+        queries.into_iter().try_for_each(|sql| writeln!(out, "\n{sql};"))
+    })?;
+    Ok(Status::Done)
 }
 
 fn json(names: &[String], rows: &[Vec<Value>]) -> Result<Status, Failure> {
@@ -348,13 +352,7 @@ fn shortened(text: &str) -> String {
 fn flame(arguments: &Query, store: &Store, choice: &Choice, engine: Engine) -> Result<Status, Failure> {
     let queries = choice.selection(engine);
     if arguments.sql {
-        return output::to_stdout(|out| {
-            for view in backtrail_store::views(store.folder(), engine) {
-                writeln!(out, "{view};")?;
-            }
-            queries.iter().try_for_each(|(_, sql)| writeln!(out, "\n{sql};"))
-        })
-        .map(|()| Status::Done);
+        return print_sql(store, engine, queries.iter().map(|(_, sql)| sql.as_str()));
     }
     let Some(to) = &arguments.output else {
         return Err(Failure::new("'flame' writes a file").help("give --output FILE, and --to pprof, folded ..."));

@@ -25,7 +25,7 @@ struct Added {
     bytes_before: u64,
     bytes_after: u64,
     table: u64,
-    functions: u64,
+    fdes: u64,
     uncovered: u64,
     seconds: f64,
 }
@@ -61,7 +61,7 @@ impl Backtrail {
             bytes_before: len(before),
             bytes_after: len(after),
             table: number(&sizes[0]["present"]),
-            functions: number(&report["functions"]),
+            fdes: number(&report["functions"]),
             uncovered: number(&report["uncovered_bytes"]),
             seconds: added.wall.as_secs_f64(),
         })

@@ -148,9 +148,10 @@ pub(super) fn table(backtrail: &Backtrail, folder: &Path, page: &mut String, bro
          by a program that finds them in `LD_LIBRARY_PATH`). Then, for each: `sframe check` finds no mismatch;\n\
          `readelf -lSW` of binutils 2.44 and 2.47, and elflint, print no new warning, except that elflint does not\n\
          know the type of the section and of the segment; after GNU `strip` the table is still there, and the file\n\
-         still runs; adding twice gives the same bytes; `sframe strip` restores the original file exactly. *Grown*\n\
-         is the growth of the file.\n\n\
-         | file | MB | functions | table, bytes | grown, bytes | uncovered bytes | seconds | |\n|---|---|---|---|---|---|---|---|"
+         still runs; adding twice gives the same bytes; `sframe strip` restores the original file exactly. *FDEs*\n\
+         are those of the table: by default, up to eight neighbouring functions share one, and a function may have\n\
+         several. *Grown* is the growth of the file.\n\n\
+         | file | MB | FDEs | table, bytes | grown, bytes | uncovered bytes | seconds | |\n|---|---|---|---|---|---|---|---|"
         ),
     );
     let mut count = 0;
@@ -173,7 +174,7 @@ pub(super) fn table(backtrail: &Backtrail, folder: &Path, page: &mut String, bro
                         "| {} | {:.1} | {} | {} | {} | {} | {:.2} | as before |",
                         subject.name,
                         added.bytes_before as f64 / 1e6,
-                        added.functions,
+                        added.fdes,
                         added.table,
                         added.bytes_after.saturating_sub(added.bytes_before),
                         added.uncovered,

@@ -98,5 +98,13 @@ pub(super) fn write() -> Result<(), String> {
             page.push_str(&format!("{ends}\n"));
         }
     }
-    fs::write(place::workspace().join("docs/stacks.md"), page).map_err(|error| error.to_string())
+    let path = place::workspace().join("docs/stacks.md");
+    // Those are written by hand, after the tables.
+    const NOTES: &str = "\n## Notes\n";
+    let old = fs::read_to_string(&path).unwrap_or_default();
+    if let Some((_, notes)) = old.split_once(NOTES) {
+        page.push_str(NOTES);
+        page.push_str(notes);
+    }
+    fs::write(path, page).map_err(|error| error.to_string())
 }

@@ -118,8 +118,8 @@ impl OpenError {
     pub fn help(&self) -> Option<&'static str> {
         match self {
             OpenError::NotPermitted { paranoid: Some(level) } if *level > 2 => Some(
-                "sysctl kernel.perf_event_paranoid=2 (or lower), or give the command CAP_PERFMON; \
-                 in a container add that capability when it is started",
+                "run `sysctl kernel.perf_event_paranoid=2` as root, or run this command as root or with CAP_PERFMON; start a \
+                 container with that capability",
             ),
             OpenError::NotPermitted { .. } => Some(
                 "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
