@@ -11,7 +11,7 @@ use backtrail_testkit::{available, command, workload};
 use common::{LIMIT, Setup, setup};
 use serde_json::Value;
 
-const READY: &str = "performance.getEntriesByName('first-picture').length";
+const READY: &str = "performance.getEntriesByName('all-samples').length";
 
 /// The cells of a view's table, row by row.
 fn cells(browser: &mut Browser, view: &str) -> Vec<Vec<String>> {

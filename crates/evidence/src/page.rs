@@ -19,6 +19,9 @@ use serde_json::Value;
 /// True once the page has drawn.
 const READY: &str = "performance.getEntriesByName('first-picture').length";
 
+/// True once it has all samples.
+const WHOLE: &str = "performance.getEntriesByName('all-samples').length";
+
 /// Turns the wheel at each picture of the screen for two seconds, inwards and out again, and
 /// returns the times between pictures in milliseconds.
 const ZOOM: &str = "new Promise(done => { \
@@ -83,6 +86,7 @@ fn timed(file: &Path) -> Result<(f64, (f64, f64, f64)), String> {
         let first = browser.value("performance.getEntriesByName('first-picture')[0].startTime");
         firsts.push(first.as_f64().ok_or("no time")?);
     }
+    browser.wait_for(WHOLE);
     let times = browser.value(ZOOM);
     let times = times.as_array().ok_or("no times")?.iter().map(Value::as_f64);
     let mut times: Vec<f64> = times.collect::<Option<_>>().ok_or("no times")?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::invented::{HOSTILE, Stack, hostile, samples};
 
-const READY: &str = "performance.getEntriesByName('first-picture').length";
+const READY: &str = "performance.getEntriesByName('all-samples').length";
 
 struct Page {
     browser: Browser,

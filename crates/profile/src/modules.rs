@@ -71,7 +71,8 @@ pub(crate) struct Modules {
 
 impl Modules {
     /// Maps a module, replacing what it overlaps. Kernel addresses are mapped in every process.
-    pub(crate) fn map(&mut self, module: &Module) {
+    /// Returns whether that is news.
+    pub(crate) fn map(&mut self, module: &Module) -> bool {
         let mapping = Mapping {
             base: module.base,
             relative: module.position_independent,
@@ -89,7 +90,11 @@ impl Modules {
         } else {
             self.processes.entry(module.pid).or_default()
         };
+        if space.has(addresses.start, addresses.end, mapping) {
+            return false;
+        }
         space.insert(addresses.start, addresses.end, mapping);
+        true
     }
 
     /// The process started another program: its mappings are gone.

@@ -54,13 +54,17 @@ impl Processes {
 
     /// A file was mapped: the first file of a new program is the program. For a process that was
     /// already running, only the files that its stacks reached into are known, libraries first.
-    pub fn mapped(&mut self, module: &Module) {
-        if let Entry::Vacant(vacant) = self.first_files.entry(module.pid) {
-            let file = File::of(module);
-            if !file.is_anonymous() && !is_library(file.display_name()) {
-                vacant.insert(file.display_name().to_string());
-            }
+    /// Returns whether the process may have another name from now on.
+    pub fn mapped(&mut self, module: &Module) -> bool {
+        let Entry::Vacant(vacant) = self.first_files.entry(module.pid) else {
+            return false;
+        };
+        let file = File::of(module);
+        let is_program = !file.is_anonymous() && !is_library(file.display_name());
+        if is_program {
+            vacant.insert(file.display_name().to_string());
         }
+        is_program
     }
 
     /// The process now runs another program, whose name comes later.

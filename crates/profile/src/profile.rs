@@ -6,7 +6,7 @@ mod path;
 use std::path::PathBuf;
 
 use backtrail_recording::{
-    Detail, Entry, FrameKind, Item, Measured, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind,
+    Detail, Entry, FrameKind, Item, Measured, Module, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind,
     is_kernel_address,
 };
 use rustc_hash::FxHashMap;
@@ -222,15 +222,7 @@ impl Profile {
     /// Takes the next item.
     pub fn add(&mut self, item: &Item<'_>) {
         match item {
-            Item::Module(module) => {
-                self.symbolizer.map(module);
-                if is_kernel_address(module.base) {
-                    self.spaces.values_mut().for_each(Space::forget_code);
-                } else {
-                    self.spaces.remove(&module.pid);
-                    self.processes.mapped(module);
-                }
-            }
+            Item::Module(module) => self.map(module),
             Item::Exec { pid, .. } => {
                 self.forget_modules(*pid);
                 self.processes.executed(*pid);
@@ -260,6 +252,23 @@ impl Profile {
             }
             Item::Lost { count, .. } => self.summary.lost = self.summary.lost.saturating_add(*count),
             Item::Sample(sample) => self.add_sample(sample),
+        }
+    }
+
+    /// After each checkpoint of a recording, all modules come again, mostly the same ones.
+    fn map(&mut self, module: &Module) {
+        let is_news = self.symbolizer.map(module);
+        if is_kernel_address(module.base) {
+            if is_news {
+                self.spaces.values_mut().for_each(Space::forget_code);
+            }
+            return;
+        }
+        if is_news {
+            self.spaces.remove(&module.pid);
+        }
+        if self.processes.mapped(module) {
+            self.forget_names(module.pid);
         }
     }
 

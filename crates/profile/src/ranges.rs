@@ -47,6 +47,14 @@ impl<T: Copy> RangeMap<T> {
         (address < end).then_some((start, value))
     }
 
+    /// Whether exactly this range has the value.
+    pub(crate) fn has(&self, start: u64, end: u64, value: T) -> bool
+    where
+        T: PartialEq,
+    {
+        self.ranges.get(&start) == Some(&(end, value))
+    }
+
     /// Forgets all ranges.
     pub(crate) fn clear(&mut self) {
         self.ranges.clear();

@@ -1,5 +1,6 @@
 //! Counting numbered stacks gives what counting each sample's frames gives.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use backtrail_profile::{Filter, Options, Profile, Report, TableOptions};
@@ -21,10 +22,8 @@ impl Random {
     }
 }
 
-/// Processes that fork, run other programs and get names, with stacks that repeat; kernel frames
-/// at odd places, gaps, deep recursion.
-fn record(directory: &Path, seed: u64, samples: u64) {
-    let options = WriterOptions {
+fn options() -> WriterOptions<'static> {
+    WriterOptions {
         dialect: Dialect::V1_8,
         cpus: &[0, 1],
         command: "test",
@@ -40,8 +39,26 @@ fn record(directory: &Path, seed: u64, samples: u64) {
             machine: "x86_64".to_owned(),
             clock_offset_ns: 0,
         },
-    };
-    let mut writer = Writer::create(directory, &options).unwrap();
+    }
+}
+
+fn record(directory: &Path, seed: u64, samples: u64) {
+    let mut writer = Writer::create(directory, &options()).unwrap();
+    write(&mut writer, seed, samples, samples);
+    writer.flush().unwrap();
+}
+
+/// The same with checkpoints, which make a recording define everything again.
+fn record_again_and_again(directory: &Path, seed: u64, samples: u64) {
+    let mut writer = Writer::in_memory(&options()).unwrap();
+    write(&mut writer, seed, samples, 300);
+    writer.snapshot(directory).unwrap();
+}
+
+/// Processes that fork, run other programs and get names, with stacks that repeat; kernel frames
+/// at odd places, gaps, deep recursion.
+fn write(writer: &mut Writer, seed: u64, samples: u64, checkpoint: u64) {
+    let mut mapped: HashMap<u32, Module> = HashMap::new();
     let mut random = Random(seed);
     let mut time = 1_000;
     let mut bases = [BASE; 4];
@@ -68,8 +85,16 @@ fn record(directory: &Path, seed: u64, samples: u64) {
                     build_id: Vec::new(),
                 };
                 writer.module(tid, &module).unwrap();
+                mapped.insert(pid, module);
             }
             _ => {}
+        }
+        if number % checkpoint == checkpoint - 1 {
+            writer.begin_segment().unwrap();
+            for module in mapped.values_mut() {
+                module.time = time;
+                writer.module(module.pid, module).unwrap();
+            }
         }
         let base = bases[process as usize];
         let address = |random: &mut Random| match random.below(30) {
@@ -119,7 +144,6 @@ fn record(directory: &Path, seed: u64, samples: u64) {
             writer.flush().unwrap();
         }
     }
-    writer.flush().unwrap();
 }
 
 /// The report, by numbers or by frames.
@@ -153,19 +177,20 @@ fn shown(report: &Report) -> Vec<String> {
 
 #[test]
 fn numbers_and_frames_give_the_same_report() {
-    for seed in 1..5 {
+    for seed in 1..6 {
         let folder = tempfile::tempdir().unwrap();
-        record(folder.path(), seed * 0x9e37_79b9, 5_000);
+        let trace = folder.path().join("trace");
+        match seed {
+            1 | 2 => record(&trace, seed * 0x9e37_79b9, 5_000),
+            _ => record_again_and_again(&trace, seed * 0x9e37_79b9, 5_000),
+        }
         let mut options = Options {
             keep_samples: true,
             ..Options::default()
         };
         for thread_root in [false, true] {
             options.thread_root = thread_root;
-            let (fast, slow) = (
-                report(folder.path(), &options, true),
-                report(folder.path(), &options, false),
-            );
+            let (fast, slow) = (report(&trace, &options, true), report(&trace, &options, false));
             assert_eq!(shown(&fast), shown(&slow));
             assert_eq!(fast.summary().samples, 5_000);
             assert_eq!(fast.samples(), slow.samples());

@@ -41,6 +41,13 @@ impl Shifts {
         self.0.splice(first..last.max(first), [Shift { start, end, to }]);
     }
 
+    /// Whether exactly this range is shifted there.
+    fn has(&self, start: u64, size: u64, to: u64) -> bool {
+        let end = start.saturating_add(size);
+        let index = self.0.partition_point(|shift| shift.end <= start);
+        self.0.get(index) == Some(&Shift { start, end, to })
+    }
+
     /// The shifted number.
     pub(crate) fn find(&self, number: u64) -> Option<u64> {
         let index = self.0.partition_point(|shift| shift.end <= number);
@@ -163,8 +170,12 @@ pub(crate) struct Bases {
 impl Bases {
     /// A module of a process has this place.
     pub(crate) fn insert(&mut self, pid: u32, place: u64, size: u64, base: u64) {
-        self.changes += 1;
         let (changed, shifts) = self.processes.entry(pid).or_default();
+        // After each checkpoint, all of them come again.
+        if shifts.has(place, size, base) {
+            return;
+        }
+        self.changes += 1;
         *changed = self.changes;
         shifts.insert(place, size, base);
     }
@@ -257,6 +268,20 @@ mod tests {
             assert_eq!(bases.address(1, number), Some(address), "{address:#x}");
         }
         assert_eq!(bases.address(3, keep(1, 0x7f00_0000_0007)), None, "an unknown process");
+    }
+
+    #[test]
+    fn a_repeated_module_changes_nothing() {
+        let mut bases = Bases::default();
+        let mut insert = |place, size, base| {
+            bases.insert(1, place, size, base);
+            bases.version(1)
+        };
+        let first = insert(0x1000, 0x2000, 0x7f00_0000_0000);
+        assert_eq!(insert(0x1000, 0x2000, 0x7f00_0000_0000), first);
+        let second = insert(0x2000, 0x1000, 0x7f11_0000_0000);
+        assert_ne!(second, first);
+        assert_ne!(insert(0x1000, 0x2000, 0x7f00_0000_0000), second, "the rest was covered");
     }
 
     #[test]

@@ -107,7 +107,13 @@ impl Reader {
     /// handles each distinct stack once.
     pub fn next_entry(&mut self) -> Result<Option<Entry<'_>>, ReadError> {
         while let Some(event) = self.events.next()? {
-            if let Some(found) = self.decoder.take(&event, true) {
+            // Nearly all events: copying them in their general form would take most of the time.
+            if self.decoder.class_of(&event) == Some(class::SAMPLE) {
+                match self.decoder.plain(&event) {
+                    Some(sample) => return Ok(Some(Entry::Sample(self.decoder.lend_plain(sample)))),
+                    None => self.decoder.damaged += 1,
+                }
+            } else if let Some(found) = self.decoder.take(&event, true) {
                 let decoder = &self.decoder;
                 return Ok(Some(match found {
                     Found::Item(item) => Entry::Item(item),
@@ -298,6 +304,17 @@ impl NumberedStacks<'_> {
     }
 }
 
+/// What every sample has.
+#[derive(Clone, Copy)]
+struct PlainSample {
+    time: u64,
+    cpu: u32,
+    pid: u32,
+    tid: u32,
+    ip: u64,
+    stack: u32,
+}
+
 /// An item whose frames are stored separately.
 enum Found {
     Item(Item<'static>),
@@ -343,7 +360,7 @@ struct ItemDecoder {
     waker_stack: u32,
     /// The number of the last sample's stack.
     stack: u32,
-    /// Counts the times that stacks were numbered from the start again.
+    /// Counts the times that numbers of stacks lost their meaning.
     generation: u64,
     runs: Vec<(Frame, u64)>,
     inflate: Inflate,
@@ -398,20 +415,39 @@ impl Inflate {
 }
 
 impl ItemDecoder {
-    fn lend(&self, sample: Sample<'static>) -> NumberedSample<'_> {
-        let stacks = |pid| NumberedStacks {
+    /// A sample of which nothing else is known.
+    fn lend_plain(&self, sample: PlainSample) -> NumberedSample<'_> {
+        NumberedSample {
+            time: sample.time,
+            cpu: sample.cpu,
+            pid: sample.pid,
+            tid: sample.tid,
+            ip: sample.ip,
+            stack: sample.stack,
+            passed: &[],
+            wait: None,
+            detail: Detail::Nothing,
+            stacks: self.stacks_of(sample.pid),
+        }
+    }
+
+    fn stacks_of(&self, pid: u32) -> NumberedStacks<'_> {
+        NumberedStacks {
             nodes: self.stacks.as_ref(),
             bases: &self.bases,
             pid,
             generation: self.generation,
-        };
+        }
+    }
+
+    fn lend(&self, sample: Sample<'static>) -> NumberedSample<'_> {
         let waker = |waker: Waker<'_>| NumberedWaker {
             pid: waker.pid,
             tid: waker.tid,
             interrupt: waker.interrupt,
             ip: self.waker_frames.first().map_or(0, |frame| frame.address),
             stack: self.waker_stack,
-            stacks: stacks(waker.pid),
+            stacks: self.stacks_of(waker.pid),
         };
         NumberedSample {
             wait: self.wait.map(|wait| NumberedWait {
@@ -428,21 +464,27 @@ impl ItemDecoder {
             stack: self.stack,
             passed: &self.passed,
             detail: sample.detail,
-            stacks: stacks(sample.pid),
+            stacks: self.stacks_of(sample.pid),
+        }
+    }
+
+    /// The number of an event's class.
+    #[inline]
+    fn class_of(&mut self, event: &Event<'_>) -> Option<u64> {
+        let indices = event.class_indices();
+        match self.last_class {
+            Some((last, known)) if last == indices => Some(known),
+            _ => {
+                let known = class::NAMES.iter().position(|&name| name == event.name())? as u64;
+                self.last_class = Some((indices, known));
+                Some(known)
+            }
         }
     }
 
     /// The item of an event; of a sample's frames only the innermost if its stack is `numbered`.
     fn take(&mut self, event: &Event<'_>, numbered: bool) -> Option<Found> {
-        let indices = event.class_indices();
-        let known = match self.last_class {
-            Some((last, known)) if last == indices => known,
-            _ => {
-                let known = class::NAMES.iter().position(|&name| name == event.name())? as u64;
-                self.last_class = Some((indices, known));
-                known
-            }
-        };
+        let known = self.class_of(event)?;
         let item = self.decode(known, event, numbered);
         if item.is_none() && !matches!(known, class::STACKS | class::BIN_INFO | class::PLACE) {
             self.damaged += 1;
@@ -486,7 +528,7 @@ impl ItemDecoder {
                     },
                     _ => Detail::Nothing,
                 };
-                return match self.sample(event, time, (pid, tid), numbered)? {
+                return match self.sample(event, numbered)? {
                     Found::Sample(sample) => Some(Found::Sample(Sample { detail, ..sample })),
                     found => Some(found),
                 };
@@ -565,7 +607,7 @@ impl ItemDecoder {
     /// next checkpoint.
     fn define(&mut self, event: &Event<'_>) {
         let first = event.field(field::FIRST).and_then(|value| value.as_u64());
-        if first == Some(FIRST_NODE.into()) {
+        if first == Some(FIRST_NODE.into()) && !self.stacks.as_mut().is_some_and(StackNodes::begin_anew) {
             self.stacks = Some(StackNodes::default());
             self.generation += 1;
         }
@@ -600,18 +642,43 @@ impl ItemDecoder {
         self.generation += 1;
     }
 
-    fn sample(&mut self, event: &Event<'_>, time: u64, (pid, tid): (u32, u32), numbered: bool) -> Option<Found> {
+    /// What every sample has.
+    #[inline]
+    fn plain(&mut self, event: &Event<'_>) -> Option<PlainSample> {
         let hints = &mut self.hints;
+        let process = |name, hint| Some(event.field_with(name, hint)?.as_i64()? as u32);
+        let (pid, tid) = (
+            process(field::VPID, &mut hints.pid)?,
+            process(field::VTID, &mut hints.tid)?,
+        );
+        let ip = code_address(event.field_with(field::IP, &mut hints.ip)?)?;
+        let stack = event.field_with(field::STACK, &mut hints.stack)?.as_u64()?;
+        let cpu = event.field_with(field::CPU_ID, &mut hints.cpu);
+        Some(PlainSample {
+            time: event.time()?.try_into().ok()?,
+            cpu: cpu.and_then(|cpu| cpu.as_u64()).unwrap_or(0) as u32,
+            pid,
+            tid,
+            ip,
+            stack: self.known(u32::try_from(stack).ok()?),
+        })
+    }
+
+    fn sample(&mut self, event: &Event<'_>, numbered: bool) -> Option<Found> {
+        let plain = self.plain(event)?;
+        let PlainSample {
+            time,
+            cpu,
+            pid,
+            tid,
+            ip,
+            stack,
+        } = plain;
         self.frames.clear();
         self.frames.push(Frame {
             kind: FrameKind::Pc,
-            address: code_address(event.field_with(field::IP, &mut hints.ip)?)?,
+            address: ip,
         });
-        let stack = event.field_with(field::STACK, &mut hints.stack)?.as_u64()?;
-        let stack = u32::try_from(stack).ok()?;
-        let cpu = event
-            .field_with(field::CPU_ID, &mut hints.cpu)
-            .and_then(|cpu| cpu.as_u64());
         self.stack = stack;
         let root = match numbered {
             true => None,
@@ -620,7 +687,7 @@ impl ItemDecoder {
         let ending = root.and_then(tree::ending);
         Some(Found::Sample(Sample {
             time,
-            cpu: cpu.unwrap_or(0) as u32,
+            cpu,
             pid,
             tid,
             frames: &[],
@@ -633,13 +700,18 @@ impl ItemDecoder {
         }))
     }
 
+    /// The number by which a stack is known, whatever its number is now.
+    fn known(&self, stack: u32) -> u32 {
+        self.stacks.as_ref().map_or(stack, |stacks| stacks.first_number(stack))
+    }
+
     fn wait(&mut self, event: &Event<'_>, numbered: bool) -> Option<Wait<'static>> {
         let number = |name: &str| event.field(name).and_then(|value: Value<'_>| value.as_u64());
         let process = |name: &str| Some(event.field(name)?.as_i64()? as u32);
         let kind = u8::try_from(number(field::KIND)?).ok()?;
         let (pid, tid) = (process(field::WAKER_PID)?, process(field::WAKER_TID)?);
         let ip = code_address(event.field(field::WAKER_IP)?)?;
-        self.waker_stack = u32::try_from(number(field::WAKER_STACK)?).ok()?;
+        self.waker_stack = self.known(u32::try_from(number(field::WAKER_STACK)?).ok()?);
         self.waker_frames.clear();
         let stop = if ip == 0 {
             // A waker without a stack: the number only says why.

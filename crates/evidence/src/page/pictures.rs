@@ -8,7 +8,7 @@ use backtrail_testkit::recorder::Backtrail;
 use backtrail_testkit::{command, perf, place, scratch, workload};
 use serde_json::json;
 
-use super::{READY, beside, run_to_end};
+use super::{WHOLE, beside, run_to_end};
 
 /// Larger pictures make the repository heavy.
 const MOST_BYTES: u64 = 150 << 10;
@@ -43,7 +43,7 @@ pub(crate) fn run() -> Result<(), String> {
     titled(&backtrail, folder.path(), "build.trace", &page, None)?;
     for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
         browser.prefer(theme);
-        browser.open(&page, READY);
+        browser.open(&page, WHOLE);
         for view in VIEWS {
             show(&mut browser, view);
             if view == "about" {
@@ -68,7 +68,7 @@ pub(crate) fn run() -> Result<(), String> {
     )?;
     for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
         browser.prefer(theme);
-        browser.open(&difference, READY);
+        browser.open(&difference, WHOLE);
         show(&mut browser, "flame");
         taken(&mut browser, &out.join(format!("difference-{suffix}.png")))?;
         show(&mut browser, "functions");
@@ -77,14 +77,14 @@ pub(crate) fn run() -> Result<(), String> {
     let waits = waits(&backtrail, folder.path())?;
     for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
         browser.prefer(theme);
-        browser.open(&waits, READY);
+        browser.open(&waits, WHOLE);
         show(&mut browser, "flame");
         taken(&mut browser, &out.join(format!("waits-{suffix}.png")))?;
     }
     browser.resize(390, 760, true);
     for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
         browser.prefer(theme);
-        browser.open(&page, READY);
+        browser.open(&page, WHOLE);
         show(&mut browser, "functions");
         taken(&mut browser, &out.join(format!("small-{suffix}.png")))?;
     }
@@ -149,7 +149,7 @@ fn taken(browser: &mut Browser, file: &Path) -> Result<(), String> {
 fn readme(browser: &mut Browser, backtrail: &Backtrail, trace: &Path, page: &Path, out: &Path) -> Result<(), String> {
     browser.prefer(Theme::Light);
     browser.resize(1000, 640, false);
-    browser.open(page, READY);
+    browser.open(page, WHOLE);
     show(browser, "flame");
     let graph = page.with_file_name("graph.png");
     browser.picture(&graph);

@@ -6,6 +6,8 @@ function noFilter() {
   return { time: null, process: null, threads: null, cpu: null, ending: null };
 }
 
+const passesAll = filter => Object.values(filter).every(part => part === null);
+
 // Threads of two recordings are compared by their names.
 function threadKey(recording, thread) {
   const [process, tid, name] = recording.info.threads[thread];
@@ -18,7 +20,11 @@ function count(model, filter) {
 }
 
 function countOne(model, recording, filter) {
-  const { info, starts, time, leaf, cpus, weight } = recording;
+  const { info, starts, time, leaf, cpus, weight, sums } = recording;
+  if (passesAll(filter)) {
+    const threads = Float64Array.from(info.threads, ([, , , samples, sum]) => sum ?? samples);
+    return Object.assign(countNodes(model, sums), { threads });
+  }
   // Weights may be times, whose sums need more than 32 bits.
   const leaves = new Float64Array(model.leafNode.length);
   const threads = new Float64Array(info.threads.length);

@@ -1,4 +1,5 @@
-//! The page's data: a header of JSON, then columns of LEB128 numbers.
+//! The page's data: a header of JSON, then columns of LEB128 numbers; and, apart from these, the
+//! columns of samples, which the first picture does not need.
 //!
 //! Samples are ordered by thread and time, the tree of calls by depth first, so that most numbers
 //! are small; the compression does the rest.
@@ -51,8 +52,8 @@ struct Described {
     step: u64,
     duration: u64,
     processes: Vec<(u32, String)>,
-    /// Process, number, name, samples.
-    threads: Vec<(u32, u32, String, usize)>,
+    /// Process, number, name, samples, and what these count for if there is a unit.
+    threads: Vec<(u32, u32, String, usize, Option<u64>)>,
     notes: Vec<String>,
 }
 
@@ -65,7 +66,15 @@ struct Merged {
     numbers: Vec<Vec<u32>>,
 }
 
-pub(super) fn encode(recording: Recording<'_>, other: Option<Recording<'_>>) -> io::Result<Vec<u8>> {
+/// What a page contains.
+pub(super) struct Encoded {
+    /// What the first picture shows.
+    pub(super) picture: Vec<u8>,
+    /// The columns of samples.
+    pub(super) samples: Vec<u8>,
+}
+
+pub(super) fn encode(recording: Recording<'_>, other: Option<Recording<'_>>) -> io::Result<Encoded> {
     let recordings: Vec<Recording<'_>> = std::iter::once(recording).chain(other).collect();
     let trees: Vec<CallTree> = recordings
         .iter()
@@ -132,10 +141,27 @@ pub(super) fn encode(recording: Recording<'_>, other: Option<Recording<'_>>) -> 
     order
         .iter()
         .for_each(|&leaf| number(&mut bytes, leaves.values()[leaf as usize].1.into()));
+    let mut columns = Vec::new();
     for (recording, rows) in recordings.iter().zip(&rows) {
-        columns(&mut bytes, recording.samples, rows, &ranks);
+        for weight in leaf_weights(recording.samples, rows, &ranks) {
+            number(&mut bytes, weight);
+        }
+        add_columns(&mut columns, recording.samples, rows, &ranks);
     }
-    Ok(bytes)
+    Ok(Encoded {
+        picture: bytes,
+        samples: columns,
+    })
+}
+
+/// What all samples of each leaf count for, by rank.
+fn leaf_weights(samples: &Samples, rows: &[u32], ranks: &[u32]) -> Vec<u64> {
+    let mut weights = vec![0_u64; ranks.len()];
+    for (row, &leaf) in samples.rows.iter().zip(rows) {
+        let weight = &mut weights[ranks[leaf as usize] as usize];
+        *weight = weight.saturating_add(row.weight);
+    }
+    weights
 }
 
 fn kind(function: &Function) -> u8 {
@@ -163,7 +189,7 @@ fn leaf_order(leaves: &[(u32, u32)], rows: &[Vec<u32>]) -> (Vec<u32>, Vec<u32>) 
 }
 
 /// The columns of one recording: times, stacks in two columns, CPUs, weights if there are any.
-fn columns(bytes: &mut Vec<u8>, samples: &Samples, rows: &[u32], ranks: &[u32]) {
+fn add_columns(bytes: &mut Vec<u8>, samples: &Samples, rows: &[u32], ranks: &[u32]) {
     let (first, last) = samples.times().unwrap_or_default();
     let step = step(first, last);
     let mut order: Vec<u32> = (0..rows.len() as u32).collect();
@@ -208,10 +234,13 @@ fn step(first: u64, last: u64) -> u64 {
 fn describe(recording: &Recording<'_>) -> Described {
     let samples = recording.samples;
     let (first, last) = samples.times().unwrap_or_default();
-    let mut counts = vec![0; samples.threads.len()];
+    let mut counts = vec![(0, 0_u64); samples.threads.len()];
     for row in &samples.rows {
-        counts[row.thread as usize] += 1;
+        let (count, weight) = &mut counts[row.thread as usize];
+        *count += 1;
+        *weight = weight.saturating_add(row.weight);
     }
+    let has_weights = samples.measure.is_some();
     let origin = &samples.origin;
     let processes = samples.processes.iter();
     let threads = samples.threads.iter().zip(counts);
@@ -238,7 +267,11 @@ fn describe(recording: &Recording<'_>) -> Described {
             .map(|process| (process.pid, visible(&process.name).into_owned()))
             .collect(),
         threads: threads
-            .map(|(thread, count)| (thread.process, thread.tid, visible(&thread.name).into_owned(), count))
+            .map(|(thread, (count, weight))| {
+                let name = visible(&thread.name).into_owned();
+                let weight = has_weights.then_some(weight);
+                (thread.process, thread.tid, name, count, weight)
+            })
             .collect(),
         notes: samples.notes.iter().map(|note| visible(note).into_owned()).collect(),
     }

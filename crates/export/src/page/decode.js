@@ -57,18 +57,9 @@ function decode(bytes) {
   const recordings = header.recordings.map(info => {
     const starts = [0];
     for (const thread of info.threads) starts.push(starts.at(-1) + thread[3]);
-    const time = new Int32Array(info.samples);
-    for (let thread = 0; thread < info.threads.length; thread++) {
-      let now = 0;
-      for (let i = starts[thread]; i < starts[thread + 1]; i++) time[i] = now += numbers.next();
-    }
-    const leaf = new Uint32Array(info.samples);
-    for (let i = 0; i < leaf.length; i++) leaf[i] = bytes[numbers.at++];
-    for (let i = 0; i < leaf.length; i++) leaf[i] += 256 * numbers.next();
-    let cpu = 0;
-    const cpus = numbers.fill(new Int32Array(info.samples), () => cpu += numbers.signed());
-    const weight = info.unit && numbers.fill(new Float64Array(info.samples), next);
-    return { info, starts, time, leaf, cpus, weight, seconds: info.duration / 1e9, step: info.step / 1e9 };
+    // What the samples of each leaf count for; weights may be times, which need more than 32 bits.
+    const sums = numbers.fill(new Float64Array(header.leaves), next);
+    return { info, starts, sums, seconds: info.duration / 1e9, step: info.step / 1e9 };
   });
   return {
     names: header.names,
@@ -79,6 +70,25 @@ function decode(bytes) {
     endings: header.endings,
     tree, leafNode, leafEnding, recordings,
   };
+}
+
+// The columns of samples, which recordings do not have before.
+function decodeSamples(recordings, bytes) {
+  const numbers = new Numbers(bytes);
+  for (const recording of recordings) {
+    const { info, starts } = recording, time = new Int32Array(info.samples);
+    for (let thread = 0; thread < info.threads.length; thread++) {
+      let now = 0;
+      for (let i = starts[thread]; i < starts[thread + 1]; i++) time[i] = now += numbers.next();
+    }
+    const leaf = new Uint32Array(info.samples);
+    for (let i = 0; i < leaf.length; i++) leaf[i] = bytes[numbers.at++];
+    for (let i = 0; i < leaf.length; i++) leaf[i] += 256 * numbers.next();
+    let cpu = 0;
+    const cpus = numbers.fill(new Int32Array(info.samples), () => cpu += numbers.signed());
+    const weight = info.unit && numbers.fill(new Float64Array(info.samples), () => numbers.next());
+    Object.assign(recording, { time, leaf, cpus, weight });
+  }
 }
 
 // Nodes come depth first: a node's descendants are the nodes until its `end`.

@@ -4,6 +4,8 @@ class State {
   constructor(model) {
     this.model = model;
     this.filter = noFilter();
+    // Whether the samples are there, which filters need.
+    this.isWhole = false;
     this.counts = count(model, this.filter);
     this.found = null;
     this.basis = 0;
@@ -14,6 +16,7 @@ class State {
 
   setFilter(changes) {
     Object.assign(this.filter, changes);
+    if (!this.isWhole) return;
     this.counts = count(this.model, this.filter);
     this.onChange();
   }
@@ -155,6 +158,13 @@ class Page {
     if (isEmpty) performance.mark("first-picture");
   }
 
+  addSamples() {
+    this.state.isWhole = true;
+    this.timeline.refill();
+    // The filters that were chosen meanwhile.
+    if (!passesAll(this.state.filter)) this.state.setFilter({});
+  }
+
   // Views that are not shown are brought up to date when they are.
   open(name) {
     this.shown = name;
@@ -287,10 +297,23 @@ class Page {
   }
 }
 
+// The packed data in a part of the document, which need not be kept.
+async function take(id) {
+  const part = byId(id), packed = part.textContent;
+  part.remove();
+  return unpack(packed);
+}
+
+// After the next picture.
+const painted = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+
 async function start() {
-  const data = byId("data"), packed = data.textContent;
-  data.remove();
-  new Page(decode(await unpack(packed)));
+  const parsed = new Promise(done => document.addEventListener("DOMContentLoaded", done));
+  const model = decode(await take("data")), page = new Page(model);
+  await Promise.all([parsed, painted()]);
+  decodeSamples(model.recordings, await take("samples"));
+  page.addSamples();
+  performance.mark("all-samples");
 }
 
 start().catch(error => {

@@ -40,11 +40,12 @@ pub struct Recording<'a> {
 
 /// Writes the page of a recording; with `other`, of how it differs from that one.
 pub fn write(recording: Recording<'_>, other: Option<Recording<'_>>, out: &mut dyn Write) -> io::Result<()> {
-    let mut deflate = DeflateEncoder::new(Vec::new(), Compression::best());
-    deflate.write_all(&data::encode(recording, other)?)?;
-    let packed = STANDARD.encode(deflate.finish()?);
+    let encoded = data::encode(recording, other)?;
+    let picture = packed("data", &encoded.picture)?;
+    let samples = packed("samples", &encoded.samples)?;
     let script = format!("(() => {{\n\"use strict\";\n{}}})();\n", SCRIPTS.concat());
-    // Names are in the packed data only: the markup is the same for every recording.
+    // Names are in the packed data only: the markup is the same for every recording. The scripts
+    // draw the first picture while the browser still reads the samples behind them.
     write!(
         out,
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -53,11 +54,20 @@ pub fn write(recording: Recording<'_>, other: Option<Recording<'_>>, out: &mut d
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
          <title>Backtrail</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{BODY}\
-         <script type=\"application/octet-stream\" id=\"data\">{packed}</script>\n<script>{script}</script>\n\
-         </body>\n</html>\n",
+         {picture}<script>{script}</script>\n{samples}</body>\n</html>\n",
         digest(&script),
         digest(STYLE),
     )
+}
+
+/// The part of the page with this id.
+fn packed(id: &str, bytes: &[u8]) -> io::Result<String> {
+    let mut deflate = DeflateEncoder::new(Vec::new(), Compression::best());
+    deflate.write_all(bytes)?;
+    let packed = STANDARD.encode(deflate.finish()?);
+    Ok(format!(
+        "<script type=\"application/octet-stream\" id=\"{id}\">{packed}</script>\n"
+    ))
 }
 
 fn digest(text: &str) -> String {

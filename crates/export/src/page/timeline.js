@@ -29,6 +29,10 @@ class Timeline {
 
   setByCpu(byCpu) {
     this.byCpu = byCpu;
+    this.refill();
+  }
+
+  refill() {
     this.rows = this.makeRows();
     this.build();
   }
@@ -37,7 +41,7 @@ class Timeline {
   makeRows() {
     const rows = [];
     this.model.recordings.forEach((recording, index) => {
-      const { info, starts, cpus } = recording, compared = this.model.recordings.length > 1;
+      const { info, starts, cpus = [] } = recording, compared = this.model.recordings.length > 1;
       rows.push({ recording, label: compared ? (index ? "other recording" : "this recording") : "all", all: true });
       if (this.byCpu) {
         const known = new Set();
@@ -70,7 +74,10 @@ class Timeline {
       if (row.cpu !== undefined) cpuRows.set(`${this.model.recordings.indexOf(row.recording)} ${row.cpu}`, row);
     }
     this.model.recordings.forEach((recording, index) => {
-      const { time, cpus, weight, info } = recording, scale = recording.step / this.seconds * columns;
+      const { time, cpus, weight, info } = recording;
+      // The samples come after the first picture.
+      if (!time) return;
+      const scale = recording.step / this.seconds * columns;
       const column = i => Math.min(columns - 1, Math.floor(time[i] * scale));
       // Columns of a microsecond, if weights are times: a wait ends at its time.
       const ofMicrosecond = info.unit?.[1] ? columns / (this.seconds * 1e6) : 0;

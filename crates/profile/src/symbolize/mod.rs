@@ -261,15 +261,12 @@ impl Symbolizer {
         }
     }
 
-    /// A file was mapped.
-    pub fn map(&mut self, module: &Module) {
-        if is_jit_dump(&module.path) {
-            if self.is_packed() {
-                return;
-            }
-            self.run_time.map(module.pid, &module.path, &mut self.notes);
-        } else {
-            self.modules.map(module);
+    /// A file was mapped. Returns whether the process's addresses may have other names from now on.
+    pub fn map(&mut self, module: &Module) -> bool {
+        match is_jit_dump(&module.path) {
+            true if self.is_packed() => false,
+            true => self.run_time.map(module.pid, &module.path, &mut self.notes),
+            false => self.modules.map(module),
         }
     }
 

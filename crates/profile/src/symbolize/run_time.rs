@@ -40,8 +40,8 @@ struct Process {
 }
 
 impl RunTimeCode {
-    /// A process has mapped the dump at a path.
-    pub(super) fn map(&mut self, pid: u32, path: &str, notes: &mut Notes) {
+    /// A process has mapped the dump at a path. Returns whether that is news.
+    pub(super) fn map(&mut self, pid: u32, path: &str, notes: &mut Notes) -> bool {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let dump = self.read.entry(path.to_owned()).or_insert_with(|| {
             let data = trusted::mapped(pid, Path::new(path), notes);
@@ -51,9 +51,7 @@ impl RunTimeCode {
             }
             dump.map(Arc::new)
         });
-        if let Some(dump) = dump.clone() {
-            self.add(pid, path, dump);
-        }
+        dump.clone().is_some_and(|dump| self.add(pid, path, dump))
     }
 
     /// Finds the dump of a process in the folder of perf maps, if none is known from its mappings.
@@ -74,11 +72,12 @@ impl RunTimeCode {
         }
     }
 
-    fn add(&mut self, pid: u32, path: &str, dump: Arc<JitDump>) {
+    /// Returns whether the process did not have it.
+    fn add(&mut self, pid: u32, path: &str, dump: Arc<JitDump>) -> bool {
         let process = self.processes.entry(pid).or_default();
         let dumps = &self.dumps;
         if process.dumps.iter().any(|&number| dumps[number as usize].path == path) {
-            return;
+            return false;
         }
         let mut code = JitCode::new(dump);
         code.advance(process.time.unwrap_or(u64::MAX));
@@ -87,6 +86,7 @@ impl RunTimeCode {
             path: path.to_owned(),
             code,
         });
+        true
     }
 
     /// The process runs another program, or has ended.

@@ -3,6 +3,7 @@
 
 use super::compiled::{ClockPlan, EventIds, EventPlan, Plan, StreamPlan};
 use super::field::Field;
+use super::flat::FlatEvent;
 use super::labels::LabelIndex;
 use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
 use super::usual::UsualHeader;
@@ -144,9 +145,12 @@ impl Compiler {
                 if events_by_id.insert(event.id, index) {
                     return Err(self.error(DescriptionErrorKind::DuplicateEvent(event.id)));
                 }
+                let context = self.root(Scope::EventContext, event.context.as_ref())?;
+                let payload = self.root(Scope::EventPayload, event.payload.as_ref())?;
                 events.push(EventPlan {
-                    context: self.root(Scope::EventContext, event.context.as_ref())?,
-                    payload: self.root(Scope::EventPayload, event.payload.as_ref())?,
+                    context,
+                    payload,
+                    flat: FlatEvent::of(&self.fields, [event_context, context, payload]),
                 });
             }
             streams.push(StreamPlan {

@@ -1,6 +1,7 @@
 //! A compiled description, for decoding and encoding.
 
 use super::field::Field;
+use super::flat::FlatEvent;
 use super::shape::FieldId;
 use super::usual::UsualHeader;
 use crate::description::{Clock, Description};
@@ -105,6 +106,8 @@ impl ClockPlan {
 pub(crate) struct EventPlan {
     pub(crate) context: Option<FieldId>,
     pub(crate) payload: Option<FieldId>,
+    /// The fast way to decode it, if there is one.
+    pub(super) flat: Option<FlatEvent>,
 }
 
 impl Plan {

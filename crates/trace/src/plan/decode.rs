@@ -1,6 +1,6 @@
 //! Decodes one struct of a packet into a tape of nodes.
 
-use super::compiled::{Plan, StreamPlan};
+use super::compiled::{EventPlan, Plan, StreamPlan};
 use super::field::Field;
 use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
 use crate::constants::MAX_EMPTY_FIELDS;
@@ -157,6 +157,26 @@ impl Decoder<'_> {
             Some(header) => self.field(header).map(|_| ()),
             None => Ok(()),
         }
+    }
+
+    /// Decodes the contexts and the payload of an event, and returns the node of each.
+    #[inline]
+    pub(crate) fn event_fields(&mut self, class: &StreamPlan, event: &EventPlan) -> Result<[Option<usize>; 3]> {
+        if let Some(flat) = event.flat.as_ref().filter(|_| self.tape.is_empty()) {
+            if let Some(end) = flat.read(self.data, self.position, self.limit, self.tape) {
+                self.position = end;
+                return Ok(flat.roots);
+            }
+            self.tape.clear();
+        }
+        let mut roots = [None; 3];
+        for (root, field) in roots
+            .iter_mut()
+            .zip([class.event_context, event.context, event.payload])
+        {
+            *root = field.map(|field| self.field(field)).transpose()?;
+        }
+        Ok(roots)
     }
 
     /// Decodes a member of a struct: mostly a number, for which this is all.

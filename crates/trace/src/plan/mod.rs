@@ -4,6 +4,7 @@ mod compile;
 mod compiled;
 mod decode;
 mod field;
+mod flat;
 mod labels;
 mod shape;
 mod usual;

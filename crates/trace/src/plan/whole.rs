@@ -44,6 +44,11 @@ impl Whole {
         })
     }
 
+    /// Its size.
+    pub(super) fn bits(self) -> u64 {
+        u64::from(self.bytes).saturating_mul(8)
+    }
+
     /// Its bits, sign-extended for a signed number, and its end.
     #[inline]
     #[expect(

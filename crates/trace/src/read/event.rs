@@ -1,9 +1,9 @@
 //! An event, borrowed from the reader's buffers.
 
 use super::state::{Packet, State};
-use super::value::{Fields, Value, View};
+use super::value::{Fields, IntegerValue, Value, View};
 use crate::description::{Clock, EnvironmentValue, EventClass, StreamClass};
-use crate::plan::{FieldId, Node, Plan, Shape};
+use crate::plan::{FieldId, Node, Plan, Raw, Shape};
 #[cfg(feature = "render")]
 use crate::slot::Slot;
 use std::path::Path;
@@ -136,6 +136,7 @@ impl<'a> Event<'a> {
 
     /// As [`Event::field`], and notes where the field is: for the next event of its class, that
     /// costs a comparison instead of a search by name. A hint is for one name in one trace.
+    #[inline]
     pub fn field_with(&self, name: &str, hint: &mut FieldHint) -> Option<Value<'a>> {
         if let Some(place) = &hint.0
             && (place.stream, place.event) == (self.state.packet.stream_class, self.state.event)
@@ -146,10 +147,17 @@ impl<'a> Event<'a> {
                 false => &self.state.tape[..],
             };
             // What precedes it may be of another length here.
-            if tape.get(place.node).is_some_and(|node| node.field == place.field) {
-                return View::new(self.plan, &self.state.data, tape).value(place.node);
+            if let Some(node) = tape.get(place.node).filter(|node| node.field == place.field) {
+                return match (&self.plan.field(place.field).shape, node.raw) {
+                    (Shape::Integer(class), Raw::Bits(bits)) => Some(Value::Integer(IntegerValue::plain(bits, class))),
+                    _ => View::new(self.plan, &self.state.data, tape).value(place.node),
+                };
             }
         }
+        self.search(name, hint)
+    }
+
+    fn search(&self, name: &str, hint: &mut FieldHint) -> Option<Value<'a>> {
         let own = [self.payload(), self.context(), self.stream_context()];
         let own = own.into_iter().flatten().map(|fields| (false, fields));
         let packet = self.packet_context().map(|fields| (true, fields));

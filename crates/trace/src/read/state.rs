@@ -277,10 +277,7 @@ impl State {
         let unknown = decoder.error(DecodeErrorKind::UnknownEventClass(id));
         let index = class.events_by_id.get(id).ok_or(unknown)?;
         let event = &class.events[index];
-        let mut decode = |root: Option<u32>| root.map(|root| decoder.field(root)).transpose();
-        self.event_context = decode(class.event_context)?;
-        self.context = decode(event.context)?;
-        self.payload = decode(event.payload)?;
+        [self.event_context, self.context, self.payload] = decoder.event_fields(class, event)?;
         if decoder.position == start {
             return Err(decoder.error(DecodeErrorKind::EmptyEvent));
         }
