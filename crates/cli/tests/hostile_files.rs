@@ -102,8 +102,8 @@ fn a_process_whose_first_thread_has_ended() {
         "headless.c",
         b"#include <pthread.h>\n#include <unistd.h>\n\
         __attribute__((noipa)) void work_here(void) { for (volatile unsigned long x = 0;; x++) ; }\n\
-        static void *run(void *with) { write(1, \"ready\\n\", 6); work_here(); return with; }\n\
-        int main(void) { pthread_t made; pthread_create(&made, 0, run, 0); pthread_exit(0); }\n",
+        static void *run(void *with) { work_here(); return with; }\n\
+        int main(void) { pthread_t made; write(1, \"ready\\n\", 6); pthread_create(&made, 0, run, 0); pthread_exit(0); }\n",
     );
     let program = setup.path("headless");
     let Some(()) = tool(
