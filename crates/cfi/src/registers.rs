@@ -24,6 +24,8 @@ use crate::eh_frame::{self, MAX_CIE_BYTES, Prepared, Storage, augmentation, eval
 use crate::reader::{Slice, run_time};
 use crate::{build, tables};
 
+/// Longer FDEs are not read, because each new address would do so again; real ones take some KiB.
+const MAX_FDE_BYTES: usize = 256 << 10;
 /// Rows that are cached: threads often stop at the same places.
 const MOST_ROWS: usize = 1 << 14;
 
@@ -137,6 +139,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
 
     /// The table of one FDE.
     fn table(&self, fde: usize, is_misdescribed: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
+        self.fde(&self.section(), fde)?;
         let prepared = Prepared {
             section: self.section(),
             key_b: &self.normalized().key_b,
@@ -253,7 +256,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
                 false => Err(gimli::Error::NotCieId(cie.offset() as u64)),
             }
         });
-        fde.ok()
+        fde.ok().filter(|fde| fde.entry_len() <= MAX_FDE_BYTES)
     }
 
     /// The offset of the last FDE that begins at or before `svma`.

@@ -95,6 +95,41 @@ fn libraries_that_become_something_else() {
 }
 
 #[test]
+fn a_process_whose_first_thread_has_ended() {
+    let setup = setup();
+    let Some(setup) = setup else { return };
+    let source = setup.file(
+        "headless.c",
+        b"#include <pthread.h>\n#include <unistd.h>\n\
+        __attribute__((noipa)) void work_here(void) { for (volatile unsigned long x = 0;; x++) ; }\n\
+        static void *run(void *with) { work_here(); return with; }\n\
+        int main(void) { pthread_t made; write(1, \"ready\\n\", 6); pthread_create(&made, 0, run, 0); pthread_exit(0); }\n",
+    );
+    let program = setup.path("headless");
+    let Some(()) = tool(
+        Command::new("gcc")
+            .args(["-O1", "-pthread"])
+            .arg(&source)
+            .arg("-o")
+            .arg(&program),
+    ) else {
+        return;
+    };
+    let running = start(&program);
+    let pid = running.pid().to_string();
+    let has_ended = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") Z "));
+    while !has_ended() {
+        std::thread::yield_now();
+    }
+    let trace = setup.path("headless.trace");
+    let recorded = backtrail(&setup, &["record", "-o", text(&trace), "--duration", "1", "-p", &pid]);
+    running.signal(Signal::KILL);
+    assert_eq!(recorded.code(), 0, "{}", recorded.describe());
+    let report = backtrail(&setup, &["report", text(&trace)]);
+    assert!(report.stdout.contains("work_here"), "{}", report.describe());
+}
+
+#[test]
 fn files_are_read_and_never_mapped() {
     let setup = without_sampling();
     let Some(program) = waiting_program(&setup, "waits", &["-static"]) else {

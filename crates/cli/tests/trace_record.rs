@@ -1,10 +1,13 @@
 //! `backtrail trace record` and `recover`, with programs that use the tracer.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
+use backtrail_testkit::endings::SmallDisk;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 fn backtrail(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
@@ -164,5 +167,111 @@ fn stacks_have_names() {
         depths.sort_unstable();
         // The child, which ended at once, and its parent.
         assert_eq!(depths, [11, 21]);
+    }
+}
+
+/// A recorder of a program with an event each millisecond, onto a disk that is full by now: a file
+/// takes a half of it.
+struct FullDisk {
+    disk: SmallDisk,
+    scratch: TempDir,
+    recorder: Child,
+}
+
+impl FullDisk {
+    fn new() -> Option<FullDisk> {
+        let Some(disk) = SmallDisk::new(64) else {
+            backtrail_testkit::skip("only root can mount a small disk");
+            return None;
+        };
+        let scratch = backtrail_testkit::scratch();
+        fs::write(disk.path().join("filler"), [0; 32 << 10]).unwrap();
+        let recorder = backtrail(&["record", "-o"])
+            .arg(disk.path().join("session"))
+            .arg("--")
+            .arg(example("attachable"))
+            .arg(scratch.path())
+            .stdin(Stdio::piped())
+            .stderr(fs::File::create(scratch.path().join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let full = FullDisk {
+            disk,
+            scratch,
+            recorder,
+        };
+        full.wait("the disk is not full", || full.stderr().contains("No space left"));
+        Some(full)
+    }
+
+    fn wait(&self, for_what: &str, until: impl Fn() -> bool) {
+        let begin = Instant::now();
+        while !until() {
+            assert!(
+                begin.elapsed() < Duration::from_secs(60),
+                "{for_what}: {}",
+                self.stderr()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn stderr(&self) -> String {
+        fs::read_to_string(self.scratch.path().join("stderr")).unwrap()
+    }
+
+    /// The trace of the only process.
+    fn trace(&self) -> PathBuf {
+        let mut traces = fs::read_dir(self.disk.path().join("session")).unwrap();
+        traces.next().expect("a trace").unwrap().path()
+    }
+
+    fn bytes(&self) -> u64 {
+        let files = fs::read_dir(self.trace()).unwrap();
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    }
+
+    /// Ends the program, and returns the recorder's exit status.
+    fn end(&mut self) -> Option<i32> {
+        drop(self.recorder.stdin.take());
+        self.recorder.wait().unwrap().code()
+    }
+
+    /// The numbers of all events, as babeltrace2 reads them.
+    fn numbers(&self) -> Option<Vec<u64>> {
+        let peer = backtrail_testkit::peers::babeltrace2_2_0()?;
+        let output = peer.command().arg(self.trace()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let number = |line: &str| line.split("number = ").nth(1)?.split(' ').next()?.parse().ok();
+        Some(text.lines().filter_map(number).collect())
+    }
+}
+
+#[test]
+fn goes_on_when_a_full_disk_has_space_again() {
+    let Some(mut full) = FullDisk::new() else { return };
+    let before = full.bytes();
+    fs::remove_file(full.disk.path().join("filler")).unwrap();
+    full.wait("it does not go on", || full.bytes() > before);
+    assert_eq!(full.end(), Some(0), "{}", full.stderr());
+    assert_eq!(full.stderr().lines().count(), 1, "{}", full.stderr());
+    if let Some(numbers) = full.numbers() {
+        assert!(numbers.iter().copied().eq(0..numbers.len() as u64), "none is missing");
+    }
+}
+
+#[test]
+fn what_a_full_disk_has_cost_is_reported() {
+    let Some(mut full) = FullDisk::new() else { return };
+    assert_eq!(full.end(), Some(2), "{}", full.stderr());
+    let stderr = full.stderr();
+    let lost = stderr.split(" KiB of events are lost").next().unwrap_or_default();
+    let lost: u64 = lost.rsplit(' ').next().unwrap_or_default().parse().unwrap_or(0);
+    assert!(lost > 0, "{stderr}");
+    let check = backtrail(&["check"]).arg(full.trace()).output().unwrap();
+    assert!(check.status.success(), "{check:?}");
+    if let Some(numbers) = full.numbers() {
+        assert!(!numbers.is_empty() && numbers.iter().copied().eq(0..numbers.len() as u64));
     }
 }

@@ -76,7 +76,7 @@ pub struct RegularFile {
 }
 
 /// What the bytes of a regular file are read from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Readable {
     file: Arc<File>,
     /// Whether its file system may leave a read without an answer.

@@ -108,6 +108,26 @@ impl FileBytes {
         })
     }
 
+    /// Another reader of the same open file, with a budget of its own: what it reads is not kept
+    /// here.
+    ///
+    /// # Errors
+    /// Those of [`RegularFile::contents`].
+    pub fn again(&self, budget: &Budget) -> io::Result<FileBytes> {
+        let memory = match &self.memory {
+            Memory::Whole(bytes) => Memory::Whole(bytes.clone()),
+            Memory::OnDemand(memory) => {
+                let file = memory.file.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Memory::OnDemand(Box::new(OnDemand::new(file, memory.len)?))
+            }
+        };
+        Ok(FileBytes {
+            memory,
+            budget: budget.clone(),
+            foreign_owner: self.foreign_owner,
+        })
+    }
+
     /// Whose file it is, if that is another user, and [workers](isolation) should make tables and
     /// names of it.
     pub fn foreign_owner(&self) -> Option<u32> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use backtrail_wire::{Bytes, Cursor};
 
 use crate::constants::*;
-use crate::header::{Class, Header, to_usize};
+use crate::header::{Class, Header, Kind, to_usize};
 use crate::section::section_0;
 use crate::source::Source;
 use crate::{Error, ErrorKind, Result};
@@ -50,6 +50,10 @@ impl Segment {
     }
 }
 
+/// The most program headers that Linux loads a program with: 64 KiB of them. Many look-ups try one
+/// after the other.
+const MOST_LOADED: u64 = 65536 / 56;
+
 pub(crate) fn segments(source: Source<'_>, header: &Header) -> Result<Vec<Segment>> {
     let count = match header.phnum {
         PN_XNUM => section_0(source, header).map_or(u64::from(PN_XNUM), |section| section.info.into()),
@@ -57,6 +61,10 @@ pub(crate) fn segments(source: Source<'_>, header: &Header) -> Result<Vec<Segmen
     };
     if count == 0 {
         return Ok(Vec::new());
+    }
+    // A core has one for each mapping.
+    if header.kind != Kind::Core && count > MOST_LOADED {
+        return Err(Error::at(ErrorKind::TooManyHeaders(count), header.phoff));
     }
     let size = header.class.program_header_bytes();
     if usize::from(header.phentsize) != size {

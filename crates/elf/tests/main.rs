@@ -5,5 +5,6 @@ pub mod fuzz;
 mod fuzz_edit;
 mod fuzz_image;
 mod hung_mount;
+mod many_headers;
 mod real_files;
 mod relocations;

@@ -38,7 +38,16 @@ pub fn maps(pid: u32) -> io::Result<Vec<MapsEntry>> {
 /// The raw text of `/proc/PID/maps`, for callers that have no time to parse it now; at most 32 MiB
 /// of it, in whole lines.
 pub fn maps_text(pid: u32) -> io::Result<Vec<u8>> {
-    whole_lines(File::open(format!("/proc/{pid}/maps"))?, LONGEST_MAPS)
+    let text = whole_lines(File::open(format!("/proc/{pid}/maps"))?, LONGEST_MAPS)?;
+    if !text.is_empty() {
+        return Ok(text);
+    }
+    // The first thread may have ended, while the others run on.
+    let of_thread = |tid| {
+        let file = File::open(format!("/proc/{pid}/task/{tid}/maps")).ok()?;
+        whole_lines(file, LONGEST_MAPS).ok().filter(|text| !text.is_empty())
+    };
+    Ok(threads(pid as i32)?.into_iter().find_map(of_thread).unwrap_or(text))
 }
 
 fn whole_lines(file: impl io::Read, most: u64) -> io::Result<Vec<u8>> {

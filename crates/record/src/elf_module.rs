@@ -8,7 +8,7 @@ use backtrail_arch::Cpu;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables;
-use backtrail_elf::{CodeSegments, FileBytes, Image, SectionData};
+use backtrail_elf::{self as elf, CodeSegments, FileBytes, Image, SectionData};
 use backtrail_sframe::Section;
 use backtrail_unwind::{Coverage, Table};
 
@@ -64,9 +64,12 @@ impl<'a> ElfModule<'a> {
     }
 
     /// The table is being made: until it is set, those of single functions are made from this.
-    pub(crate) fn wait_for_table(&mut self, frames: CallFrames<Vec<u8>>, file: Rc<FileBytes>) {
-        self.on_demand.frames = OnceCell::from(Some(frames));
-        self.unmade = Some(file);
+    /// Without it, the module has none until then.
+    pub(crate) fn wait_for_table(&mut self, frames: Option<CallFrames<Vec<u8>>>, file: Rc<FileBytes>) {
+        if frames.is_some() {
+            self.on_demand.frames = OnceCell::from(frames);
+            self.unmade = Some(file);
+        }
     }
 
     pub(crate) fn set_table(&mut self, table: Option<Kept<'a>>) {
@@ -125,8 +128,17 @@ impl<'a> ElfModule<'a> {
     }
 }
 
+/// The most bytes of call frame information that are kept of another user's file.
+const LONGEST_FOREIGN: u64 = 128 << 20;
+
 /// The call frame information of a file, as it is.
 pub(crate) fn call_frames(image: &Image<'_>) -> Option<CallFrames<Vec<u8>>> {
+    let is_long = |section: &elf::Section<'_>| {
+        [&b".eh_frame"[..], b".debug_frame"].contains(&section.name) && section.size > LONGEST_FOREIGN
+    };
+    if image.foreign_owner().is_some() && image.sections().iter().any(is_long) {
+        return None;
+    }
     let held = |section: SectionData<'_>| Held {
         address: section.address,
         bytes: section.data.into_owned(),

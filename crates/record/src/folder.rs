@@ -1,5 +1,6 @@
 //! A folder of recordings, each named by the time at which it begins.
 
+use std::cell::Cell;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::Keep;
 
@@ -22,7 +24,39 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// Complete recordings, also of earlier recorders, oldest first.
     past: Vec<Past>,
+    clock: Clock,
     _lock: OwnedFd,
+}
+
+/// The time of day, but for that it goes on where it is set back: recordings keep their order, and
+/// old ones are forgotten in time.
+#[derive(Debug)]
+struct Clock {
+    /// Milliseconds since the epoch, and when that was.
+    last: Cell<(u64, Duration)>,
+}
+
+impl Clock {
+    fn new(first: u64) -> Clock {
+        Clock {
+            last: Cell::new((first, running())),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        let (last, at) = self.last.get();
+        let running = running();
+        let passed = u64::try_from(running.saturating_sub(at).as_millis()).unwrap_or(u64::MAX);
+        let now = milliseconds(SystemTime::now()).max(last.saturating_add(passed));
+        self.last.set((now, running));
+        now
+    }
+}
+
+/// The time since the machine has started, which nobody sets.
+fn running() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// A complete recording.
@@ -65,6 +99,7 @@ impl Folder {
         past.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(Folder {
             path: path.to_owned(),
+            clock: Clock::new(past.last().map_or(0, |last| last.begin)),
             past,
             _lock: lock,
         })
@@ -72,10 +107,8 @@ impl Folder {
 
     /// The path of a recording that begins now.
     pub(crate) fn next(&self) -> PathBuf {
-        let now = milliseconds(SystemTime::now());
         let after_last = self.past.last().map_or(0, |last| last.begin + 1);
-        // The clock may have been set back: recordings keep their order.
-        let free = (now.max(after_last)..).map(|time| self.path.join(name(time)));
+        let free = (self.clock.now().max(after_last)..).map(|time| self.path.join(name(time)));
         let mut free = free.filter(|path| !path.exists());
         free.next().unwrap_or_default()
     }
@@ -118,8 +151,10 @@ impl Folder {
     fn is_too_much(&self, keep: Keep, current: u64) -> bool {
         match keep {
             Keep::Time(time) => {
-                let now = milliseconds(SystemTime::now());
-                let from = now.saturating_sub(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+                let from = self
+                    .clock
+                    .now()
+                    .saturating_sub(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
                 // It ends where the next one begins.
                 self.past.get(1).is_some_and(|next| next.begin <= from)
             }
@@ -284,5 +319,28 @@ mod tests {
         let folder = Folder::open(scratch.path()).unwrap();
         let next = folder.next();
         assert!(next.file_name().and_then(|name| name.to_str()).unwrap() > future.as_str());
+    }
+
+    #[test]
+    fn old_recordings_are_forgotten_in_time_when_the_clock_is_set_back() {
+        let scratch = tempfile::tempdir().unwrap();
+        let future = milliseconds(SystemTime::now()) + 1_000_000;
+        for begin in [future, future + 5000] {
+            fs::create_dir(scratch.path().join(name(begin))).unwrap();
+        }
+        let mut folder = Folder::open(scratch.path()).unwrap();
+        let keep = Keep::Time(Duration::from_secs(60));
+        assert_eq!(folder.forget(keep, 0), 0);
+        // A minute and some seconds later.
+        let (last, at) = folder.clock.last.get();
+        folder
+            .clock
+            .last
+            .set((last, at.saturating_sub(Duration::from_secs(66))));
+        assert_eq!(folder.forget(keep, 0), 1);
+        assert_eq!(names(scratch.path()), [name(future + 5000)]);
+        let next = folder.next();
+        let begin = begin(next.file_name().and_then(|name| name.to_str()).unwrap());
+        assert!(begin.is_some_and(|begin| begin >= future + 71_000), "{begin:?}");
     }
 }

@@ -29,7 +29,7 @@ use crate::ModuleProblem;
 use crate::arena::Arena;
 use crate::elf_module::{ElfModule, Kept, call_frames};
 use crate::file_problems::{MOST_PROBLEMS, Missing, Problems, is_memory};
-use crate::maker::{Made, Maker};
+use crate::maker::{self, Maker};
 
 /// The most bytes read of a module whose file is gone, from the process that has it mapped.
 const LONGEST_IMAGE: u64 = 512 << 20;
@@ -40,7 +40,7 @@ const MANY: usize = 512;
 const MANY_GONE: usize = 8 << 20;
 /// A file with this many bytes of call frame information: smaller ones take less time than the
 /// samples that a ring holds.
-const LARGE: usize = 128 << 10;
+const LARGE: u64 = 128 << 10;
 /// The most bytes that tables of a user's files take, unless that is root or our own: they stay
 /// until the recording ends, and a program can make new files for ever.
 const MOST_FOREIGN: usize = 256 << 20;
@@ -331,19 +331,19 @@ impl<'a> Modules<'a> {
 
     /// Takes the tables that were made aside; with `all`, waits for those that still are.
     pub(crate) fn take_made(&mut self, all: bool) {
-        let made = self.maker.as_mut().map(|maker| maker.take(all)).unwrap_or_default();
-        for Made { number, table } in made {
-            let index = ModuleIndex(number);
+        let taken = self
+            .maker
+            .as_mut()
+            .map(|maker| if all { maker.take_all() } else { maker.take() });
+        for made in taken.unwrap_or_default() {
+            let index = ModuleIndex(made.number);
             self.made += 1;
             let Some(mut module) = self.modules.remove(&index) else {
                 continue;
             };
-            let table = match table {
-                Some(table) => self.kept(&module, None, table),
-                None => self
-                    .with_image(&module, |image| self.table(&module, image, None))
-                    .flatten(),
-            };
+            let table = made
+                .table
+                .and_then(|table| self.kept(&module, made.foreign_owner, table));
             if let Some(Contents::Elf(elf)) = module.contents.get_mut() {
                 elf.set_table(table);
             }
@@ -616,7 +616,6 @@ impl<'a> Modules<'a> {
             }
             self.check_length(module, &image, file.len() as u64);
             let opened = Opened {
-                path: &candidate,
                 file: &file,
                 identity: identity.as_ref(),
             };
@@ -689,42 +688,28 @@ impl<'a> Modules<'a> {
         file: Option<Opened<'_>>,
     ) -> ElfModule<'a> {
         let mut elf = ElfModule::new(image);
+        let owner = image.foreign_owner();
         let identity = file.and_then(|file| file.identity);
         if let Some(known) = identity.and_then(|identity| self.tables.known(image, identity)) {
-            elf.set_table(self.kept(module, image.foreign_owner(), Ok(known)));
-        } else if let Some(file) = &file
-            && let Some(frames) = self.make_aside(index, image, file)
-        {
-            elf.wait_for_table(frames, Rc::clone(file.file));
-        } else {
-            elf.set_table(self.table(module, image, identity));
+            elf.set_table(self.kept(module, owner, Ok(known)));
+            return elf;
         }
+        let aside = self.maker.as_ref().zip(file).filter(|_| is_made_aside(image));
+        if let Some((maker, Opened { file, .. })) = aside {
+            let kept = kept_meanwhile(image).filter(|&bytes| maker.has_room(file, bytes));
+            if maker.begin(index.0, file, identity, kept.unwrap_or(0)) {
+                let frames = kept.and_then(|_| call_frames(image));
+                elf.wait_for_table(frames, Rc::clone(file));
+                return elf;
+            }
+            if owner.is_some() {
+                self.report(module, "too many files of its user wait for their unwind tables");
+                return elf;
+            }
+        }
+        let made = maker::load(self.tables, image, identity);
+        elf.set_table(made.and_then(|made| self.kept(module, owner, made)));
         elf
-    }
-
-    /// Begins to make a table aside, if it is large; returns what tables of single functions are
-    /// made from until then. Files of other users are read by a worker only.
-    fn make_aside(&self, index: ModuleIndex, image: &Image<'_>, file: &Opened<'_>) -> Option<CallFrames<Vec<u8>>> {
-        let (maker, identity) = (self.maker.as_ref()?, file.identity?);
-        let frames = image.eh_frame().ok().flatten()?;
-        let is_made_here = frames.data.len() < LARGE
-            || image.foreign_owner().is_some()
-            || image.eh_frame_hdr().ok().flatten().is_none()
-            || tables::exceeds_call_frames(image)
-            || tables::own_section(image).is_some();
-        if is_made_here || !maker.begin(index.0, file.path, identity) {
-            return None;
-        }
-        call_frames(image)
-    }
-
-    /// Makes the table of a module.
-    fn table(&self, module: &Module<'_>, image: &Image<'_>, file: Option<&FileIdentity>) -> Option<Kept<'a>> {
-        let made = match self.tables.load_file(image, file) {
-            Err(tables::Error::NoUnwindInformation) => Ok(tables::without_call_frames(image)?),
-            made => made,
-        };
-        self.kept(module, image.foreign_owner(), made)
     }
 
     /// Keeps the table of a module, or reports what is wrong with it.
@@ -745,10 +730,29 @@ impl<'a> Modules<'a> {
     }
 }
 
+/// Whether another thread makes the table of a file: it is large, and walks can use tables of
+/// single functions until then; or it takes as long as another user likes.
+fn is_made_aside(image: &Image<'_>) -> bool {
+    let is_large = || kept_meanwhile(image).is_some_and(|bytes| bytes >= LARGE);
+    image.foreign_owner().is_some() || is_large() && tables::own_section(image).is_none()
+}
+
+/// The size of the call frame information, if tables of single functions can be made from it.
+fn kept_meanwhile(image: &Image<'_>) -> Option<u64> {
+    let sections = image.sections().iter();
+    let size = |name: &[u8]| {
+        sections
+            .clone()
+            .find(|section| section.name == name)
+            .map(|section| section.size)
+    };
+    let size = size(b".eh_frame")?.saturating_add(size(b".eh_frame_hdr")?);
+    (!tables::exceeds_call_frames(image)).then_some(size)
+}
+
 /// The file that an image was read from.
 #[derive(Clone, Copy)]
 struct Opened<'f> {
-    path: &'f Path,
     file: &'f Rc<FileBytes>,
     identity: Option<&'f FileIdentity>,
 }

@@ -134,8 +134,12 @@ mod tests {
     use super::*;
     use crate::arena::Arena;
     use crate::modules::{FileKey, MappedAt};
-    use backtrail_cfi::tables::Tables;
+    use backtrail_cfi::tables::{self, Tables};
+    use backtrail_elf::isolation::{Isolate, Job, Lost};
     use backtrail_unwind::Coverage;
+    use std::fs::{self, File, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::sync::{Condvar, Mutex};
 
     /// The mapping of this program's file that has its code at an address.
     fn own_mapping(code: u64, modules: &mut Modules<'_>) -> Mapping {
@@ -237,5 +241,69 @@ mod tests {
         next.make_tables_aside();
         assert_eq!(own_mapping(code, &mut next).module, index);
         assert_eq!(row(&next, code).0, index.0);
+    }
+
+    /// Whether answers about other users' files may be given.
+    static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+
+    /// Makes tables here, but not before it may.
+    struct Slow;
+
+    impl Isolate for Slow {
+        fn ask(&self, _: u32, _: Job, files: &[&File], request: &[u8]) -> Result<Vec<u8>, Lost> {
+            let (may_answer, changed) = &ANSWERS;
+            drop(changed.wait_while(may_answer.lock().unwrap(), |may| !*may).unwrap());
+            let files = files.iter().map(|file| file.try_clone().unwrap());
+            Ok(tables::isolated::answer(files.collect(), request))
+        }
+    }
+
+    /// A walk does not wait for the table of a file that anybody can write to, and neither does the
+    /// end of a recording.
+    #[test]
+    fn nobody_waits_for_tables_of_other_users_files() {
+        let code = nobody_waits_for_tables_of_other_users_files as fn() as usize as u64;
+        backtrail_elf::isolation::isolate(Box::new(Slow));
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        fs::copy("/proc/self/exe", &copy).unwrap();
+        fs::set_permissions(&copy, Permissions::from_mode(0o777)).unwrap();
+        let (tables, arena) = (Tables::open(Some(folder.path().join("cache"))), Arena::default());
+        let mut modules = Modules::new(&tables, &arena);
+        modules.make_tables_aside();
+        let own = own_mapping(code, &mut modules);
+        let key = FileKey::Inode {
+            device: (0, 0),
+            inode: fs::metadata(&copy).unwrap().ino(),
+        };
+        // Where no file is mapped, so that its path is used.
+        let at = MappedAt {
+            pid: std::process::id(),
+            start: 4096,
+            end: 4096 + (own.end - own.start),
+            file_offset: own.file_offset,
+        };
+        let mapping = Mapping {
+            module: modules.index(key, copy.to_str().unwrap().to_owned(), at),
+            ..own
+        };
+        let table = |modules: &Modules<'_>| match modules.coverage(&mapping, code) {
+            (_, Coverage::Table(table)) => {
+                let found = table.section.lookup(code - table.bias).unwrap().unwrap();
+                (table.id, found.row.rule)
+            }
+            (_, other) => panic!("{other:?}"),
+        };
+        let (id, rule) = table(&modules);
+        assert_eq!(id, !mapping.module.0, "that of one function");
+        modules.take_made(true);
+        assert_eq!(modules.made(), 0);
+        let (may_answer, changed) = &ANSWERS;
+        *may_answer.lock().unwrap() = true;
+        changed.notify_all();
+        while modules.made() == 0 {
+            modules.take_made(true);
+        }
+        assert_eq!(table(&modules), (mapping.module.0, rule));
     }
 }

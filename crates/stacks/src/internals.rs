@@ -1,6 +1,8 @@
 //! Not part of the interface: for the fuzz targets, which must not read other files.
 
 use backtrail_cfi::tables::Tables;
+use backtrail_ctype::Surroundings;
+use backtrail_ctype::link::Section;
 use backtrail_process::Snapshot;
 use backtrail_wire::Endian;
 
@@ -38,4 +40,16 @@ pub fn find_arguments(snapshot: &Snapshot<'_>, table: Vec<u8>, types: Vec<u8>, t
     let modules = no_files();
     let (space, shown) = (Space::new(snapshot, &modules), Shown::default());
     arguments::find_by(snapshot, &space, &shown, threads, |_| Some((&source, 0, 0)));
+}
+
+/// The values that the structs of a section of types, in little endian, would have at these
+/// addresses of a process whose memory `read` copies.
+pub fn values_at(types: &[u8], read: &dyn Fn(u64, &mut [u8]) -> usize, addresses: &[u64]) -> Vec<String> {
+    let Ok(section) = Section::open(types, Surroundings::default()) else {
+        return Vec::new();
+    };
+    let dicts = section.types();
+    dicts
+        .flat_map(|types| arguments::values_at(types, Endian::Little, read, addresses))
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! The fuzz targets as ordinary tests: a small core with mutations and truncations, a record, and a
-//! table of arguments with its types.
+//! The fuzz targets as ordinary tests: a small core with mutations and truncations, a record, a
+//! table of arguments with its types, and containers in memory.
 
 use crate::fuzz;
 use backtrail_testkit::text::Random;
@@ -124,6 +124,28 @@ fn arguments() {
         seed,
         |input| {
             let _ = fuzz::arguments(input);
+        },
+        |random, input| random.mutate(input),
+    );
+}
+
+/// Types with the names and members of containers of libstdc++ and Rust, and memory with the text
+/// `hello`, three strings in a row, and pointers to these.
+#[test]
+fn contents() {
+    let seed = include_bytes!("../../../fuzz/seeds/stack_contents/containers");
+    for len in 0..seed.len() {
+        fuzz::contents(&seed[..len]);
+    }
+    let shown = fuzz::contents(seed);
+    let strings = "{\"hello\", \"hello\", \"hello\"}".to_owned();
+    for expected in ["\"hello\"".to_owned(), strings] {
+        assert!(shown.contains(&expected), "{shown:#?}");
+    }
+    run(
+        seed,
+        |input| {
+            let _ = fuzz::contents(input);
         },
         |random, input| random.mutate(input),
     );

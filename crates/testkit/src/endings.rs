@@ -1,10 +1,11 @@
 //! Recordings that end badly: what was written before must be readable.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::command::{self, Finished, Signal};
 use crate::recorder::{Backtrail, bytes_in};
@@ -49,20 +50,14 @@ pub fn killed(backtrail: &Backtrail, program: &Path, after: Duration) -> Result<
 /// # Errors
 /// What is wrong; `Ok(None)` if no file system can be mounted here.
 pub fn full(backtrail: &Backtrail, program: &Path, kibibytes: u32) -> Result<Option<()>, String> {
-    let folder = scratch();
-    let small = folder.path().join("small");
-    fs::create_dir(&small).expect("room");
-    let mut mount = Command::new("mount");
-    mount.args(["-t", "tmpfs", "-o"]).arg(format!("size={kibibytes}k"));
-    let mounted = command::run(mount.arg("none").arg(&small), LIMIT);
-    if !mounted.is_ok_and(|mounted| mounted.code() == 0) {
+    let Some(disk) = SmallDisk::new(kibibytes) else {
         return Ok(None);
-    }
-    let trace = small.join("trace");
+    };
+    let trace = disk.path().join("trace");
     let spin = [program.as_os_str(), "0.4".as_ref()];
     let done = command::run(&mut backtrail.record(&trace, &["-F", "5000"], &spin), LIMIT);
     let done = done.map_err(|missing| missing.to_string());
-    let outcome = done.and_then(|done| {
+    done.and_then(|done| {
         let is_full = done.stderr.contains("No space left on device");
         let lines = done.stderr.lines().count();
         if done.timed_out || done.stderr.contains("panicked") || lines > 2 || (lines > 0 && !is_full) {
@@ -73,9 +68,35 @@ pub fn full(backtrail: &Backtrail, program: &Path, kibibytes: u32) -> Result<Opt
             // Nothing was recorded.
             false => Ok(()),
         }
-    });
-    let _ = command::run(Command::new("umount").arg("-l").arg(&small), LIMIT);
-    outcome.map(Some)
+    })
+    .map(Some)
+}
+
+/// A file system in memory that is soon full. It ends with this value.
+pub struct SmallDisk {
+    folder: TempDir,
+}
+
+impl SmallDisk {
+    /// One of this size; `None` if none can be mounted here.
+    pub fn new(kibibytes: u32) -> Option<SmallDisk> {
+        let disk = SmallDisk { folder: scratch() };
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o"]).arg(format!("size={kibibytes}k"));
+        let mounted = command::run(mount.arg("none").arg(disk.path()), LIMIT);
+        mounted.is_ok_and(|mounted| mounted.code() == 0).then_some(disk)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = command::run(Command::new("umount").arg("-l").arg(self.path()), LIMIT);
+    }
 }
 
 /// Stops the recorder for a while, which loses samples but nothing else.

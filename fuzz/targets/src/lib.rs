@@ -28,7 +28,7 @@ pub mod unwind;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by name.
-pub const TARGETS: [Target; 53] = [
+pub const TARGETS: [Target; 54] = [
     ("add_object", |data| {
         let _ = cfi::object(data);
     }),
@@ -77,6 +77,9 @@ pub const TARGETS: [Target; 53] = [
     ("split_units", debuginfo::split),
     ("stack_args", |data| {
         let _ = stacks::arguments(data);
+    }),
+    ("stack_contents", |data| {
+        let _ = stacks::contents(data);
     }),
     ("stack_core", stacks::core),
     ("stack_record", stacks::record),

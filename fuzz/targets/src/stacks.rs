@@ -1,5 +1,7 @@
 //! Fuzz targets for everything that reads untrusted bytes.
 
+use std::cell::Cell;
+
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_args::internals::TYPES_AT;
 use backtrail_args::table::Table;
@@ -10,7 +12,7 @@ use backtrail_process::{Snapshot, core, proc};
 use backtrail_unwind::AddressKind;
 use backtrail_wire::Endian;
 
-use backtrail_stacks::internals::{find_arguments, stacks};
+use backtrail_stacks::internals::{find_arguments, stacks, values_at};
 use backtrail_stacks::{End, Frame, FrameRegisters, How, ThreadStack, input, record};
 
 /// Reads `data` as a core and walks its threads. Reads no other file.
@@ -88,6 +90,37 @@ pub fn arguments(data: &[u8]) -> usize {
     let values = arguments.filter_map(|argument| argument.value.as_ref());
     let values = values.inspect(|value| assert!(value.len() < 1 << 16, "a value without an end"));
     values.count()
+}
+
+/// The most bytes that may be read for all these values.
+const MOST_READ: u64 = 64 << 20;
+
+/// Reads `data` as a two-byte length, a dict of types of that length, and memory. Shows a value of
+/// each struct, which may be a container, at several places of that memory. Returns the values.
+pub fn contents(data: &[u8]) -> Vec<String> {
+    let Some((len, rest)) = data.split_first_chunk() else {
+        return Vec::new();
+    };
+    let (types, memory) = rest.split_at(usize::from(u16::from_le_bytes(*len)).min(rest.len()));
+    let total = Cell::new(0);
+    let read = |address: u64, buffer: &mut [u8]| {
+        let start = address
+            .checked_sub(MEMORY)
+            .and_then(|start| usize::try_from(start).ok());
+        let there = start.and_then(|start| memory.get(start..)).unwrap_or_default();
+        let len = there.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&there[..len]);
+        total.set(total.get() + len as u64);
+        len
+    };
+    let places: Vec<u64> = (0..4).map(|number| MEMORY + 64 * number).collect();
+    let values = values_at(types, &read, &places);
+    assert!(
+        values.iter().all(|value| value.len() < 1 << 16),
+        "a value without an end"
+    );
+    assert!(total.get() <= MOST_READ, "{} bytes read", total.get());
+    values
 }
 
 /// A stack through the calls of a table's functions.

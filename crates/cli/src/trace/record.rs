@@ -1,16 +1,17 @@
 //! `backtrail trace record`.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use backtrail_process::sys::SignalSource;
-use backtrail_tracer::collect::{CollectOptions, Collector, FOLDER_VARIABLE, default_folder};
+use backtrail_tracer::collect::{CollectOptions, Collector, FOLDER_VARIABLE, Unwritten, default_folder};
 use clap::{Args, ValueHint};
 
-use crate::error::{Failure, Status};
+use crate::error::{Failure, Status, say};
 
 /// Record the events of programs that use the tracer, each process into a trace of its own.
 ///
@@ -61,6 +62,9 @@ const ROUND: Duration = Duration::from_millis(5);
 /// Events are on disk after this time at the latest.
 const FLUSH: Duration = Duration::from_millis(100);
 
+/// Time before a full disk is tried again.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
     let output = &arguments.output;
     let of_output = |error| Failure::of(output, error);
@@ -89,10 +93,41 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
     options.ctf2 = arguments.format == "2";
     let mut collector = Collector::new(&folder, output, options).map_err(of_output)?;
     let signals = SignalSource::new().map_err(Failure::new)?;
-    let mut child = start(arguments, &folder, &signals)?;
+    let child = start(arguments, &folder, &signals)?;
+    let status = collect(arguments, &mut collector, child, &signals)?;
+    let processes = collector.processes();
+    if let Err(error) = collector.stop() {
+        let Unwritten { bytes, discarded, .. } = collector.unwritten();
+        let lost = bytes.div_ceil(1024);
+        return Err(Failure::of(
+            output,
+            format_args!(
+                "{error}: {lost} KiB of events are lost, and {discarded} events that no longer fit into memory"
+            ),
+        ));
+    }
+    if processes == 0 {
+        eprintln!("backtrail: warning: no program used the tracer");
+    }
+    Ok(match status {
+        Some(status) => Status::Passed(exit_code(status)),
+        None => Status::Done,
+    })
+}
+
+/// Collects until the command ends, the time is over, or the user does not want to wait. While the
+/// disk is full, the rings keep what fits into them.
+fn collect(
+    arguments: &Record,
+    collector: &mut Collector,
+    mut child: Option<Child>,
+    signals: &SignalSource,
+) -> Result<Option<ExitStatus>, Failure> {
+    let of_output = |error| Failure::of(&arguments.output, error);
     let begin = Instant::now();
     let (mut flushed, mut rotated) = (begin, begin);
-    let status = loop {
+    let mut is_full = false;
+    loop {
         let ended = match &mut child {
             Some(child) => child.try_wait().map_err(Failure::new)?,
             None => None,
@@ -101,31 +136,35 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
         // A child's end is seen above; signals from the terminal reach the command as well.
         let interrupted = std::iter::from_fn(|| signals.next()).any(|signal| signal.number != SIGCHLD);
         if ended.is_some() || is_over || interrupted {
-            break ended;
+            return Ok(ended);
         }
         let flush = flushed.elapsed() >= FLUSH;
         if flush {
             flushed = Instant::now();
         }
-        let written = collector.round(flush).map_err(of_output)?;
-        if arguments.rotate_every.is_some_and(|time| rotated.elapsed() >= time) {
+        let mut done = collector.round(flush);
+        if done.is_ok() && arguments.rotate_every.is_some_and(|time| rotated.elapsed() >= time) {
             rotated = Instant::now();
-            collector.rotate().map_err(of_output)?;
+            done = collector.rotate().and(done);
         }
-        if written == 0 {
-            sleep(ROUND);
+        match done {
+            Ok(0) => sleep(ROUND),
+            Ok(_) => is_full = false,
+            Err(error) if may_pass(&error) => {
+                if !std::mem::replace(&mut is_full, true) {
+                    let output = arguments.output.display();
+                    say!("backtrail: warning: {output}: {error}; events wait in memory until there is space");
+                }
+                sleep(PATIENCE);
+            }
+            Err(error) => return Err(of_output(error)),
         }
-    };
-    collector.round(true).map_err(of_output)?;
-    let processes = collector.processes();
-    collector.stop().map_err(of_output)?;
-    if processes == 0 {
-        eprintln!("backtrail: warning: no program used the tracer");
     }
-    Ok(match status {
-        Some(status) => Status::Passed(exit_code(status)),
-        None => Status::Done,
-    })
+}
+
+/// Whether a disk is full, which may change.
+fn may_pass(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 const SIGCHLD: i32 = rustix::process::Signal::CHILD.as_raw();
@@ -141,7 +180,7 @@ fn start(arguments: &Record, folder: &Path, signals: &SignalSource) -> Result<Op
 }
 
 /// As a shell reports it.
-fn exit_code(status: std::process::ExitStatus) -> i32 {
+fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status
         .code()

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,12 +41,16 @@ pub struct Workers {
     /// The argument with which the program is a worker.
     argument: &'static str,
     state: Mutex<State>,
+    /// A thread has its answer.
+    answered: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     /// The one that was used last is the last one.
     running: Vec<Worker>,
+    /// The users about whose files threads ask now.
+    asked: Vec<u32>,
     /// The time that files of a user have taken without a result.
     wasted: Vec<(u32, Duration)>,
 }
@@ -70,6 +74,7 @@ impl Workers {
             program: program.to_owned(),
             argument,
             state: Mutex::default(),
+            answered: Condvar::new(),
         }
     }
 
@@ -92,29 +97,42 @@ impl Workers {
             socket: ours,
         })
     }
-}
 
-impl Isolate for Workers {
-    fn ask(&self, owner: u32, job: Job, files: &[&File], request: &[u8]) -> Result<Vec<u8>, Lost> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other thread asks about files of this user: those of one user must not delay
+    /// those of others. Returns the worker, if it runs.
+    fn begin(&self, owner: u32) -> Result<Option<Worker>, Lost> {
+        let is_asked = |state: &mut State| state.asked.contains(&owner);
+        let state = self.answered.wait_while(self.lock(), is_asked);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
         if state.wasted_by(owner) >= budget::longest() * WASTED_LIMITS {
             return Err(Lost::Late);
         }
-        let begun = Instant::now();
+        state.asked.push(owner);
+        Ok(state.take(owner))
+    }
+
+    fn answer(
+        &self,
+        owner: u32,
+        mut used: Option<Worker>,
+        job: Job,
+        files: &[&File],
+        request: &[u8],
+    ) -> Result<(Worker, Vec<u8>), Lost> {
         // A worker that has done much ends between two requests.
         for _ in 0..2 {
-            let used = state.take(owner);
             let is_used = used.is_some();
-            let worker = match used {
+            let worker = match used.take() {
                 Some(worker) => worker,
                 None => self.start(owner).map_err(|_| Lost::Unavailable)?,
             };
             let deadline = Deadline::after(budget::longest() + GRACE);
             let broken = match message::ask(&worker.socket, job as u8, files, request, &deadline) {
-                Ok(answer) => {
-                    state.keep(worker);
-                    return Ok(answer);
-                }
+                Ok(answer) => return Ok((worker, answer)),
                 Err(broken) => broken,
             };
             let wait = if broken == Broken::Late { Duration::ZERO } else { ENDING };
@@ -127,10 +145,30 @@ impl Isolate for Workers {
             if lost == Lost::Memory && is_used {
                 continue;
             }
-            state.waste(owner, begun.elapsed());
             return Err(lost);
         }
         Err(Lost::Unavailable)
+    }
+}
+
+impl Isolate for Workers {
+    fn ask(&self, owner: u32, job: Job, files: &[&File], request: &[u8]) -> Result<Vec<u8>, Lost> {
+        let used = self.begin(owner)?;
+        let begun = Instant::now();
+        let answered = self.answer(owner, used, job, files, request);
+        let mut state = self.lock();
+        state.asked.retain(|asked| *asked != owner);
+        self.answered.notify_all();
+        match answered {
+            Ok((worker, answer)) => {
+                state.keep(worker);
+                Ok(answer)
+            }
+            Err(lost) => {
+                state.waste(owner, begun.elapsed());
+                Err(lost)
+            }
+        }
     }
 }
 

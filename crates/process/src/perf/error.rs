@@ -145,6 +145,9 @@ impl OpenError {
             }
             OpenError::EntriesNotPermitted => Some("run it as root"),
             OpenError::FrequencyTooHigh { .. } => Some("choose a lower rate with -F, or raise the setting"),
+            OpenError::Io(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                Some("raise ulimit -n: each thread takes an open file on each CPU")
+            }
             OpenError::RingNotPermitted => Some("raise ulimit -l, or sysctl kernel.perf_event_mlock_kb=2048"),
             _ => None,
         }

@@ -238,10 +238,16 @@ impl Sampler {
             let tids = proc::threads(pid).map_err(|_| OpenError::NoProcess(pid))?;
             threads.extend(tids.into_iter().map(Counted::Thread));
         }
-        let no_process = || OpenError::NoProcess(pids.first().copied().unwrap_or(0));
-        match Sampler::open(options, &threads, false) {
-            Err(OpenError::NoProcess(_)) => Err(no_process()),
-            opened => opened,
+        // The first one may have ended, while the others run on.
+        let mut living = &threads[..];
+        loop {
+            match (Sampler::open(options, living, false), living) {
+                (Err(OpenError::NoProcess(_)), [_, rest @ ..]) if !rest.is_empty() => living = rest,
+                (Err(OpenError::NoProcess(_)), _) => {
+                    return Err(OpenError::NoProcess(pids.first().copied().unwrap_or(0)));
+                }
+                (opened, _) => return opened,
+            }
         }
     }
 

@@ -13,6 +13,8 @@ pub(super) enum Trouble {
     DebugFile,
     /// A perf map or a jitdump belongs to another user, or is not a file.
     Foreign,
+    /// Perf maps and jitdumps of another user are longer than is read.
+    TooMuch,
     /// A jitdump that a recorded program mapped is gone, or is not a jitdump.
     NoJitDump,
     /// The kernel does not reveal addresses.
@@ -68,6 +70,9 @@ impl Notes {
                         format!("debug files that cannot be read, so that lines and names are missing: {paths}")
                     }
                     Trouble::Foreign => format!("not used, owned by another user or not a file: {paths}"),
+                    Trouble::TooMuch => {
+                        format!("not read to the end, the names of code of their user are too long: {paths}")
+                    }
                     Trouble::NoJitDump => {
                         format!("not readable, so that code made at run time has no names from it: {paths}")
                     }

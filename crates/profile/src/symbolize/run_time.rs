@@ -16,6 +16,7 @@ use crate::demangle::demangle;
 /// The run-time code of all processes.
 #[derive(Default)]
 pub(super) struct RunTimeCode {
+    reader: trusted::Reader,
     perf_maps: FxHashMap<u32, Option<PerfMap>>,
     /// By path; `None` for those that cannot be used.
     read: FxHashMap<String, Option<Arc<JitDump>>>,
@@ -44,7 +45,7 @@ impl RunTimeCode {
     pub(super) fn map(&mut self, pid: u32, path: &str, notes: &mut Notes) -> bool {
         let path = path.strip_suffix(" (deleted)").unwrap_or(path);
         let dump = self.read.entry(path.to_owned()).or_insert_with(|| {
-            let data = trusted::mapped(pid, Path::new(path), notes);
+            let data = self.reader.mapped(pid, Path::new(path), notes);
             let dump = data.and_then(|data| JitDump::parse(&data));
             if dump.is_none() {
                 notes.add(Trouble::NoJitDump, path);
@@ -64,7 +65,7 @@ impl RunTimeCode {
         }
         process.searched = true;
         let name = |pid| format!("jit-{pid}.dump");
-        let Some((data, own)) = trusted::in_folder(pid, folder, name, notes) else {
+        let Some((data, own)) = self.reader.in_folder(pid, folder, name, notes) else {
             return;
         };
         if let Some(dump) = JitDump::parse(&data).filter(|dump| dump.process() == own) {
@@ -140,7 +141,9 @@ impl RunTimeCode {
     /// The perf map of a process.
     pub(super) fn perf_map(&mut self, folder: &Path, pid: u32, notes: &mut Notes) -> Option<&PerfMap> {
         let read = || {
-            let (data, _) = trusted::in_folder(pid, folder, |pid| format!("perf-{pid}.map"), notes)?;
+            let (data, _) = self
+                .reader
+                .in_folder(pid, folder, |pid| format!("perf-{pid}.map"), notes)?;
             Some(PerfMap::parse(&data))
         };
         self.perf_maps.entry(pid).or_insert_with(read).as_ref()

@@ -10,6 +10,7 @@ use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path};
 
+use rustc_hash::FxHashMap;
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
@@ -18,26 +19,53 @@ use super::notes::{Notes, Trouble};
 /// Perf maps are texts of some MB; jitdumps also contain the code. Larger files are not read any
 /// further, so that a file left in a world-writable folder cannot take all memory.
 const LONGEST: u64 = 1 << 30;
+/// The same for all files of a user that is neither root nor our own.
+const LONGEST_OF_OTHERS: u64 = 512 << 20;
 
-/// The contents of the file in a folder that has this name, and the number that the process has in
-/// its own namespace, by which the file is named.
-pub(super) fn in_folder(
-    pid: u32,
-    folder: &Path,
-    name: impl Fn(u32) -> String,
-    notes: &mut Notes,
-) -> Option<(Vec<u8>, u32)> {
-    let own = own_number(pid).unwrap_or(pid);
-    let path = folder.join(name(own));
-    Some((read(pid, &path, notes)?, own))
+/// Reads these files. What is made of them stays, so there is a limit for all files of another
+/// user together: a program can have children for ever.
+#[derive(Default)]
+pub(super) struct Reader {
+    /// Bytes that were read, by owner.
+    read: FxHashMap<u32, u64>,
 }
 
-/// The contents of a file that a process has mapped.
-pub(super) fn mapped(pid: u32, path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
-    read(pid, path, notes)
+impl Reader {
+    /// The contents of the file in a folder that has this name, and the number that the process has
+    /// in its own namespace, by which the file is named.
+    pub(super) fn in_folder(
+        &mut self,
+        pid: u32,
+        folder: &Path,
+        name: impl Fn(u32) -> String,
+        notes: &mut Notes,
+    ) -> Option<(Vec<u8>, u32)> {
+        let own = own_number(pid).unwrap_or(pid);
+        let path = folder.join(name(own));
+        Some((self.mapped(pid, &path, notes)?, own))
+    }
+
+    /// The contents of a file that a process has mapped.
+    pub(super) fn mapped(&mut self, pid: u32, path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
+        let (file, owner) = open_trusted(pid, path, notes)?;
+        let mut data = Vec::new();
+        if owner == 0 || owner == rustix::process::geteuid().as_raw() {
+            file.take(LONGEST).read_to_end(&mut data).ok()?;
+            return Some(data);
+        }
+        let read = self.read.entry(owner).or_default();
+        let left = LONGEST_OF_OTHERS - *read;
+        file.take(left).read_to_end(&mut data).ok()?;
+        *read += data.len() as u64;
+        if data.len() as u64 == left {
+            notes.add(Trouble::TooMuch, &path.to_string_lossy());
+        }
+        Some(data)
+    }
 }
 
-fn read(pid: u32, path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
+/// The file, and its owner.
+fn open_trusted(pid: u32, path: &Path, notes: &mut Notes) -> Option<(File, u32)> {
     let fd = match open(pid, path) {
         Ok(fd) => fd,
         // A link, or a socket.
@@ -53,9 +81,7 @@ fn read(pid: u32, path: &Path, notes: &mut Notes) -> Option<Vec<u8>> {
         notes.add(Trouble::Foreign, &path.to_string_lossy());
         return None;
     }
-    let mut data = Vec::new();
-    File::from(fd).take(LONGEST).read_to_end(&mut data).ok()?;
-    Some(data)
+    Some((File::from(fd), stat.st_uid))
 }
 
 /// Whether names are believed that belong to `owner`, about a process of `user`; `None` if the
@@ -159,7 +185,8 @@ mod tests {
         // No process has this number.
         let gone = u32::MAX >> 2;
         let mut notes = Notes::default();
-        let mut read = |pid| read(pid, &path, &mut notes);
+        let mut reader = Reader::default();
+        let mut read = |pid| reader.mapped(pid, &path, &mut notes);
         fs::write(&path, "1000 10 name\n").unwrap();
         assert!(read(gone).is_some());
         assert!(read(std::process::id()).is_some());
@@ -193,14 +220,17 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(read(pid).is_some(), "nobody's own");
+        let long = "1000 10 name\n".len() as u64;
+        reader.read.insert(65534, LONGEST_OF_OTHERS - long - 4);
+        let lengths = [0; 3].map(|_| reader.mapped(pid, &path, &mut notes).unwrap().len());
+        assert_eq!(lengths, [13, 4, 0], "one user's files together");
+        let mut read = |pid| reader.mapped(pid, &path, &mut notes);
         chown(&path, Some(65533), None).unwrap();
         assert_eq!(read(pid), None, "somebody else's");
         drop(process);
-        assert!(
-            notes.sentences()[0].contains("owned by another user"),
-            "{:?}",
-            notes.sentences()
-        );
+        let sentences = notes.sentences();
+        assert!(sentences[0].contains("owned by another user"), "{sentences:?}");
+        assert!(sentences[1].contains("too long"), "{sentences:?}");
     }
 
     #[test]
@@ -212,7 +242,7 @@ mod tests {
             backtrail_testkit::skip("no unshare");
             return;
         };
-        let mut notes = Notes::default();
+        let (mut reader, mut notes) = (Reader::default(), Notes::default());
         for _ in 0..1000 {
             let children = format!("/proc/{0}/task/{0}/children", process.0.id());
             let children = fs::read_to_string(children).unwrap_or_default();
@@ -222,7 +252,7 @@ mod tests {
                 .and_then(|pid| pid.parse().ok());
             if let Some(inner) = inner
                 && let Some((data, own)) =
-                    in_folder(inner, Path::new("/tmp"), |pid| format!("perf-{pid}.map"), &mut notes)
+                    reader.in_folder(inner, Path::new("/tmp"), |pid| format!("perf-{pid}.map"), &mut notes)
                 && !data.is_empty()
             {
                 assert_eq!((data.as_slice(), own), (&b"1000 10 inside\n"[..], 1));
@@ -230,7 +260,7 @@ mod tests {
                 let outside = folder.path().join("names");
                 fs::write(&outside, "1000 10 outside\n").unwrap();
                 let through = Path::new("/tmp/out").join(outside.strip_prefix("/").unwrap());
-                assert_eq!(mapped(inner, &through, &mut notes), None);
+                assert_eq!(reader.mapped(inner, &through, &mut notes), None);
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));

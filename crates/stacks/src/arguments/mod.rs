@@ -17,9 +17,10 @@ use std::sync::Arc;
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
 use backtrail_args::table::{CallSite, Outcome, PARAMETERS, Value, Values, compute};
-use backtrail_ctype::{AlignmentRule, Measures, TypeId};
+use backtrail_ctype::{AlignmentRule, Kind, Measures, TypeId, Types};
 use backtrail_process::Snapshot;
 use backtrail_unwind::AddressKind;
+use backtrail_wire::Endian;
 use rustc_hash::FxHashMap;
 
 use crate::process::{Argument, Frame, Hidden, ThreadStack};
@@ -85,6 +86,39 @@ pub(crate) fn find_by<'t>(
         arguments.reverse();
         thread.arguments = arguments;
     }
+}
+
+/// The values that the structs of a dict would have at these addresses, for the fuzz targets.
+pub(crate) fn values_at(
+    types: Types<'_>,
+    endian: Endian,
+    read: &dyn Fn(u64, &mut [u8]) -> usize,
+    addresses: &[u64],
+) -> Vec<String> {
+    let (names, shown) = (module::by_name(types), Shown::default());
+    let value = |id: TypeId, address: u64| {
+        let size = Some(types.resolve(id).ok()?.size()).filter(|&size| size <= LARGEST_VALUE)?;
+        let mut bytes = vec![0; usize::try_from(size).ok()?];
+        (read(address, &mut bytes) == bytes.len()).then_some(())?;
+        let bytes: Vec<Byte> = bytes.into_iter().map(Some).collect();
+        let mut show = Show {
+            read,
+            named: &|name| *names.get(name)?,
+            endian,
+            x87: true,
+            types,
+            measures: Measures::new(types, AlignmentRule::StrictestMember),
+            out: String::new(),
+            shown: &shown,
+            hidden: Hidden::Nothing,
+        };
+        show.value(id, &bytes, 0)?;
+        Some(show.out)
+    };
+    let is_struct = |id: &TypeId| types.get(*id).is_ok_and(|found| found.kind() == Kind::Struct);
+    let structs = types.dict().ids().filter(is_struct).take(MOST_PARAMETERS);
+    let values = structs.flat_map(|id| addresses.iter().filter_map(move |&address| value(id, address)));
+    values.collect()
 }
 
 /// Frames with the same value have the same table entries.

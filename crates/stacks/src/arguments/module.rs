@@ -55,7 +55,7 @@ pub(crate) struct Opened<'s> {
 }
 
 /// Types by their names; `None` for several of one name.
-type Names = FxHashMap<Vec<u8>, Option<TypeId>>;
+pub(super) type Names = FxHashMap<Vec<u8>, Option<TypeId>>;
 
 impl<'s> Opened<'s> {
     /// `None` if the table can't be read, or was made for other types than the file's.
@@ -110,7 +110,7 @@ impl<'s> Opened<'s> {
 }
 
 /// The numbers, structs and unions of a dict and its parent by their names; `None` for several.
-fn by_name(types: Types<'_>) -> Names {
+pub(super) fn by_name(types: Types<'_>) -> Names {
     let mut names = Names::default();
     let own = types.dict().ids();
     let ids = own.chain(types.parent().into_iter().flat_map(|parent| parent.ids()));

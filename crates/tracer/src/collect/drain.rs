@@ -11,7 +11,7 @@ use backtrail_trace::description::Clock;
 use backtrail_trace::{json2, tsdl};
 
 use super::describe::description;
-use super::{append_to, make_private_folder};
+use super::{Unwritten, append_to, make_private_folder};
 use crate::clock;
 use crate::layout::{LENGTH_BITS, POSITION_MASK, control, flag, head, packet};
 use crate::map::Map;
@@ -398,6 +398,17 @@ impl Drain {
         Ok(())
     }
 
+    /// Adds what the rings have, and the trace does not.
+    pub(crate) fn add_unwritten(&self, sum: &mut Unwritten) {
+        for ring in 0..self.map.geometry.rings {
+            let at = self.map.geometry.control(ring);
+            let state = State::load(&self.map, at + control::DRAINED);
+            let word = self.map.word(at + control::POSITION).load(Ordering::Acquire);
+            sum.bytes += (word >> LENGTH_BITS).wrapping_sub(state.drained) & POSITION_MASK;
+            sum.discarded += self.discarded(ring).saturating_sub(state.reported);
+        }
+    }
+
     /// Completes the trace: discarded events that no packet has reported, and the clock's rate as
     /// measured until now.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
@@ -467,8 +478,8 @@ fn write_metadata(map: &Map, clock: Clock, directory: &Path, ctf2: bool) -> io::
     make_private_folder(directory)?;
     // Readers skip hidden files, and never see half of it.
     let hidden = directory.join(".metadata");
-    fs::write(&hidden, text)?;
-    fs::rename(&hidden, directory.join(METADATA_FILE))?;
+    let written = fs::write(&hidden, text).and_then(|()| fs::rename(&hidden, directory.join(METADATA_FILE)));
+    written.inspect_err(|_| drop(fs::remove_file(&hidden)))?;
     Ok(classes)
 }
 

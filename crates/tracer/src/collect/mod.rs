@@ -104,6 +104,16 @@ pub struct CollectOptions {
     pub ctf2: bool,
 }
 
+/// What rings have, and the traces do not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unwritten {
+    /// Bytes of events.
+    pub bytes: u64,
+    /// Events that the programs discarded because the rings were full, and that no trace reports.
+    pub discarded: u64,
+}
+
 /// Collects the rings of a folder.
 #[derive(Debug)]
 pub struct Collector {
@@ -211,7 +221,7 @@ impl Collector {
     ///
     /// # Errors
     /// As [`Collector::round`].
-    pub fn stop(mut self) -> io::Result<()> {
+    pub fn stop(&mut self) -> io::Result<()> {
         for process in self.processes.values() {
             process.drain.map.write(head::RULES, &[0; head::RULES_BYTES]);
             crate::classes::each_switch(&process.drain.map, |switch| switch.store(0, Ordering::Relaxed));
@@ -223,6 +233,15 @@ impl Collector {
             process.drain.map.word(head::COLLECTOR).store(0, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// What the traces lack: all that [`Collector::stop`] could not write, after an error.
+    pub fn unwritten(&self) -> Unwritten {
+        let mut sum = Unwritten::default();
+        for process in self.processes.values() {
+            process.drain.add_unwritten(&mut sum);
+        }
+        sum
     }
 
     /// Number of processes whose rings have been found, also of those that have ended since.
