@@ -28,6 +28,7 @@ mod sframe;
 mod stack;
 #[cfg(feature = "store")]
 mod store;
+mod times;
 mod top;
 mod trace;
 mod types;

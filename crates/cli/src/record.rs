@@ -22,6 +22,7 @@ use crate::file_problems;
 use crate::limits::Limits;
 use crate::output;
 use crate::pack::pack;
+use crate::times::seconds;
 
 /// Sample a command, or running processes, and write their stacks as a trace.
 ///
@@ -102,14 +103,6 @@ pub(crate) struct Record {
     /// The command to run and its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present_any = ["pid", "all", "cgroup"], value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("not a time that can be waited for".to_owned()),
-    }
 }
 
 fn dialect() -> impl TypedValueParser<Value = Dialect> {

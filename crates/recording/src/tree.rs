@@ -167,7 +167,8 @@ impl StackNodes {
         }
     }
 
-    /// A checkpoint: definitions begin again. Returns `false` if earlier numbers lose their meaning.
+    /// A checkpoint: definitions begin again. Returns `false` if earlier numbers lose their
+    /// meaning.
     pub fn begin_anew(&mut self) -> bool {
         if self.runs.len() > MOST_KNOWN_RUNS {
             *self = StackNodes::default();

@@ -14,8 +14,10 @@ use tempfile::TempDir;
 use crate::command::{self, Finished};
 use crate::{Missing, peers, scratch};
 
-/// Results are at most this large; the file has holes.
+/// Results are at most this large; the file has holes. The first process knows the disk by it.
 const RESULTS: u64 = 8 << 30;
+/// How often a kernel that does not find its root is booted.
+const BOOTS: usize = 9;
 
 /// What the machine is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,25 +157,16 @@ impl Guest {
         lengthened.expect("a scratch folder can be written");
         let made = File::create(&results).and_then(|file| file.set_len(RESULTS));
         made.expect("a scratch folder can be written");
-        let (machine, console) = self.cpu.machine();
-        let mut qemu = Command::new(self.cpu.emulator().0);
-        qemu.args(machine).args(["-smp", "2"]);
-        qemu.args(["-m", &self.memory_mib.to_string()]);
-        qemu.args(["-display", "none", "-serial", "stdio", "-monitor", "none"]);
-        qemu.args(["-net", "none", "-no-reboot", "-device", "nvme,id=disks,serial=disks"]);
-        for (number, (disk, options)) in
-            (1..).zip([(&self.disk, ",snapshot=on"), (&archive, ",readonly=on"), (&results, "")])
-        {
-            let file = disk.display();
-            qemu.arg("-drive")
-                .arg(format!("file={file},format=raw,if=none,id=disk{number}{options}"))
-                .arg("-device")
-                .arg(format!("nvme-ns,drive=disk{number},bus=disks,nsid={number}"));
-        }
-        qemu.arg("-kernel").arg(&self.kernel).arg("-append").arg(format!(
-            "console={console} quiet panic=-1 root=/dev/nvme0n1 rw rootwait init=/init"
-        ));
-        let finished = command::run(&mut qemu, limit)?;
+        let disks = [(&self.disk, ",snapshot=on"), (&archive, ",readonly=on"), (&results, "")];
+        // Kernels since 6.11 look for disks in parallel, and number them as they find them.
+        let mut boots = 0;
+        let finished = loop {
+            let finished = self.boot(&disks, 1 + boots % disks.len(), limit)?;
+            boots += 1;
+            if boots == BOOTS || !finished.stdout.contains("Unable to mount root fs") {
+                break finished;
+            }
+        };
         assert!(
             !finished.timed_out && finished.status.success(),
             "the guest does not end: {}",
@@ -194,6 +187,27 @@ impl Guest {
             folder: unpacked,
             console: finished.stdout,
         })
+    }
+
+    /// Boots once, with the disk of this number as root.
+    fn boot(&self, disks: &[(&PathBuf, &str)], root: usize, limit: Duration) -> Result<Finished, Missing> {
+        let (machine, console) = self.cpu.machine();
+        let mut qemu = Command::new(self.cpu.emulator().0);
+        qemu.args(machine).args(["-smp", "2"]);
+        qemu.args(["-m", &self.memory_mib.to_string()]);
+        qemu.args(["-display", "none", "-serial", "stdio", "-monitor", "none"]);
+        qemu.args(["-net", "none", "-no-reboot", "-device", "nvme,id=disks,serial=disks"]);
+        for (number, (disk, options)) in (1..).zip(disks) {
+            let file = disk.display();
+            qemu.arg("-drive")
+                .arg(format!("file={file},format=raw,if=none,id=disk{number}{options}"))
+                .arg("-device")
+                .arg(format!("nvme-ns,drive=disk{number},bus=disks,nsid={number}"));
+        }
+        qemu.arg("-kernel").arg(&self.kernel).arg("-append").arg(format!(
+            "console={console} quiet panic=-1 root=/dev/nvme0n{root} rw rootwait init=/init"
+        ));
+        command::run(&mut qemu, limit)
     }
 }
 

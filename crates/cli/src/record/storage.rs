@@ -12,6 +12,7 @@ use clap::{Args, ValueHint};
 use rustix::process::{Pid, Signal, setpriority_process};
 
 use crate::error::{Failure, say, shown};
+use crate::times::{duration, measure};
 
 /// What a snapshot has unless `--keep` says otherwise.
 const DEFAULT_SNAPSHOT: Keep = Keep::Time(Duration::from_secs(30));
@@ -77,13 +78,6 @@ impl Division {
     }
 }
 
-/// A number, and the unit that follows it.
-fn measure(text: &str) -> Option<(f64, &str)> {
-    let end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let number: f64 = text[..end].trim().parse().ok()?;
-    (number.is_finite() && number > 0.0).then_some((number, &text[end..]))
-}
-
 fn time(text: &str) -> Result<Duration, String> {
     let expected = || "not a time, as 500ms, 30s, 10min, 1h, 7d".to_owned();
     let time = duration(text).ok_or_else(expected)?;
@@ -101,22 +95,6 @@ pub(super) fn min_duration(text: &str) -> Result<Duration, String> {
         false => duration(text),
     }
     .ok_or_else(expected)
-}
-
-/// A time with its unit.
-fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = measure(text)?;
-    let seconds = match unit {
-        "ns" => 1e-9,
-        "us" => 1e-6,
-        "ms" => 0.001,
-        "" | "s" | "sec" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return None,
-    };
-    Duration::try_from_secs_f64(number * seconds).ok()
 }
 
 /// A time or a number of bytes, with its unit.

@@ -17,6 +17,7 @@ use clap::{Args, ValueEnum};
 use crate::error::{Failure, Status, one_line};
 use crate::limits::Limits;
 use crate::output;
+use crate::times;
 
 /// Show the stacks of a running process or of a core.
 ///
@@ -107,8 +108,10 @@ impl What {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+    match text {
+        "0" => Ok(Duration::ZERO),
+        _ => times::seconds(text),
+    }
 }
 
 /// Runs the command.

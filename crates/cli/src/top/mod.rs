@@ -22,6 +22,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use crate::error::{Failure, Status};
 use crate::limits::Limits;
+use crate::times;
 use show::Show;
 
 /// Items that may wait to be counted; then the recorder waits, and samples that the kernel has no
@@ -70,10 +71,10 @@ enum By {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if (0.05..=3600.0).contains(&seconds) => Ok(duration),
-        _ => Err("not between 0.05 and 3600 seconds".to_owned()),
+    let time = times::seconds(text)?;
+    match (0.05..=3600.0).contains(&time.as_secs_f64()) {
+        true => Ok(time),
+        false => Err("not between 0.05 and 3600 seconds".to_owned()),
     }
 }
 

@@ -10,9 +10,9 @@ use backtrail_process::sys::SignalSource;
 use backtrail_trace_net::{Collector, CollectorOptions, Gap, PORT, Receiver, ServeOptions, Server, Transport};
 use clap::{Args, ValueHint};
 
-use super::record::seconds;
 use super::send::{address, secret};
 use crate::error::{Failure, Status, shown};
+use crate::times::seconds;
 
 /// Receive traces into a directory: from `trace send`, or a live session of LTTng's relay daemon or
 /// of `trace serve`.

@@ -12,6 +12,7 @@ use backtrail_tracer::collect::{CollectOptions, Collector, FOLDER_VARIABLE, Unwr
 use clap::{Args, ValueHint};
 
 use crate::error::{Failure, Status, say};
+use crate::times::seconds;
 
 /// Record the events of programs that use the tracer, each process into a trace of its own.
 ///
@@ -47,14 +48,6 @@ pub(crate) struct Record {
     /// The command to run and its arguments.
     #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present = "attach", value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
-}
-
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("not a time that can be waited for".to_owned()),
-    }
 }
 
 /// The time between two looks at the rings.

@@ -8,8 +8,8 @@ use backtrail_trace_net::{Secret, Sender, Transport, parse_address};
 use clap::{Args, ValueHint};
 
 use super::input::read_key;
-use super::record::seconds;
 use crate::error::{Failure, Status};
+use crate::times::seconds;
 
 /// Send traces to `trace receive --listen` on another machine, also while they are written.
 ///

@@ -7,8 +7,8 @@ use backtrail_process::sys::SignalSource;
 use backtrail_trace_net::{ServeOptions, Server};
 use clap::{Args, ValueHint};
 
-use super::record::seconds;
 use crate::error::{Failure, Status, shown};
+use crate::times::seconds;
 
 /// Show the traces below a directory to LTTng's viewers while they are written.
 ///

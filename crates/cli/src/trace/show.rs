@@ -16,10 +16,10 @@ use backtrail_trace_rfc::open as open_trace;
 use clap::{Args, ValueEnum};
 
 use super::input::{Input, Span, failure, tell_losses};
-use super::record::seconds;
 use super::symbols::Symbols;
 use crate::error::{Failure, Status};
 use crate::output;
+use crate::times::seconds;
 
 /// Print the events of traces in time order, as babeltrace2 does.
 #[derive(Args)]

@@ -157,7 +157,7 @@ impl State {
                 };
                 match number("has_build_id") {
                     Some(1..) if self.pending.len() < MOST_PENDING => self.pending.push(module),
-                    _ => self.symbolizer.map(&module),
+                    _ => _ = self.symbolizer.map(&module),
                 }
             }
             "build_id" => {

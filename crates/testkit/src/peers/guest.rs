@@ -16,7 +16,7 @@ const SUITE: &str = "bookworm";
 const SPARE_MIB: u64 = 512;
 
 /// What the guest's first process does: unpacks what was added, runs the jobs in sequence, and
-/// packs what they left in `/out`.
+/// packs what they left in `/out`. Newer kernels number disks as they find them.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C HOME=/root
@@ -29,7 +29,11 @@ mkdir -p /dev/shm && mount -t tmpfs none /dev/shm
 ip link set lo up 2>/dev/null
 ldconfig 2>/dev/null
 mkdir -p /out /jobs /root
-tar xf /dev/nvme0n2 -C /
+for block in /sys/block/nvme0n*; do
+    disk=/dev/${block##*/}
+    [ "$(head -c 2 $disk)" = ./ ] && tar xf $disk -C /
+    [ $(cat $block/size) -eq 16777216 ] && results=$disk
+done
 for job in /jobs/*; do
     name=${job##*/}
     mkdir -p /out/$name && cd /out/$name
@@ -37,7 +41,7 @@ for job in /jobs/*; do
     echo $? >status
     echo "$name: $(cat status)" >/dev/console
 done
-tar cf /dev/nvme0n3 -C /out .
+tar cf $results -C /out .
 sync
 poweroff -f
 "#;

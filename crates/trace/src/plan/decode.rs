@@ -3,29 +3,11 @@
 use super::compiled::{EventPlan, Plan, StreamPlan};
 use super::field::Field;
 use super::shape::{ArrayPlan, Count, FieldId, OptionPlan, Shape};
+use super::tape::{Node, Raw};
 use crate::constants::MAX_EMPTY_FIELDS;
 use crate::description::{Integer, Role, Storage};
 use crate::error::{DecodeError, DecodeErrorKind};
 use backtrail_wire::{Bytes, Endian, ErrorKind, read_bits, sign_extend};
-
-/// One field on the tape. Members and elements follow the field that contains them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Node {
-    pub(crate) field: FieldId,
-    pub(crate) raw: Raw,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Raw {
-    /// Integers, sign-extended if signed; floating point numbers as their bits.
-    Bits(u64),
-    /// Text: bytes of the packet.
-    Bytes { start: usize, end: usize },
-    /// Plain elements, not decoded yet.
-    Packed { bit: u64, count: u64 },
-    /// Members or elements: the nodes up to `end`.
-    Group { end: u32, count: u32 },
-}
 
 /// The values of the integers with roles, as far as they occurred.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,10 @@
 //! A fast path for events without text, arrays or choices: all of their numbers are at fixed
-//! distances from the end of the header. Other events, those at the end of a packet and damaged ones
-//! take the general path.
+//! distances from the end of the header. Other events, those at the end of a packet and damaged
+//! ones take the general path.
 
-use super::decode::{Node, Raw};
 use super::field::Field;
 use super::shape::{FieldId, Shape};
+use super::tape::{Node, Raw};
 use super::whole::Whole;
 
 /// The contexts and the payload of an event class.
