@@ -97,7 +97,7 @@ fn attached_and_rotated() {
     // Its end of input is its end.
     drop(program.stdin.take());
     assert!(program.wait().unwrap().success());
-    assert!(session.join("000001").is_dir(), "rotated by time");
+    assert!(session.join("000002").is_dir(), "rotated by time");
     if let Some(odd) = count(&session, "app:odd") {
         assert!(odd > 0);
         assert_eq!(count(&session, "app:even"), Some(0));
