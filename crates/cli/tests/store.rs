@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Finished};
@@ -206,18 +207,20 @@ fn duckdb(setup: &Setup, packages: &std::path::Path, script: &str) -> String {
     passed(python.env("PYTHONPATH", packages).current_dir("/")).stdout
 }
 
-#[test]
-fn printed_sql_runs_in_any_folder() {
-    let Some(setup) = setup() else { return };
-    let Some(packages) = available(readers::python("duckdb")) else {
-        return;
-    };
-    let Some(python) = available(workload::python(1)) else {
-        return;
-    };
+/// A store with one recording, and the folder of DuckDB's Python package.
+fn stored() -> Option<(Setup, PathBuf)> {
+    let setup = setup()?;
+    let packages = available(readers::python("duckdb"))?;
+    let python = available(workload::python(1))?;
     setup.record(&[], &python).ended_with(0);
     let mut add = setup.backtrail.command(["store", "add", "trace", "--to", "fleet"]);
     passed(add.current_dir(setup.folder.path()));
+    Some((setup, packages))
+}
+
+#[test]
+fn printed_sql_runs_in_any_folder() {
+    let Some((setup, packages)) = stored() else { return };
     let answer = query(&setup, &packages, &["self", "--limit", "5", "--json"]).stdout;
     let sql = query(&setup, &packages, &["self", "--limit", "5", "--sql"]).stdout;
     fs::write(setup.path("store.sql"), sql).expect("the test's folder can be written");
@@ -237,16 +240,7 @@ fn printed_sql_runs_in_any_folder() {
 
 #[test]
 fn files_that_another_tool_compressed_are_not_called_damaged() {
-    let Some(setup) = setup() else { return };
-    let Some(packages) = available(readers::python("duckdb")) else {
-        return;
-    };
-    let Some(python) = available(workload::python(1)) else {
-        return;
-    };
-    setup.record(&[], &python).ended_with(0);
-    let mut add = setup.backtrail.command(["store", "add", "trace", "--to", "fleet"]);
-    passed(add.current_dir(setup.folder.path()));
+    let Some((setup, packages)) = stored() else { return };
     for (compression, status, what) in [
         (
             "zstd",

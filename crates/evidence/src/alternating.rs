@@ -75,10 +75,7 @@ pub struct Counts {
 
 /// Records all experiments. Returns whether no stack was impossible.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
-    let backtrail = match &options.backtrail {
-        Some(binary) => binary.clone(),
-        None => place::release("backtrail", "backtrail")?,
-    };
+    let backtrail = crate::chosen_or_built(options.backtrail.as_deref())?;
     let shapes = SHAPES
         .iter()
         .filter(|s| options.shape.is_empty() || options.shape.iter().any(|o| o == **s));

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backtrail_recording::{Item, Reader};
 use backtrail_testkit::guest::{Cpu, Guest, Results};
 use backtrail_testkit::{place, program};
 
@@ -76,10 +75,7 @@ struct Row {
 
 /// Boots the kernels. Returns whether all stacks were right, and most were walked in the kernel.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
-    let backtrail = match &options.backtrail {
-        Some(binary) => binary.clone(),
-        None => place::release("backtrail", "backtrail")?,
-    };
+    let backtrail = crate::chosen_or_built(options.backtrail.as_deref())?;
     let chosen = |suite: &str| options.suite.is_empty() || options.suite.iter().any(|name| name == suite);
     let (mut rows, mut notes, mut good) = (Vec::new(), String::new(), true);
     println!("{COLUMNS}");
@@ -193,7 +189,7 @@ fn rows(results: &Results, root: &Path) -> Result<(Vec<Row>, String), String> {
             kernel: kernel.clone(),
             recorded: recorded.to_owned(),
             samples: sum(|verdict| verdict.stacks),
-            in_kernel: walked_in_kernel(&trace(job)?)?,
+            in_kernel: judged.in_kernel,
             complete: sum(|verdict| verdict.complete),
             impossible: None,
             wrong: sum(|verdict| verdict.wrong + verdict.false_ends),
@@ -209,16 +205,6 @@ fn rows(results: &Results, root: &Path) -> Result<(Vec<Row>, String), String> {
     }
     note += "```\n\n";
     Ok((rows, note))
-}
-
-fn walked_in_kernel(trace: &Path) -> Result<u64, String> {
-    let unreadable = |error| format!("{}: {error}", trace.display());
-    let mut reader = Reader::open(trace).map_err(unreadable)?;
-    let mut count = 0;
-    while let Some(item) = reader.next().map_err(unreadable)? {
-        count += u64::from(matches!(item, Item::Sample(sample) if sample.in_kernel));
-    }
-    Ok(count)
 }
 
 fn text(row: &Row) -> String {

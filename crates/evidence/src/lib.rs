@@ -29,9 +29,10 @@ mod stacks;
 mod truth;
 mod types;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use backtrail_testkit::place;
 use clap::{Parser, Subcommand};
 
 use judge::Judge;
@@ -224,7 +225,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Returns whether nothing is wrong.
-fn judge_recording(recording: &std::path::Path, examples: usize, sysroot: &[PathBuf]) -> Result<bool, String> {
+fn judge_recording(recording: &Path, examples: usize, sysroot: &[PathBuf]) -> Result<bool, String> {
     let mut judge = Judge::of_files_in(sysroot);
     let judged = sources::recording(recording, &mut judge, &[])?;
     println!(
@@ -238,6 +239,14 @@ fn judge_recording(recording: &std::path::Path, examples: usize, sysroot: &[Path
         println!("{name}: {}", verdict.describe(examples));
     }
     Ok(judged.by_process.values().all(|v| v.wrong == 0 && v.false_ends == 0))
+}
+
+/// The command that an option names, otherwise built, as it is shipped.
+fn chosen_or_built(backtrail: Option<&Path>) -> Result<PathBuf, String> {
+    match backtrail {
+        Some(binary) => Ok(binary.to_owned()),
+        None => place::release("backtrail", "backtrail"),
+    }
 }
 
 /// The date and the machine of a measurement, as a sentence.

@@ -15,7 +15,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use backtrail_recording::{Frame, FrameKind, Stop};
-use backtrail_testkit::{command, debugger, place};
+use backtrail_testkit::{command, debugger};
 use serde_json::Value;
 
 use crate::judge::copies::{Copies, marked};
@@ -99,10 +99,7 @@ impl Outcome {
 
 /// Runs the comparison. Returns whether nothing is missing or wrong.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
-    let backtrail = match &options.backtrail {
-        Some(binary) => binary.clone(),
-        None => place::release("backtrail", "backtrail")?,
-    };
+    let backtrail = crate::chosen_or_built(options.backtrail.as_deref())?;
     let mut fine = true;
     for pid in options.names.iter().filter_map(|name| name.parse().ok()) {
         let mut outcome = Outcome::default();

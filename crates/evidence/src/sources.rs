@@ -18,6 +18,8 @@ pub(crate) struct Judged {
     pub(crate) lost: u64,
     /// Samples in which memory was read after the moment of the sample.
     pub(crate) late: u64,
+    /// Samples whose stacks the kernel walked.
+    pub(crate) in_kernel: u64,
     pub(crate) problems: Vec<String>,
 }
 
@@ -57,6 +59,7 @@ pub(crate) fn recording(trace: &Path, judge: &mut Judge, wanted: &[&str]) -> Res
                 }
                 judged.samples += 1;
                 judged.late += u64::from(sample.live);
+                judged.in_kernel += u64::from(sample.in_kernel);
                 let verdict = judged.by_process.entry(name).or_default();
                 judge.add(sample.pid, sample.frames, sample.stop, verdict);
             }

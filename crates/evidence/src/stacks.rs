@@ -78,9 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         return page::write().map(|()| true);
     }
     let backtrail = match &options.backtrail {
-        Some(binary) => binary.clone(),
         None if options.prepare => PathBuf::new(),
-        None => place::release("backtrail", "backtrail")?,
+        binary => crate::chosen_or_built(binary.as_deref())?,
     };
     let mut fine = true;
     for recipe in wanted {

@@ -213,10 +213,7 @@ fn parameter<'d>(
     };
     context
         .parameters
-        .push(match entry.attr_value(dw::DW_AT_abstract_origin) {
-            Some(AttributeValue::UnitRef(offset)) => Some(offset),
-            _ => None,
-        });
+        .push(entry.attr_value(dw::DW_AT_abstract_origin).and_then(in_this_unit));
     let mut places = Vec::new();
     let everywhere = 0..u64::MAX;
     match entry.attr_value(dw::DW_AT_location) {
@@ -277,7 +274,12 @@ fn is_passed_by_reference(unit: &gimli::Unit<Slice<'_>>, entry: &Entry<'_>) -> b
 /// The entry in this unit that one is a copy of, otherwise its type.
 fn origin_or_type(entry: &Entry<'_>) -> Option<UnitOffset> {
     let attributes = [dw::DW_AT_abstract_origin, dw::DW_AT_type];
-    match attributes.into_iter().find_map(|name| entry.attr_value(name))? {
+    in_this_unit(attributes.into_iter().find_map(|name| entry.attr_value(name))?)
+}
+
+/// The entry that a reference leads to, if it is in this unit.
+fn in_this_unit(reference: AttributeValue<Slice<'_>>) -> Option<UnitOffset> {
+    match reference {
         AttributeValue::UnitRef(offset) => Some(offset),
         _ => None,
     }
