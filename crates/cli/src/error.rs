@@ -1,7 +1,7 @@
 //! Reports failures: one line, an optional line of help, and the exit status.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
@@ -167,7 +167,7 @@ impl Failure {
 
 /// Reports a usage error like every other error. Help and version were asked for, and are not
 /// errors.
-pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     if !error.use_stderr() {
         // Nothing can be done about a closed standard output.
         let _ = error.print();
@@ -182,22 +182,31 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let what: Vec<&str> = what.lines().map(str::trim).collect();
     let what = what.join(" ");
     let mut failure = Failure::new(what.strip_prefix("error: ").unwrap_or(&what));
-    // A tip for this mistake, or else where to read on; clap prints neither for some errors.
-    let after = |start: &str| rendered.lines().find_map(|line| line.trim().strip_prefix(start));
-    if let Some(help) = after("tip: ").or(after("For more information, ")) {
-        failure = match after("Usage: ").map(verb) {
-            Some(verb) if help.starts_with("try ") => failure.help(format_args!("run `{verb} --help`")),
-            _ => failure.help(help.trim_end_matches('.')),
-        };
-    }
+    // A tip for this mistake, or else where to read on. That an unknown option could be a value is
+    // no tip for those who mistyped one.
+    let mut tips = rendered.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    let tip = tips.find(|tip| !tip.starts_with("to pass '-"));
+    failure = match tip {
+        Some(tip) => failure.help(tip.trim_end_matches('.')),
+        None => failure.help(format_args!(
+            "run `{} --help`",
+            asked(command, std::env::args_os().skip(1))
+        )),
+    };
     failure.report()
 }
 
-/// The command and its verbs at the start of a line of usage.
-fn verb(usage: &str) -> String {
-    let words = usage.split_whitespace();
-    let is_verb = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
-    words.take_while(is_verb).collect::<Vec<_>>().join(" ")
+/// The command and its verbs at the start of its arguments.
+fn asked(mut command: &clap::Command, arguments: impl Iterator<Item = OsString>) -> String {
+    let mut verbs = command.get_name().to_owned();
+    for argument in arguments {
+        let Some(verb) = command.find_subcommand(&argument) else {
+            break;
+        };
+        verbs = format!("{verbs} {}", verb.get_name());
+        command = verb;
+    }
+    verbs
 }
 
 /// A file's name in a line of text.

@@ -2,6 +2,7 @@
 
 use backtrail_record::Outcome;
 
+use crate::counted::Counted;
 use crate::error::{one_line, say};
 
 /// The most files that are named; the others are counted.
@@ -14,9 +15,8 @@ pub(crate) fn report(outcome: &Outcome) -> bool {
     for problem in named {
         let cost = match (problem.samples, problem.cut) {
             (0, _) => "stacks may end in it".to_owned(),
-            (1, 0) => "it is on the stack of 1 sample".to_owned(),
-            (1, _) => "it is on the stack of 1 sample, which is incomplete".to_owned(),
-            (samples, 0) => format!("it is on the stacks of {samples} samples"),
+            (1, 1..) => "it is on the stack of 1 sample, which is incomplete".to_owned(),
+            (samples, 0) => format!("it is on the stacks of {}", Counted(samples, "sample")),
             (samples, cut) => format!("it is on the stacks of {samples} samples, {cut} of them incomplete"),
         };
         let (path, reason) = (one_line(&problem.path), one_line(&problem.reason));
@@ -25,7 +25,9 @@ pub(crate) fn report(outcome: &Outcome) -> bool {
     let unnamed = others.len() as u64 + outcome.further_problems;
     if unnamed > 0 {
         let samples: u64 = others.iter().map(|problem| problem.samples).sum();
-        say!("backtrail: warning: {unnamed} more files have such problems, on the stacks of {samples} samples");
+        let (files, samples) = (Counted(unnamed, "more file"), Counted(samples, "sample"));
+        let have = if unnamed == 1 { "has" } else { "have" };
+        say!("backtrail: warning: {files} {have} such problems, on the stacks of {samples}");
     }
     outcome.problems.iter().any(|problem| problem.is_missing)
 }

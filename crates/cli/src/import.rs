@@ -6,6 +6,7 @@ use backtrail_profile::Options;
 use backtrail_record::{Dialect, ImportError, ImportOptions, Imported, Stop};
 use clap::{Args, ValueHint};
 
+use crate::counted::Counted;
 use crate::error::{Failure, Status, one_line, say, shown};
 use crate::file_problems;
 
@@ -64,9 +65,9 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
     }
     if imported.damaged > 0 {
         say!(
-            "backtrail: warning: {}: {} records could not be understood",
+            "backtrail: warning: {}: {} could not be understood",
             shown(&arguments.input),
-            imported.damaged
+            Counted(imported.damaged, "record")
         );
     }
     if let Some(incomplete) = imported.outcome.incomplete {

@@ -3,6 +3,7 @@
 mod cache;
 mod cbf;
 mod collect;
+mod counted;
 mod crashes;
 mod debuginfod;
 mod edited;
@@ -98,7 +99,7 @@ pub fn main() -> ExitCode {
     let matches = command().try_get_matches_from(link::arguments());
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return error::usage(&error),
+        Err(error) => return error::usage(&error, &command()),
     };
     if cli.command.looks_up_names() {
         // Files of other users stay open until their names are known. If this fails and there are

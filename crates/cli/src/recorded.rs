@@ -6,7 +6,7 @@ use std::path::Path;
 use backtrail_export::Samples;
 use backtrail_profile::{Options, Profile};
 use backtrail_recording::{Measured, ReadError, Reader};
-use backtrail_trace::TraceErrorKind;
+use backtrail_trace::{TraceError, TraceErrorKind};
 use clap::Args;
 
 use crate::error::{Failure, one_line, shown};
@@ -124,17 +124,15 @@ pub(crate) fn say_what_there_is(trace: &Path, filter: &FilterArguments) -> Resul
 /// Why a recording cannot be read.
 pub(crate) fn failed(trace: &Path, error: ReadError) -> Failure {
     match error {
-        ReadError::Trace(error) => {
-            let missing = match &error.kind {
-                TraceErrorKind::Io(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-                _ => false,
-            };
-            match missing {
-                // The user typed the directory, not the file within it.
-                true => Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote"),
-                false => Failure::new(error),
-            }
-        }
+        // The user typed the directory, not the file within it.
+        ReadError::Trace(TraceError {
+            kind: TraceErrorKind::Io(error),
+            ..
+        }) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => match trace.try_exists() {
+            Ok(false) => Failure::of(trace, "no such file or directory"),
+            _ => Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote"),
+        },
+        ReadError::Trace(error) => Failure::new(error),
         error => Failure::of(trace, error),
     }
 }

@@ -266,8 +266,19 @@ fn usage_errors_are_told_as_all_others() {
         assert!(rest.len() == 1 && rest[0].starts_with("help: "), "{error}");
         assert!(output.stdout.is_empty());
     }
-    let error = String::from_utf8(run(&["cbf", "encode", "pc:1"]).stderr).unwrap();
-    assert_eq!(error.lines().nth(1), Some("help: run `backtrail cbf encode --help`"));
+    for (arguments, help) in [
+        (&["cbf", "encode", "pc:1"][..], "run `backtrail cbf encode --help`"),
+        (&["record", "-F", "0", "--", "true"], "run `backtrail record --help`"),
+        (&["store", "add", "-t", "store"], "run `backtrail store add --help`"),
+        (&["nonsense"], "run `backtrail --help`"),
+        (
+            &["record", "--durations", "5", "--", "true"],
+            "a similar argument exists: '--duration'",
+        ),
+    ] {
+        let error = String::from_utf8(run(arguments).stderr).unwrap();
+        assert_eq!(error.lines().nth(1), Some(&*format!("help: {help}")), "{arguments:?}");
+    }
 }
 
 #[test]

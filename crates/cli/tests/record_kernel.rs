@@ -59,7 +59,7 @@ fn signals_and_programs_that_load_others() {
     for run in [workload::signals(1), workload::kernel(1), workload::rust_threads(1)] {
         let Some(run) = available(run) else { continue };
         let recording = setup.record(&["--walk", "kernel"], &run);
-        recording.ended_with(0).complete(200, PROMISED).readable();
+        recording.ended_with(0).complete_in_kernel(200, PROMISED).readable();
         fs::remove_dir_all(&recording.trace).expect("it was written");
     }
 }

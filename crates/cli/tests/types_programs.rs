@@ -271,6 +271,7 @@ fn lua() {
 }
 
 #[test]
+#[ignore = "a minute to compile"]
 fn sqlite3() {
     holds("sqlite3", 52_201);
 }

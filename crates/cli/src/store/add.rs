@@ -10,6 +10,7 @@ use backtrail_store::{
 };
 use clap::{Args, ValueEnum, ValueHint};
 
+use crate::counted::Counted;
 use crate::error::{Failure, Status, say, shown};
 use crate::recorded;
 
@@ -223,12 +224,12 @@ fn add_crashes(store: &Store, path: &Path, entries: &[Entry], arguments: &Add) -
         return Err(Failure::of(path, what));
     }
     Ok(format!(
-        "{}: {} crashes, {} of them new, {} KiB in {} files",
+        "{}: {}, {} of them new, {} KiB in {}",
         shown(path),
-        sum.crashes,
+        Counted(sum.crashes, "crash"),
         sum.new,
         sum.bytes.div_ceil(1024),
-        sum.files
+        Counted(sum.files, "file")
     ))
 }
 
@@ -259,13 +260,13 @@ fn summary(trace: &Path, added: &Added) -> String {
         return format!("{trace}: no samples");
     }
     if added.was_there {
-        return format!("{trace}: {} samples, in the store already", added.samples);
+        return format!("{trace}: {}, in the store already", Counted(added.samples, "sample"));
     }
     format!(
-        "{trace}: {} samples, {} KiB in {} files",
-        added.samples,
+        "{trace}: {}, {} KiB in {}",
+        Counted(added.samples, "sample"),
         added.bytes.div_ceil(1024),
-        added.files
+        Counted(added.files, "file")
     )
 }
 

@@ -8,6 +8,7 @@ use backtrail_export::Format;
 use clap::{Args, ValueHint};
 
 use super::http::{self, Answer, BadUrl, Url};
+use crate::counted::Counted;
 use crate::error::{Failure, Status, say, shown};
 use crate::filter::FilterArguments;
 use crate::{export, recorded};
@@ -63,8 +64,9 @@ pub(crate) fn run(arguments: &Push) -> Result<Status, Failure> {
         });
         match pushed {
             Ok((samples, bytes)) if !arguments.quiet => say!(
-                "backtrail: {}: {samples} samples, {} KiB sent",
+                "backtrail: {}: {}, {} KiB sent",
                 shown(trace),
+                Counted(samples, "sample"),
                 bytes.div_ceil(1024)
             ),
             Ok(_) => {}

@@ -6,6 +6,7 @@ use backtrail_store::{ModuleNames, Store, SymbolSources, Symbolized};
 use clap::{Args, ValueHint};
 use serde_json::json;
 
+use crate::counted::Counted;
 use crate::debuginfod::Servers;
 use crate::error::{Failure, Status, one_line};
 use crate::output;
@@ -75,12 +76,16 @@ fn summary(symbolized: &Symbolized) -> String {
     let added = match symbolized.files {
         0 => "nothing new".to_owned(),
         files => format!(
-            "added names to {} stacks, {} KiB in {files} files",
-            symbolized.stacks,
-            symbolized.bytes.div_ceil(1024)
+            "added names to {}, {} KiB in {}",
+            Counted(symbolized.stacks, "stack"),
+            symbolized.bytes.div_ceil(1024),
+            Counted(files, "file")
         ),
     };
-    format!("{added}; {unnamed} addresses without a name")
+    match unnamed {
+        1 => format!("{added}; 1 address without a name"),
+        _ => format!("{added}; {unnamed} addresses without a name"),
+    }
 }
 
 fn document(symbolized: &Symbolized) -> serde_json::Value {

@@ -11,6 +11,7 @@ use backtrail_trace::{
 use backtrail_trace_rfc::{Key, open, source_line};
 use clap::{Args, ValueHint};
 
+use crate::counted::Counted;
 use crate::error::{Failure, shown};
 
 /// The traces to read.
@@ -190,10 +191,13 @@ pub(super) fn tell_losses(stream: &StreamReader) {
     } = stream.statistics();
     let path = shown(stream.path());
     if discarded > 0 {
-        crate::error::say!("backtrail: {path}: the tracer discarded {discarded} events");
+        crate::error::say!(
+            "backtrail: {path}: the tracer discarded {}",
+            Counted(discarded, "event")
+        );
     }
     if lost_packets > 0 {
-        crate::error::say!("backtrail: {path}: {lost_packets} packets are missing");
+        crate::error::say!("backtrail: {path}: {} missing", Counted(lost_packets, "packet"));
     }
     for problem in stream.problems() {
         crate::error::say!(
@@ -203,6 +207,7 @@ pub(super) fn tell_losses(stream: &StreamReader) {
         );
     }
     if damaged > 0 {
-        crate::error::say!("backtrail: {path}: {damaged} packets are damaged, what could be read is shown");
+        let packets = Counted(damaged, "damaged packet");
+        crate::error::say!("backtrail: {path}: {packets}; what could be read is shown");
     }
 }

@@ -11,6 +11,7 @@ use backtrail_trace_net::{Collector, CollectorOptions, Gap, PORT, Receiver, Serv
 use clap::{Args, ValueHint};
 
 use super::send::{address, secret};
+use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
 use crate::times::seconds;
 
@@ -103,9 +104,9 @@ fn listen(arguments: &Receive, transport: Transport, address: &str) -> Result<St
     });
     let report = report.map_err(|error| Failure::of(output, error))?;
     crate::error::say!(
-        "backtrail: received {} packets of {} streams, {} bytes",
-        report.packets,
-        report.streams,
+        "backtrail: received {} of {}, {} bytes",
+        Counted(report.packets, "packet"),
+        Counted(report.streams, "stream"),
         report.bytes
     );
     if report.duplicates + report.reordered > 0 {
@@ -161,9 +162,9 @@ fn view(arguments: &Receive, from: &str) -> Result<Status, Failure> {
     let go_on = || signals.next().is_none() && arguments.duration.is_none_or(|limit| begin.elapsed() < limit);
     let received = receiver.receive(session, output, go_on).map_err(failed)?;
     crate::error::say!(
-        "backtrail: received {} packets of {} streams, {} bytes",
-        received.packets,
-        received.streams,
+        "backtrail: received {} of {}, {} bytes",
+        Counted(received.packets, "packet"),
+        Counted(received.streams, "stream"),
         received.bytes
     );
     Ok(Status::Done)

@@ -11,6 +11,7 @@ use backtrail_process::sys::SignalSource;
 use backtrail_tracer::collect::{CollectOptions, Collector, FOLDER_VARIABLE, Unwritten, default_folder};
 use clap::{Args, ValueHint};
 
+use crate::counted::Counted;
 use crate::error::{Failure, Status, say};
 use crate::times::seconds;
 
@@ -95,7 +96,8 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
         return Err(Failure::of(
             output,
             format_args!(
-                "{error}: {lost} KiB of events are lost, and {discarded} events that no longer fit into memory"
+                "{error}: {lost} KiB of events are lost, and {} that no longer fit into memory",
+                Counted(discarded, "event")
             ),
         ));
     }

@@ -8,6 +8,7 @@ use backtrail_trace_net::{Secret, Sender, Transport, parse_address};
 use clap::{Args, ValueHint};
 
 use super::input::read_key;
+use crate::counted::Counted;
 use crate::error::{Failure, Status};
 use crate::times::seconds;
 
@@ -60,12 +61,12 @@ pub(crate) fn run(arguments: &Send) -> Result<Status, Failure> {
     let sent = sender.send(&arguments.directory, go_on).map_err(failed)?;
     let again = match sent.repeated {
         0 => String::new(),
-        count => format!("; the receiver asked {count} times for what was lost"),
+        count => format!("; the receiver asked {} for what was lost", Counted(count, "time")),
     };
     crate::error::say!(
-        "backtrail: sent {} packets of {} streams, {} bytes{again}",
-        sent.packets,
-        sent.streams,
+        "backtrail: sent {} of {}, {} bytes{again}",
+        Counted(sent.packets, "packet"),
+        Counted(sent.streams, "stream"),
         sent.bytes
     );
     Ok(Status::Done)

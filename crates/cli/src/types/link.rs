@@ -16,6 +16,7 @@ use rayon::prelude::*;
 
 use super::around::Around;
 use super::input::{self, Source};
+use crate::counted::Counted;
 use crate::error::{Failure, Status};
 use crate::output;
 
@@ -154,10 +155,11 @@ pub(super) fn summary(units: &[Unit<'_>], linked: &Linked<'_>, bytes: usize) {
     let read: usize = units.iter().map(|unit| unit.types.len()).sum();
     let own: usize = linked.children.iter().map(|child| child.types.len()).sum();
     crate::error::say!(
-        "{} units, {read} types; {} shared, {own} in {} dicts of units; {bytes} bytes",
-        units.len(),
+        "{}, {}; {} shared, {own} in {} of units; {bytes} bytes",
+        Counted(units.len(), "unit"),
+        Counted(read, "type"),
         linked.parent.types.len(),
-        linked.children.len()
+        Counted(linked.children.len(), "dict")
     );
 }
 
