@@ -2,30 +2,50 @@
 
 /// Hashes the parts of a thing in order.
 #[derive(Debug)]
-pub(crate) struct Id(blake3::Hasher);
+pub(crate) struct Id {
+    hasher: blake3::Hasher,
+    /// Parts that are not hashed yet: the hash is many times faster for many bytes at once.
+    parts: Vec<u8>,
+}
 
 impl Id {
+    /// Parts are collected up to this number of bytes.
+    const AT_ONCE: usize = 16 << 10;
+
     /// `kind` keeps ids of different things apart.
     pub(crate) fn new(kind: &str) -> Id {
-        Id(blake3::Hasher::new()).text(kind)
+        let id = Id {
+            hasher: blake3::Hasher::new(),
+            parts: Vec::with_capacity(256),
+        };
+        id.text(kind)
     }
 
     pub(crate) fn text(mut self, text: &str) -> Id {
-        self.0.update(&(text.len() as u64).to_le_bytes());
-        self.0.update(text.as_bytes());
+        self.add(&(text.len() as u64).to_le_bytes());
+        self.add(text.as_bytes());
         self
     }
 
     pub(crate) fn number(mut self, number: i64) -> Id {
-        self.0.update(&number.to_le_bytes());
+        self.add(&number.to_le_bytes());
         self
+    }
+
+    fn add(&mut self, part: &[u8]) {
+        self.parts.extend_from_slice(part);
+        if self.parts.len() >= Id::AT_ONCE {
+            self.hasher.update(&self.parts);
+            self.parts.clear();
+        }
     }
 
     /// 64 bits: two of 100 million stacks are alike with a probability of 1 in 3,700. It is never
     /// 0, which stands for nothing.
-    pub(crate) fn finish(self) -> i64 {
+    pub(crate) fn finish(mut self) -> i64 {
+        self.hasher.update(&self.parts);
         let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.0.finalize().as_bytes()[..8]);
+        bytes.copy_from_slice(&self.hasher.finalize().as_bytes()[..8]);
         match i64::from_le_bytes(bytes) {
             0 => 1,
             id => id,

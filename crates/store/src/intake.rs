@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use backtrail_profile::{
-    CodeAddress, File, Location, Report, StackFrame, StackId, StackSample, Thread, is_kernel_address,
+    CodeAddress, File, Location, LocationId, Report, StackFrame, StackId, StackSample, Thread, is_kernel_address,
 };
 use backtrail_recording::{Origin, Stop};
 use jiff::Timestamp;
@@ -40,6 +40,8 @@ struct Names<'r> {
     texts: Texts,
     frames: FxHashMap<StackFrame, Frame<'r>>,
     stacks: FxHashMap<(StackId, Option<Stop>, bool), Stack>,
+    /// The functions of each location, innermost first.
+    functions: FxHashMap<LocationId, Vec<i64>>,
     /// The first address after a module's last that code was met at.
     past: FxHashMap<&'r File, u64>,
 }
@@ -165,6 +167,7 @@ impl<'r> Names<'r> {
             texts: Texts::default(),
             frames: FxHashMap::default(),
             stacks: FxHashMap::default(),
+            functions: FxHashMap::default(),
             past: FxHashMap::default(),
         };
         for sample in report.samples() {
@@ -226,6 +229,17 @@ impl<'r> Names<'r> {
         };
         self.frames.insert(frame, made);
         made
+    }
+
+    /// The functions of a location, innermost first.
+    fn functions(&mut self, id: LocationId) -> &[i64] {
+        let location = self.report.location(id);
+        self.functions.entry(id).or_insert_with(|| {
+            let calls = location.calls.iter();
+            calls
+                .map(|call| id::function(&call.function, &location.module))
+                .collect()
+        })
     }
 
     fn text(&mut self, text: &str) -> Cell<'static> {
@@ -342,7 +356,8 @@ impl<'r> Part<'r, '_> {
             let mut on_stack = Vec::new();
             for &frame in &stack {
                 let made = names.frame(frame);
-                if written_frames.insert(made.id) {
+                let is_new = written_frames.insert(made.id);
+                if is_new {
                     names.write_frame(frame, tables);
                     if let Some((module, code, file)) = made.module
                         && modules.insert(module)
@@ -350,16 +365,17 @@ impl<'r> Part<'r, '_> {
                         names.write_module(module, code, file, tables);
                     }
                 }
-                let StackFrame::Location(location) = frame else {
+                let StackFrame::Location(id) = frame else {
                     continue;
                 };
-                let location = self.report.location(location);
-                for call in &location.calls {
+                on_stack.extend_from_slice(names.functions(id));
+                // Equal frames have equal functions.
+                let location = self.report.location(id);
+                for call in location.calls.iter().filter(|_| is_new) {
                     let function = id::function(&call.function, &location.module);
                     if functions.insert(function) {
                         frames::push_function(tables, &mut names.texts, function, &call.function, &location.module);
                     }
-                    on_stack.push(function);
                 }
             }
             frames::push_stack_functions(tables, id, on_stack);
@@ -421,9 +437,14 @@ impl<'r> Part<'r, '_> {
             (thread.pid, thread.tid, sample.time, index)
         });
         let rows = table(tables, &tables::SAMPLES);
+        let mut last = None;
         for index in order {
             let sample = self.sample(index);
             let thread = self.thread(sample);
+            let (process, name) = match last.take() {
+                Some((id, process, name)) if id == sample.thread => (process, name),
+                _ => (names.texts.of(&thread.process), names.texts.of(&thread.name)),
+            };
             let key = (sample.stack, sample.stop, sample.live);
             let stack = names.stacks.get(&key).map_or(0, |stack| stack.id);
             rows.push([
@@ -434,14 +455,15 @@ impl<'r> Part<'r, '_> {
                 Cell::Long(common.recording),
                 Cell::Int(thread.pid as i32),
                 Cell::Int(thread.tid as i32),
-                Cell::Text(names.texts.of(&thread.process)),
-                Cell::Text(names.texts.of(&thread.name)),
+                Cell::Text(process.clone()),
+                Cell::Text(name.clone()),
                 Cell::Int(sample.cpu as i32),
                 Cell::Text(common.kind.clone()),
                 Cell::Long(stack),
                 Cell::Long(common.period),
                 Cell::Long(1),
             ]);
+            last = Some((sample.thread, process, name));
         }
     }
 
