@@ -132,13 +132,16 @@ fn boot(backtrail: &Path, suite: &str) -> Result<(Vec<Row>, String), String> {
         "backtrail record -q --off-cpu -o trace -- sh -c 'for i in 1 2 3 4 5; do sleep 0.2; done'",
     );
     let (_, command) = PROGRAMS[1];
-    let by_user = |options: &str| {
+    let with = |capabilities: &str, options: &str| {
         format!(
-            "HOME=/tmp /usr/bin/setpriv --reuid 65534 --regid 65534 --clear-groups \\\n\
+            "HOME=/tmp /usr/bin/setpriv --reuid 65534 --regid 65534 --clear-groups {capabilities} \\\n\
              backtrail record -F 499 {options} -- sh -c \"{command}\"\n"
         )
     };
+    let by_user = |options: &str| with("", options);
     guest.job("refused", &format!("chmod 777 .\n{}", by_user("-o trace")));
+    let capable = with("--inh-caps +perfmon --ambient-caps +perfmon", "-o trace");
+    guest.job("capable", &format!("chmod 777 .\n{capable}"));
     // The highest level that lets him, which the next job keeps.
     guest.job(
         "ordinary",
@@ -196,10 +199,10 @@ fn rows(results: &Results, root: &Path) -> Result<(Vec<Row>, String), String> {
         });
     }
     let mut note = format!(
-        "{kernel}, an ordinary user: as Debian has it, with the first level that lets him, and with `--walk\n\
-         kernel`:\n\n```text\n"
+        "{kernel}, an ordinary user: as Debian has it, with CAP_PERFMON, with the first level that lets\n\
+         him, and there with `--walk kernel`:\n\n```text\n"
     );
-    for job in ["refused", "ordinary", "kernel"] {
+    for job in ["refused", "capable", "ordinary", "kernel"] {
         let said = results.text(job, "stderr");
         said.lines().for_each(|line| _ = writeln!(note, "{line}"));
     }

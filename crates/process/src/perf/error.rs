@@ -4,6 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+/// The highest `kernel.perf_event_paranoid` that Linux knows. Above it, the kernels of Debian and
+/// Ubuntu refuse every event to whoever has no CAP_SYS_ADMIN, even with CAP_PERFMON.
+const MAINLINE: i32 = 2;
+
 /// The start of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -60,9 +64,9 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::NotPermitted { paranoid: Some(level) } if *level > 2 => write!(
+            OpenError::NotPermitted { paranoid: Some(level) } if *level > MAINLINE => write!(
                 f,
-                "sampling is not permitted: kernel.perf_event_paranoid is {level}, and CAP_PERFMON is missing"
+                "sampling is not permitted: kernel.perf_event_paranoid is {level}, and CAP_SYS_ADMIN is missing"
             ),
             OpenError::NotPermitted { .. } => {
                 write!(
@@ -71,9 +75,13 @@ impl fmt::Display for OpenError {
                 )
             }
             OpenError::MachineNotPermitted { paranoid } => {
+                let missing = match paranoid {
+                    Some(level) if *level > MAINLINE => "CAP_SYS_ADMIN",
+                    _ => "CAP_PERFMON",
+                };
                 write!(
                     f,
-                    "sampling processes of other users is not permitted: CAP_PERFMON is missing"
+                    "sampling processes of other users is not permitted: {missing} is missing"
                 )?;
                 match paranoid {
                     Some(level) if *level > 0 => write!(f, ", and kernel.perf_event_paranoid is {level}"),
@@ -117,13 +125,17 @@ impl OpenError {
     /// What the user can do.
     pub fn help(&self) -> Option<&'static str> {
         match self {
-            OpenError::NotPermitted { paranoid: Some(level) } if *level > 2 => Some(
-                "run `sysctl kernel.perf_event_paranoid=2` as root, or run this command as root or with CAP_PERFMON; start a \
+            OpenError::NotPermitted { paranoid: Some(level) } if *level > MAINLINE => Some(
+                "run `sysctl kernel.perf_event_paranoid=2` as root, or run this command as root or with CAP_SYS_ADMIN; start a \
                  container with that capability",
             ),
             OpenError::NotPermitted { .. } => Some(
                 "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
                  container a seccomp profile that allows perf_event_open is needed too",
+            ),
+            OpenError::MachineNotPermitted { paranoid: Some(level) } if *level > MAINLINE => Some(
+                "run it as root, or set sysctl kernel.perf_event_paranoid=0; processes of your own can be recorded with -p \
+                 at level 2",
             ),
             OpenError::MachineNotPermitted { .. } => Some(
                 "run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0; processes of \

@@ -39,6 +39,7 @@ mod flag {
     pub(super) const TASK: u64 = 1 << 13;
     pub(super) const WATERMARK: u64 = 1 << 14;
     pub(super) const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub(super) const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
     pub(super) const MMAP2: u64 = 1 << 23;
     pub(super) const COMM_EXEC: u64 = 1 << 24;
     pub(super) const USE_CLOCKID: u64 = 1 << 25;
@@ -150,7 +151,9 @@ impl Attributes {
             flags |= flag::EXCLUDE_IDLE;
         }
         if !self.kernel {
-            flags |= flag::EXCLUDE_KERNEL;
+            // Since Linux 7.2.10 and 6.12.113, who may not sample the kernel may not ask for its
+            // frames either.
+            flags |= flag::EXCLUDE_KERNEL | flag::EXCLUDE_CALLCHAIN_KERNEL;
         }
         if self.enable_on_exec {
             flags |= flag::ENABLE_ON_EXEC;
@@ -335,6 +338,28 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+
+    #[test]
+    fn whoever_leaves_out_the_kernel_leaves_out_its_frames() {
+        let flags = |kernel: bool| {
+            let attributes = Attributes {
+                event: Event::Nothing,
+                sample_type: 0,
+                registers: 0,
+                stack_bytes: 0,
+                watermark: 0,
+                kernel,
+                enable_on_exec: false,
+                build_ids: false,
+                reports: false,
+            };
+            let attr = attributes.encode();
+            let word = attr[offset::FLAGS..].first_chunk().expect("the flags are a word");
+            // `exclude_kernel` and `exclude_callchain_kernel`.
+            u64::from_ne_bytes(*word) & (1 << 5 | 1 << 21)
+        };
+        assert_eq!((flags(false), flags(true)), (1 << 5 | 1 << 21, 0));
+    }
 
     #[test]
     fn a_watchpoint_is_met_once() {

@@ -16,7 +16,8 @@ const SUITE: &str = "bookworm";
 const SPARE_MIB: u64 = 512;
 
 /// What the guest's first process does: unpacks what was added, runs the jobs in sequence, and
-/// packs what they left in `/out`. Newer kernels number disks as they find them.
+/// packs what they left in `/out`. It starts when the kernel has found the first disk, and waits
+/// for the others. Newer kernels number disks as they find them.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C HOME=/root
@@ -29,7 +30,10 @@ mkdir -p /dev/shm && mount -t tmpfs none /dev/shm
 ip link set lo up 2>/dev/null
 ldconfig 2>/dev/null
 mkdir -p /out /jobs /root
-for block in /sys/block/nvme0n*; do
+while set -- /sys/block/nvme0n*; [ $# -lt 3 ]; do
+    sleep 0.1
+done
+for block; do
     disk=/dev/${block##*/}
     [ "$(head -c 2 $disk)" = ./ ] && tar xf $disk -C /
     [ $(cat $block/size) -eq 16777216 ] && results=$disk
@@ -62,10 +66,23 @@ pub(crate) fn kernel(cpu: Cpu, suite: &str) -> Result<PathBuf, Missing> {
         format!("linux-image-cloud-{architecture}"),
     );
     let root = unpacked_for(&name, suite, architecture, &[&package]).map_err(Missing)?;
-    let boot = fs::read_dir(root.join("boot")).map_err(|error| Missing(error.to_string()))?;
-    let mut images = boot.filter_map(|entry| Some(entry.ok()?.path()));
-    let image = images.find(|path| path.to_string_lossy().contains("/vmlinuz-"));
-    image.ok_or_else(|| Missing("no kernel in Debian's package".to_owned()))
+    image(&root).ok_or_else(|| Missing("no kernel in Debian's package".to_owned()))
+}
+
+/// The kernel in unpacked packages: in `/boot`, or beside its modules, as
+/// newer packages have it.
+fn image(root: &Path) -> Option<PathBuf> {
+    let below = |folder: &str| {
+        let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path()))
+    };
+    let is_image = |path: &PathBuf| path.to_string_lossy().contains("/vmlinuz-");
+    let beside_modules = || {
+        below("usr/lib/modules")
+            .map(|folder| folder.join("vmlinuz"))
+            .find(|path| path.exists())
+    };
+    below("boot").find(is_image).or_else(beside_modules)
 }
 
 /// Packages of the guest, and all that they need, as the folder that they were unpacked into and as
