@@ -535,8 +535,8 @@ impl<'a> Modules<'a> {
             });
         }
         let build_id = module.key.build_id().to_vec();
-        // As the kernel would call it: what has its path now, or will have it, is another file. With a
-        // build ID, readers see that.
+        // As the kernel would call it: what has its path now, or will have it, is another file.
+        // With a build ID, readers see that.
         let is_known = matches!(module.key, FileKey::BuildId(_)) || path.ends_with(DELETED);
         let path = match module.is_lost.get() && !is_known {
             true => path + DELETED,

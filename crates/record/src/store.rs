@@ -29,8 +29,8 @@ pub(crate) struct Store<'o> {
     options: &'o Options,
     cpus: Vec<u32>,
     kind: Kind,
-    /// Gets the directory of each of several recordings that is complete, and the open files that no
-    /// path leads to.
+    /// Gets the directory of each of several recordings that is complete, and the open files that
+    /// no path leads to.
     written: &'o mut dyn FnMut(&Path, Vec<HeldFile>),
     /// How many are complete, and how many old ones were deleted.
     pub(crate) recordings: u64,

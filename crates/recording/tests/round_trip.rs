@@ -119,7 +119,7 @@ fn module_of(pid: u32, time: u64) -> Module {
         position_independent: true,
         path: "/program".to_owned(),
         build_id: vec![1, 2, 3],
-        elsewhere: 0,
+        elsewhere: 7,
     }
 }
 

@@ -305,6 +305,7 @@ mod tests {
         let file = SpaceOwner::File {
             path: "/usr/bin/a\nb".to_owned(),
             build_id: vec![1, 2, 3],
+            elsewhere: 300,
             base_vaddr: 0x40_0000,
         };
         let outer = |offset, line| call("outer(int)", Some(offset), Some(("a.cc", line)), false);
