@@ -12,6 +12,7 @@ mod examples;
 mod export;
 mod file_problems;
 mod filter;
+mod held;
 mod hex;
 mod import;
 mod isolated;

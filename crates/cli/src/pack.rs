@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use backtrail_elf::HeldFile;
 use backtrail_profile::{Options, PackError, Packed};
 use clap::{Args, ValueHint};
 
 use crate::debuginfod::Servers;
 use crate::error::{Failure, Status, shown};
+use crate::held;
 use crate::recorded::failed;
 
 /// Add symbols to a recording, so that it can be reported where the recorded programs are missing.
@@ -21,6 +23,9 @@ pub(crate) struct Pack {
     trace: PathBuf,
     #[command(flatten)]
     servers: Servers,
+    /// Read from standard input which files another process has open for this.
+    #[arg(long, hide = true)]
+    held: bool,
     /// Print no summary.
     #[arg(short, long)]
     quiet: bool,
@@ -30,6 +35,10 @@ pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
     let trace = &arguments.trace;
     let options = Options {
         fetch: arguments.servers.fetch(),
+        held: match arguments.held {
+            true => held::read(std::io::stdin().lock()).map_err(Failure::new)?,
+            false => Vec::new(),
+        },
         ..Options::default()
     };
     let packed = backtrail_profile::pack(trace, options).map_err(|error| match error {
@@ -42,9 +51,13 @@ pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Adds the names of this machine's files to a recording.
-pub(crate) fn pack(trace: &Path) -> Result<Packed, PackError> {
-    backtrail_profile::pack(trace, Options::default())
+/// Adds the names of this machine's files, and of these open ones, to a recording.
+pub(crate) fn pack(trace: &Path, held: Vec<HeldFile>) -> Result<Packed, PackError> {
+    let options = Options {
+        held,
+        ..Options::default()
+    };
+    backtrail_profile::pack(trace, options)
 }
 
 fn summary(trace: &Path, packed: &Packed) -> String {

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use backtrail_elf::HeldFile;
 use backtrail_record::{
     CountedEvent, DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES,
     Dialect, MAX_STACK_BYTES, Machine, Options, Outcome, SampledEvent, Stop, Storage, Target, Trigger, Walk,
@@ -165,9 +166,9 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         cache: None,
     };
     let mut packing = storage::Packing::default();
-    let mut written = |recording: &Path| {
+    let mut written = |recording: &Path, held: Vec<HeldFile>| {
         if !arguments.no_symbols {
-            packing.add(recording);
+            packing.add(recording, held);
         }
         if matches!(options.storage, Storage::Snapshots { .. }) && !arguments.quiet {
             crate::error::say!("backtrail: snapshot: {}", shown(recording));
@@ -175,7 +176,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     };
     let outcome = backtrail_record::record_each(&options, &mut written);
     packing.finish();
-    let outcome = outcome.map_err(|error| {
+    let mut outcome = outcome.map_err(|error| {
         let help = error.help();
         let failure = Failure::new(&error);
         match help {
@@ -186,7 +187,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     let is_whole = options.storage == Storage::Whole;
     if is_whole && !arguments.no_symbols && outcome.samples > 0 && outcome.incomplete.is_none() {
         // The recording is complete without them.
-        if let Err(error) = pack(&options.output) {
+        if let Err(error) = pack(&options.output, std::mem::take(&mut outcome.held)) {
             crate::error::say!(
                 "backtrail: warning: {}: no symbols were added: {error}",
                 shown(&options.output)

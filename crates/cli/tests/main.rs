@@ -20,6 +20,7 @@ mod manual;
 mod page;
 mod record_bad_input;
 mod record_complete;
+mod record_containers;
 mod record_durations;
 mod record_endings;
 mod record_entry;

@@ -95,6 +95,7 @@ fn modules(report: &str) -> Vec<Module> {
                     position_independent: bias != 0,
                     path: path.to_owned(),
                     build_id,
+                    elsewhere: 0,
                 };
                 modules.push((bias, module));
             }

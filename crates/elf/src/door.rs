@@ -31,7 +31,7 @@ mod walk;
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -150,6 +150,25 @@ impl Root {
     pub fn at(directory: &Path) -> io::Result<Root> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Root(rustix::fs::open(directory, flags, Mode::empty())?))
+    }
+
+    /// A path that leads there while this is open.
+    pub(crate) fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// Its device and inode.
+    ///
+    /// # Errors
+    /// Those of `fstat(2)`.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let status = rustix::fs::fstat(&self.0)?;
+        Ok((status.st_dev, status.st_ino))
+    }
+
+    /// The open directory.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Opens the file at `path` as a process with this root would find it: absolute links and `..`

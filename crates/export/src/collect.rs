@@ -1,6 +1,6 @@
 //! From a recording to samples with names.
 
-use backtrail_profile::{CodeAddress, Options, Profile, Report, StackFrame, StackId, is_kernel_address};
+use backtrail_profile::{CodeAddress, File, Options, Profile, Report, StackFrame, StackId, is_kernel_address};
 use backtrail_recording::{Origin, ReadError, Reader};
 use rustc_hash::FxHashMap;
 
@@ -127,7 +127,7 @@ impl Samples {
 /// The files that were met.
 #[derive(Default)]
 struct Files<'r> {
-    numbers: FxHashMap<(&'r str, &'r [u8]), u32>,
+    numbers: FxHashMap<&'r File, u32>,
 }
 
 impl<'r> Files<'r> {
@@ -138,8 +138,7 @@ impl<'r> Files<'r> {
         if file.is_anonymous() && file.path != "[vdso]" && !is_kernel_address(code.address) {
             return None;
         }
-        let key = (file.path.as_str(), file.build_id.as_slice());
-        let number = *self.numbers.entry(key).or_insert_with(|| {
+        let number = *self.numbers.entry(file).or_insert_with(|| {
             all.push(CodeFile {
                 path: file.path.clone(),
                 build_id: file.build_id.clone(),

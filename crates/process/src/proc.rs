@@ -191,6 +191,11 @@ pub fn pid_namespace(pid: u32) -> io::Result<(u64, u32)> {
     Ok((inode.unwrap_or(0), inner.unwrap_or(pid)))
 }
 
+/// What identifies the mount namespace of a process.
+pub fn mount_namespace(pid: u32) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/mnt"))
+}
+
 /// The name of a thread.
 pub fn thread_name(pid: u32, tid: u32) -> io::Result<String> {
     let name = line(&format!("/proc/{pid}/task/{tid}/comm"))?;
@@ -206,6 +211,11 @@ pub fn mapped_file(pid: u32, start: u64, end: u64, path: &str) -> [PathBuf; 3] {
         format!("/proc/{pid}/root{path}").into(),
         path.into(),
     ]
+}
+
+/// The path to the program of a process, which works if it was deleted, too.
+pub fn program(pid: u32) -> PathBuf {
+    format!("/proc/{pid}/exe").into()
 }
 
 /// The lines of `/proc/kallsyms` to search for the kernel's first symbol; x86-64 has several

@@ -104,6 +104,7 @@ fn write(path: &Path, samples: usize, depth: usize, stacks: usize) -> Result<(),
         position_independent: true,
         path: "/no/such/program".to_owned(),
         build_id: vec![1; 20],
+        elsewhere: 0,
     };
     writer.module(10, &module)?;
     let mut state = 1_u64;

@@ -15,6 +15,8 @@ pub struct File {
     pub path: String,
     /// Build id; empty if it has none.
     pub build_id: Vec<u8>,
+    /// As [recorded](Module::elsewhere): 0 for the file at the path.
+    pub elsewhere: u32,
 }
 
 impl File {
@@ -23,6 +25,7 @@ impl File {
         File {
             path: module.path.clone(),
             build_id: module.build_id.clone(),
+            elsewhere: module.elsewhere,
         }
     }
 
@@ -154,6 +157,7 @@ mod tests {
             position_independent: true,
             path: path.into(),
             build_id: Vec::new(),
+            elsewhere: 0,
         }
     }
 

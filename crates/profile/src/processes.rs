@@ -143,6 +143,7 @@ mod tests {
             position_independent: true,
             path: path.into(),
             build_id: Vec::new(),
+            elsewhere: 0,
         });
     }
 

@@ -5,6 +5,7 @@ mod path;
 
 use std::path::PathBuf;
 
+use backtrail_elf::HeldFile;
 use backtrail_recording::{
     Detail, Entry, FrameKind, Item, Measured, Module, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind,
     is_kernel_address,
@@ -59,6 +60,8 @@ pub struct Options {
     pub filter: Filter,
     /// The folder with the files of the recorded machine; `None` if it is this one.
     pub sysroot: Option<PathBuf>,
+    /// Recorded files that are open, because no path leads to them.
+    pub held: Vec<HeldFile>,
     /// Where debug files come from that are not on this machine.
     pub fetch: Option<FetchDebugFile>,
     /// Keep every sample's time, thread and stack for [`Report::samples`], in 24 bytes each.
@@ -85,6 +88,7 @@ impl Default for Options {
             wakers: false,
             filter: Filter::default(),
             sysroot: None,
+            held: Vec::new(),
             fetch: None,
             keep_samples: false,
             max_frames: MAX_FRAMES,
@@ -308,6 +312,7 @@ impl Profile {
         let mut symbolizer = Symbolizer::new(options.system.clone())
             .below(options.sysroot.clone())
             .fetching(options.fetch.clone())
+            .holding(options.held.clone())
             .noting_moments();
         if let Some(symbols) = earlier {
             symbolizer = symbolizer.falling_back_to(symbols);

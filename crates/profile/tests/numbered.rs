@@ -83,6 +83,7 @@ fn write(writer: &mut Writer, seed: u64, samples: u64, checkpoint: u64) {
                     position_independent: true,
                     path: format!("/no/such/file{}", random.below(3)),
                     build_id: Vec::new(),
+                    elsewhere: 0,
                 };
                 writer.module(tid, &module).unwrap();
                 mapped.insert(pid, module);

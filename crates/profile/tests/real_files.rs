@@ -34,6 +34,7 @@ impl Mapped {
             position_independent,
             path: path.to_str().unwrap().to_string(),
             build_id: image.build_id().unwrap_or_default().to_vec(),
+            elsewhere: 0,
         });
         Mapped {
             symbolizer,
@@ -249,6 +250,7 @@ fn a_file_of_another_build_is_not_believed() {
         position_independent: true,
         path: program.to_str().unwrap().into(),
         build_id: vec![1; 20],
+        elsewhere: 0,
     });
     let id = symbolizer.resolve(1, FrameKind::Pc, BASE + main);
     assert_eq!(
@@ -280,6 +282,7 @@ fn the_vdso_has_names() {
         position_independent: true,
         path: "[vdso]".into(),
         build_id: Vec::new(),
+        elsewhere: 0,
     });
     let named: Vec<String> = (start..end)
         .step_by(8)

@@ -16,7 +16,8 @@ use rustix::fs::{Mode, OFlags};
 use crate::Outcome;
 use crate::arena::Arena;
 use crate::environment;
-use crate::modules::{self, Modules};
+use crate::kernel_module;
+use crate::modules::Modules;
 use crate::session::{Session, not_running};
 
 /// What to import.
@@ -139,7 +140,7 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
     let build_id = about.build_ids.get(&b"[kernel.kallsyms]"[..]);
     let kernel = about
         .kernel_start
-        .map(|start| modules::kernel_at(start, build_id.cloned().unwrap_or_default()));
+        .map(|start| kernel_module::kernel_at(start, build_id.cloned().unwrap_or_default()));
     let _ = session.kernel.set(kernel);
     let mut damaged = 0;
     for number in 0..file.len() {

@@ -30,6 +30,7 @@ mod chain;
 mod command;
 mod deep;
 mod elf_module;
+mod elsewhere;
 mod environment;
 mod error;
 mod file_problems;
@@ -39,7 +40,9 @@ mod groups;
 mod holes;
 mod import;
 mod kernel;
+mod kernel_module;
 mod maker;
+mod memory_image;
 mod modules;
 mod options;
 mod outcome;
@@ -55,6 +58,7 @@ mod watch;
 
 use std::path::Path;
 
+use backtrail_elf::HeldFile;
 pub use backtrail_process::perf::{CountedEvent, Entry, Exit, ExitKind, SampledEvent, TracedFunction, Trigger};
 use backtrail_recording::Observer;
 pub use backtrail_recording::{Dialect, Item, Stop};
@@ -74,15 +78,16 @@ pub use outcome::{ModuleProblem, Outcome, Warning};
 /// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
 /// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
-    session::run(options, None, &mut |_| ())
+    session::run(options, None, &mut |_, _| ())
 }
 
-/// The same for several recordings: `written` gets the directory of each one that is complete. It
-/// must return soon, because nothing is read from the kernel meanwhile.
+/// The same for several recordings: `written` gets the directory of each one that is complete, and
+/// the files that no path leads to. It must return soon, because nothing is read from the kernel
+/// meanwhile.
 ///
 /// # Errors
 /// As [`record`].
-pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path)) -> Result<Outcome, Error> {
+pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path, Vec<HeldFile>)) -> Result<Outcome, Error> {
     session::run(options, None, written)
 }
 
@@ -93,5 +98,5 @@ pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path)) -> Result<
 /// # Errors
 /// As [`record`].
 pub fn observe(options: &Options, observer: impl FnMut(&Item<'_>) + 'static) -> Result<Outcome, Error> {
-    session::run(options, Some(Observer::new(observer)), &mut |_| ())
+    session::run(options, Some(Observer::new(observer)), &mut |_, _| ())
 }

@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::fs::Metadata;
 use std::hash::Hasher;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,22 +17,22 @@ use backtrail_cfi::registers::CallFrames;
 use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::program_by_build_id;
-use backtrail_elf::{FileBytes, Image, Table as SymbolTable, door};
+use backtrail_elf::{FileBytes, HeldFile, Image, Table as SymbolTable, door};
+use backtrail_process::proc;
 use backtrail_process::proc::{DELETED, VDSO, is_file};
-use backtrail_process::{proc, sys};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_unwind::Coverage;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use rustix::fs::{major, minor};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
 use crate::elf_module::{ElfModule, Kept, call_frames};
+use crate::elsewhere::{Elsewhere, MappedFile, is_at_home};
 use crate::file_problems::{MOST_PROBLEMS, Missing, Problems, is_memory};
 use crate::maker::{self, Maker};
-
-/// The most bytes read of a module whose file is gone, from the process that has it mapped.
-const LONGEST_IMAGE: u64 = 512 << 20;
+use crate::memory_image::{MappedAt, look_at_memory, vdso, whole_file_mapping};
 
 /// Modules are looked through if there are at least this many.
 const MANY: usize = 512;
@@ -69,15 +69,6 @@ impl FileKey {
     }
 }
 
-/// Where a module was first seen.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MappedAt {
-    pub(crate) pid: u32,
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) file_offset: u64,
-}
-
 /// A mapping of a module into a process.
 #[derive(Clone, Debug)]
 pub(crate) struct Mapping {
@@ -102,8 +93,10 @@ struct Module<'a> {
     contents: OnceCell<Contents<'a>>,
     /// What is wrong with the file: an index into [`Problems`].
     problem: Cell<Option<usize>>,
-    /// Whether the file was not found, and has no build ID by which readers could see that.
+    /// Whether the file was not found.
     is_lost: Cell<bool>,
+    /// Its number if it is not at its path, as far as other processes may have the same file.
+    elsewhere: Cell<u32>,
 }
 
 impl Module<'_> {
@@ -115,6 +108,7 @@ impl Module<'_> {
             contents: OnceCell::new(),
             problem: Cell::new(None),
             is_lost: Cell::new(false),
+            elsewhere: Cell::new(0),
         }
     }
 }
@@ -135,6 +129,7 @@ pub(crate) struct Known {
     next: u32,
     sysroot: Option<PathBuf>,
     problems: Problems,
+    elsewhere: Elsewhere,
     used: u64,
     maker: Option<Maker>,
     made: u64,
@@ -144,6 +139,16 @@ impl Known {
     /// Files with problems, those of most samples first, and how many more there were.
     pub(crate) fn into_problems(self) -> (Vec<ModuleProblem>, u64) {
         self.problems.into_sorted()
+    }
+
+    /// Files that no path leads to.
+    pub(crate) fn held(&self) -> Vec<HeldFile> {
+        self.elsewhere.held()
+    }
+
+    /// How many more there were.
+    pub(crate) fn not_held(&self) -> u64 {
+        self.elsewhere.not_held()
     }
 }
 
@@ -163,6 +168,7 @@ pub(crate) struct Modules<'a> {
     /// inodes again.
     pub(crate) ended: Option<SystemTime>,
     problems: RefCell<Problems>,
+    elsewhere: RefCell<Elsewhere>,
     /// Files that were taken without a build ID to compare, in `sysroot`.
     unchecked: RefCell<BTreeSet<String>>,
     used: Cell<u64>,
@@ -188,6 +194,7 @@ impl<'a> Modules<'a> {
             sysroot: None,
             ended: None,
             problems: RefCell::default(),
+            elsewhere: RefCell::default(),
             unchecked: RefCell::default(),
             used: Cell::new(0),
             maker: None,
@@ -208,6 +215,7 @@ impl<'a> Modules<'a> {
             next: self.next,
             sysroot: self.sysroot,
             problems: self.problems.into_inner(),
+            elsewhere: self.elsewhere.into_inner(),
             used: self.used.get(),
             maker: self.maker,
             made: self.made,
@@ -221,6 +229,7 @@ impl<'a> Modules<'a> {
             sysroot: known.sysroot,
             ended: None,
             problems: known.problems.into(),
+            elsewhere: known.elsewhere.into(),
             used: known.used.into(),
             maker: known.maker,
             made: known.made,
@@ -260,6 +269,16 @@ impl<'a> Modules<'a> {
         self.problems.into_inner().into_sorted()
     }
 
+    /// Open files that no path leads to.
+    pub(crate) fn held(&self) -> Vec<HeldFile> {
+        self.elsewhere.borrow().held()
+    }
+
+    /// Closes them.
+    pub(crate) fn release_held(&self) {
+        self.elsewhere.borrow_mut().release();
+    }
+
     /// Files in the sysroot whose build IDs could not be compared.
     pub(crate) fn take_unchecked(&self) -> BTreeSet<String> {
         self.unchecked.take()
@@ -288,13 +307,37 @@ impl<'a> Modules<'a> {
     /// The number of a file; a new one if it was not seen before.
     pub(crate) fn index(&mut self, key: FileKey, path: String, at: MappedAt) -> ModuleIndex {
         // The same file may be known by two paths (links, namespaces); each keeps its own name.
-        let entry = self.by_key.entry((key.clone(), path.clone()));
-        *entry.or_insert_with(|| {
-            let index = ModuleIndex(self.next);
-            self.next = self.next.wrapping_add(1);
-            self.modules.insert(index, Box::new(Module::new(key, path, at)));
-            index
-        })
+        let entry = match self.by_key.entry((key, path)) {
+            Entry::Occupied(known) => {
+                let index = *known.get();
+                self.is_also_at(index, at);
+                return index;
+            }
+            Entry::Vacant(entry) => entry,
+        };
+        let index = ModuleIndex(self.next);
+        self.next = self.next.wrapping_add(1);
+        let (key, path) = entry.key().clone();
+        self.modules.insert(index, Box::new(Module::new(key, path, at)));
+        entry.insert(index);
+        index
+    }
+
+    /// A file that was not read yet, or not found, is looked for where it was mapped last: only
+    /// there may it be, in a container, and the process that had it first may have ended.
+    fn is_also_at(&mut self, index: ModuleIndex, at: MappedAt) {
+        let Some(module) = self.modules.get_mut(&index) else {
+            return;
+        };
+        let is_lost = module.is_lost.get();
+        if is_lost {
+            module.is_lost.set(false);
+            module.contents.take();
+            self.made += 1;
+        }
+        if module.contents.get().is_none() {
+            module.at = at;
+        }
     }
 
     /// Whether it is time to [forget](Self::forget) the modules that nothing maps any more.
@@ -468,7 +511,7 @@ impl<'a> Modules<'a> {
         matches!(self.contents(mapping.module), Contents::Elf(_))
     }
 
-    /// The recorded description of a mapping's module; `None` for memory without a file.
+    /// The recorded description of a process's mapping; `None` for memory without a file.
     pub(crate) fn describe(&self, mapping: &Mapping, time: u64, pid: u32) -> Option<Recorded> {
         let module = &self.modules[&mapping.module];
         if !is_file(&module.path) && module.path != VDSO {
@@ -488,11 +531,14 @@ impl<'a> Modules<'a> {
                 position_independent: elf.position_independent || bias != 0,
                 path,
                 build_id: elf.build_id.clone(),
+                elsewhere: self.elsewhere(module, mapping, pid, &elf.build_id),
             });
         }
         let build_id = module.key.build_id().to_vec();
         // As the kernel would call it: what has its path now, or will have it, is another file.
-        let path = match module.is_lost.get() && !path.ends_with(DELETED) {
+        // With a build ID, readers see that.
+        let is_known = matches!(module.key, FileKey::BuildId(_)) || path.ends_with(DELETED);
+        let path = match module.is_lost.get() && !is_known {
             true => path + DELETED,
             false => path,
         };
@@ -504,6 +550,7 @@ impl<'a> Modules<'a> {
             mapped: Some(mapping.start..mapping.end),
             position_independent: true,
             path,
+            elsewhere: self.elsewhere(module, mapping, pid, &build_id),
             build_id,
         })
     }
@@ -524,7 +571,43 @@ impl<'a> Modules<'a> {
             position_independent: true,
             path: self.modules[&mapping.module].path.clone(),
             build_id: Vec::new(),
+            elsewhere: 0,
         }
+    }
+
+    /// The number of a process's file if it is not the one at its path here; else 0.
+    fn elsewhere(&self, module: &Module<'_>, mapping: &Mapping, pid: u32, build_id: &[u8]) -> u32 {
+        if module.path == VDSO || self.sysroot.is_some() {
+            return 0;
+        }
+        let is_here = !module.path.ends_with(DELETED) && is_at_home(pid) == Some(true);
+        // Readers see by the build ID whether it still is the file at its path.
+        if is_here && !build_id.is_empty() {
+            return 0;
+        }
+        let Some(mapped) = self.mapped_file(module, mapping, pid, build_id) else {
+            return module.elsewhere.get();
+        };
+        let whose = (pid, is_here);
+        let number = self
+            .elsewhere
+            .borrow_mut()
+            .number(&module.path, build_id, &mapped, whose);
+        // Another user's file may have any build ID, and is not taken for one of others.
+        if !mapped.is_foreign || matches!(module.key, FileKey::Inode { .. }) {
+            module.elsewhere.set(number);
+        }
+        number
+    }
+
+    /// The file that a running process has mapped.
+    fn mapped_file(&self, module: &Module<'_>, mapping: &Mapping, pid: u32, build_id: &[u8]) -> Option<MappedFile> {
+        let [by_range, in_its_root, _] = proc::mapped_file(pid, mapping.start, mapping.end, plain_path(module));
+        [by_range, in_its_root, proc::program(pid)].iter().find_map(|place| {
+            let file = door::open(place).ok()?;
+            let is_it = self.is_recorded(file.metadata(), &module.key);
+            is_it.then(|| MappedFile::new(file, build_id)).flatten()
+        })
     }
 
     fn contents(&self, index: ModuleIndex) -> &Contents<'a> {
@@ -543,11 +626,16 @@ impl<'a> Modules<'a> {
 
     /// Whether the file can be the one that was recorded.
     fn is_recorded(&self, metadata: &Metadata, key: &FileKey) -> bool {
-        // Overlay and btrfs file systems report a different device here than in the mapping; the
-        // inode is the same.
-        let FileKey::Inode { inode, .. } = key else {
+        let FileKey::Inode { device, inode } = key else {
             return true;
         };
+        // Overlay and btrfs file systems, on devices without a major number, may report a different
+        // device here than in the mapping; the inode is the same. Numbers of devices may be others
+        // than when an imported recording was made.
+        let here = metadata.dev();
+        if self.ended.is_none() && major(here) != 0 && (major(here), minor(here)) != *device {
+            return false;
+        }
         let is_younger = self
             .ended
             .is_some_and(|ended| metadata.created().is_ok_and(|born| born > ended));
@@ -634,7 +722,7 @@ impl<'a> Modules<'a> {
             if let Some(number) = module.problem.get() {
                 self.problems.borrow_mut().set_missing(number);
             }
-            module.is_lost.set(!matches!(module.key, FileKey::BuildId(_)));
+            module.is_lost.set(true);
         }
         found
     }
@@ -765,81 +853,4 @@ fn hash(bytes: &[u8]) -> u64 {
 
 fn plain_path<'m>(module: &'m Module<'_>) -> &'m str {
     module.path.strip_suffix(DELETED).unwrap_or(&module.path)
-}
-
-/// Passes an image to `look` as it is mapped in a process.
-fn look_at_memory<T>(at: &MappedAt, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
-    if at.file_offset != 0 {
-        return None;
-    }
-    let len = at.end.checked_sub(at.start)?.min(LONGEST_IMAGE);
-    let mut bytes = vec![0; usize::try_from(len).ok()?];
-    let read = sys::read_process(at.pid as i32, at.start, &mut bytes).ok()?;
-    bytes.truncate(read);
-    let image = Image::parse_memory(&bytes, at.start).ok()?;
-    Some(look(&image))
-}
-
-/// The process number used for the kernel's code: no process has it.
-pub(crate) const NO_PROCESS: u32 = u32::MAX;
-/// The most that the kernel's own code and data can take on x86-64 (KERNEL_IMAGE_SIZE, with KASLR).
-/// Kernel modules are loaded elsewhere.
-const KERNEL_SIZE: u64 = 1 << 30;
-
-/// The kernel, if we may know its address, which shows readers whether its addresses are those of
-/// this boot.
-pub(crate) fn kernel() -> Option<Recorded> {
-    let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
-    let build_id = backtrail_elf::build_id_of_notes(&notes).unwrap_or_default();
-    Some(kernel_at(proc::kernel_start()?, build_id.to_vec()))
-}
-
-/// The kernel whose first symbol is at an address.
-pub(crate) fn kernel_at(start: u64, build_id: Vec<u8>) -> Recorded {
-    Recorded {
-        time: 0,
-        pid: NO_PROCESS,
-        base: start,
-        size: KERNEL_SIZE,
-        mapped: None,
-        position_independent: true,
-        path: "[kernel.kallsyms]".to_owned(),
-        build_id,
-    }
-}
-
-/// The vdso is the same in every process of this kernel, so ours can replace that of an ended
-/// process.
-fn vdso() -> Option<MappedAt> {
-    let pid = std::process::id();
-    let map = proc::maps(pid).ok()?.into_iter().find(|map| map.path == VDSO)?;
-    Some(MappedAt {
-        pid,
-        start: map.start,
-        end: map.end,
-        file_offset: 0,
-    })
-}
-
-/// From the first byte of a file's first mapping to the last byte of its last one, in the process
-/// where it was seen.
-fn whole_file_mapping(at: &MappedAt, path: &str) -> io::Result<MappedAt> {
-    let maps = proc::maps(at.pid)?;
-    let of_file = |map: &&proc::MapsEntry| {
-        map.path.strip_suffix(DELETED).unwrap_or(&map.path) == path.strip_suffix(DELETED).unwrap_or(path)
-    };
-    let first = maps
-        .iter()
-        .filter(of_file)
-        .find(|map| map.start <= at.start && map.file_offset == 0);
-    let last = maps.iter().filter(of_file).map(|map| map.end).max();
-    match (first, last) {
-        (Some(first), Some(end)) => Ok(MappedAt {
-            pid: at.pid,
-            start: first.start,
-            end,
-            file_offset: 0,
-        }),
-        _ => Err(io::Error::from(io::ErrorKind::NotFound)),
-    }
 }

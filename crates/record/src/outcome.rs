@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use backtrail_elf::HeldFile;
 use backtrail_recording::Stop;
 
 use crate::calls::CallCounts;
@@ -72,6 +73,10 @@ pub struct Outcome {
     pub problems: Vec<ModuleProblem>,
     /// How many more there were.
     pub further_problems: u64,
+    /// Files that no path leads to, open for their names: those of containers, and deleted ones.
+    pub held: Vec<HeldFile>,
+    /// How many more there were, beyond the limit of open files.
+    pub not_held: u64,
     /// Whether the command runs with the privileges of its file's owner, which the user cannot
     /// sample.
     pub set_id: bool,
@@ -101,6 +106,8 @@ pub enum Warning {
     NoPlaces,
     /// Stacks were copied, because the kernel does not let us walk them.
     NoKernelWalks,
+    /// This many files of containers, or deleted ones, could not be kept open for their names.
+    NotHeld(u64),
     /// This many percent of the samples were lost.
     Lost(u64),
     /// This many percent of the stacks were cut where their copies end.
@@ -120,6 +127,7 @@ impl Warning {
             Warning::NoSamplesOfKernel => {
                 Some("to sample time in the kernel, run `sysctl kernel.perf_event_paranoid=1` as root")
             }
+            Warning::NotHeld(_) => Some("raise the limit of open files with ulimit -n"),
             Warning::Lost(_) => Some(
                 "sample less often with -F or --count, copy less stack with --stack-copy, or let the recorder raise its priority \
                  (as root, or with ulimit -e)",
@@ -165,6 +173,10 @@ impl fmt::Display for Warning {
             ),
             Warning::NoWakers => write!(f, "this user may not see what woke the threads"),
             Warning::NoKernelWalks => write!(f, "stacks were copied: this kernel does not let us walk them"),
+            Warning::NotHeld(files) => write!(
+                f,
+                "no names of {files} files of containers, or deleted ones: too many to keep them open"
+            ),
             Warning::Lost(percent) => write!(
                 f,
                 "{percent} % of the samples were lost: the recorder could not keep up"
@@ -209,6 +221,7 @@ impl Outcome {
             self.no_places.then_some(Warning::NoPlaces),
             (self.no_wakers && !self.no_places).then_some(Warning::NoWakers),
             self.no_kernel_walks.then_some(Warning::NoKernelWalks),
+            (self.not_held > 0).then_some(Warning::NotHeld(self.not_held)),
             (lost >= MANY_LOST).then_some(Warning::Lost(lost)),
             (cut >= MANY_CUT).then_some(Warning::Cut(cut)),
             (apart > MOST).then_some(Warning::ReadApart(apart)),

@@ -133,10 +133,12 @@ impl<'v> ProcessCode for Process<'v, '_> {
 mod tests {
     use super::*;
     use crate::arena::Arena;
-    use crate::modules::{FileKey, MappedAt};
+    use crate::memory_image::MappedAt;
+    use crate::modules::FileKey;
     use backtrail_cfi::tables::{self, Tables};
     use backtrail_elf::isolation::{Isolate, Job, Lost};
     use backtrail_unwind::Coverage;
+    use rustix::fs::{major, minor};
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::sync::{Condvar, Mutex};
@@ -272,9 +274,10 @@ mod tests {
         let mut modules = Modules::new(&tables, &arena);
         modules.make_tables_aside();
         let own = own_mapping(code, &mut modules);
+        let metadata = fs::metadata(&copy).unwrap();
         let key = FileKey::Inode {
-            device: (0, 0),
-            inode: fs::metadata(&copy).unwrap().ino(),
+            device: (major(metadata.dev()), minor(metadata.dev())),
+            inode: metadata.ino(),
         };
         // Where no file is mapped, so that its path is used.
         let at = MappedAt {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::Abi;
 use backtrail_cfi::tables::Tables;
+use backtrail_elf::HeldFile;
 use backtrail_process::perf::{self, Build, Cause, KernelTables, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
 use backtrail_process::sys::{SignalSource, give_back_memory};
@@ -26,7 +27,9 @@ use crate::calls::Calls;
 use crate::command::Subject;
 use crate::groups::directories;
 use crate::kernel::KernelWalks;
-use crate::modules::{self, FileKey, Known, MappedAt, Modules};
+use crate::kernel_module;
+use crate::memory_image::MappedAt;
+use crate::modules::{FileKey, Known, Modules};
 use crate::process::{Code, Process};
 use crate::spaces::Spaces;
 use crate::stack::StackWalker;
@@ -73,7 +76,7 @@ struct Surroundings<'o> {
 pub(crate) fn run(
     options: &Options,
     observer: Option<Observer>,
-    written: &mut dyn FnMut(&Path),
+    written: &mut dyn FnMut(&Path, Vec<HeldFile>),
 ) -> Result<Outcome, Error> {
     let asking = match &options.storage {
         Storage::Snapshots { requests, .. } => requests.signal,
@@ -162,6 +165,8 @@ pub(crate) fn run(
     let kernel = sampler.samples_kernel();
     drop(sampler);
     let mut outcome = state.outcome;
+    outcome.held = state.modules.held();
+    outcome.not_held = state.modules.not_held();
     (outcome.problems, outcome.further_problems) = state.modules.into_problems();
     outcome.kernel = kernel;
     outcome.cpu_time = process_cpu_time();
@@ -396,9 +401,11 @@ impl<'a> Session<'a> {
         if self.failure.is_some() {
             return false;
         }
-        match store.look(&mut self.writer, Instant::now(), &with.signals) {
+        let held = || self.modules.held();
+        match store.look(&mut self.writer, Instant::now(), &with.signals, &held) {
             Ok(false) => false,
             Ok(true) => {
+                self.modules.release_held();
                 self.spaces.forget_ended(&mut self.modules);
                 self.names.retain(|tid, _| proc::exists(*tid));
                 self.modules.are_mostly_gone()
@@ -447,7 +454,7 @@ impl<'a> Session<'a> {
         self.outcome.trace_bytes = self.writer.bytes();
         if let Some(store) = store {
             if self.failure.is_none() {
-                let ended = store.end(&mut self.writer);
+                let ended = store.end(&mut self.writer, self.modules.held());
                 self.check(ended);
             }
             self.outcome.trace_bytes = store.bytes(&self.writer);
@@ -742,8 +749,8 @@ impl<'a> Session<'a> {
         let is_cut = may_be_for_lack_of_a_table(stop);
         let leaf = self.walker.frames.first();
         if leaf.is_some_and(|leaf| is_kernel_address(leaf.address))
-            && self.writer.announce_module(modules::NO_PROCESS, 0)
-            && let Some(kernel) = self.kernel.get_or_init(modules::kernel)
+            && self.writer.announce_module(kernel_module::NO_PROCESS, 0)
+            && let Some(kernel) = self.kernel.get_or_init(kernel_module::kernel)
         {
             self.writer.module(recorded(tid), &Module { time, ..kernel.clone() })?;
         }
@@ -764,7 +771,8 @@ impl<'a> Session<'a> {
             }
             self.touched.push(mapping.id);
             if self.writer.announce_module(recorded(pid), mapping.id) {
-                if let Some(module) = self.modules.describe(mapping, time, recorded(pid)) {
+                if let Some(mut module) = self.modules.describe(mapping, time, pid) {
+                    module.pid = recorded(pid);
                     self.writer.module(recorded(tid), &module)?;
                     self.modules.count_sample(mapping.module, self.outcome.samples, is_cut);
                     continue;

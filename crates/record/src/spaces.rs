@@ -5,7 +5,8 @@ use std::rc::Rc;
 use backtrail_process::proc;
 use rustc_hash::FxHashMap;
 
-use crate::modules::{FileKey, MappedAt, Mapping, ModuleIndex, Modules};
+use crate::memory_image::MappedAt;
+use crate::modules::{FileKey, Mapping, ModuleIndex, Modules};
 
 /// Mappings of a process are looked through if there are at least this many: the kernel does not
 /// report that something was unmapped.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use backtrail_elf::HeldFile;
 use backtrail_process::proc;
 use backtrail_process::sys::SignalSource;
 use backtrail_recording::{CreateError, Measured, WriteError, Writer, WriterOptions};
@@ -28,8 +29,9 @@ pub(crate) struct Store<'o> {
     options: &'o Options,
     cpus: Vec<u32>,
     kind: Kind,
-    /// Gets the directory of each of several recordings that is complete.
-    written: &'o mut dyn FnMut(&Path),
+    /// Gets the directory of each of several recordings that is complete, and the open files that
+    /// no path leads to.
+    written: &'o mut dyn FnMut(&Path, Vec<HeldFile>),
     /// How many are complete, and how many old ones were deleted.
     pub(crate) recordings: u64,
     pub(crate) forgotten: u64,
@@ -81,7 +83,7 @@ impl<'o> Store<'o> {
     pub(crate) fn begin(
         options: &'o Options,
         cpus: Vec<u32>,
-        written: &'o mut dyn FnMut(&Path),
+        written: &'o mut dyn FnMut(&Path, Vec<HeldFile>),
     ) -> Result<(Store<'o>, Writer), Error> {
         let folder = || {
             Folder::open(&options.output).map_err(|error| Error::Folder {
@@ -186,6 +188,7 @@ impl<'o> Store<'o> {
         writer: &mut Writer,
         now: Instant,
         signals: &SignalSource,
+        held: &dyn Fn() -> Vec<HeldFile>,
     ) -> Result<bool, WriteError> {
         match &mut self.kind {
             Kind::Whole => Ok(false),
@@ -198,7 +201,7 @@ impl<'o> Store<'o> {
                     is_due |= current >= most / 4;
                 }
                 if is_due {
-                    self.rotate(writer, now)?;
+                    self.rotate(writer, now, held())?;
                 }
                 Ok(is_due)
             }
@@ -214,7 +217,7 @@ impl<'o> Store<'o> {
                 }
                 forget(writer, parts, *keep, now)?;
                 if std::mem::take(is_asked) {
-                    self.snapshot(writer)?;
+                    self.snapshot(writer, held())?;
                 }
                 Ok(false)
             }
@@ -234,7 +237,7 @@ impl<'o> Store<'o> {
     }
 
     /// Ends a recording and begins the next.
-    fn rotate(&mut self, writer: &mut Writer, now: Instant) -> Result<(), WriteError> {
+    fn rotate(&mut self, writer: &mut Writer, now: Instant, held: Vec<HeldFile>) -> Result<(), WriteError> {
         let Kind::Rotation { folder, .. } = &self.kind else {
             return Ok(());
         };
@@ -261,18 +264,18 @@ impl<'o> Store<'o> {
         }
         self.recordings += 1;
         self.bytes += bytes;
-        (self.written)(&complete);
+        (self.written)(&complete, held);
         Ok(())
     }
 
-    fn snapshot(&mut self, writer: &mut Writer) -> Result<(), WriteError> {
+    fn snapshot(&mut self, writer: &mut Writer, held: Vec<HeldFile>) -> Result<(), WriteError> {
         if let Kind::Snapshots { folder, .. } = &mut self.kind {
             let path = folder.next();
             writer.snapshot(&path)?;
             folder.add(&path);
             self.recordings += 1;
             self.bytes += writer.bytes();
-            (self.written)(&path);
+            (self.written)(&path, held);
         }
         Ok(())
     }
@@ -286,12 +289,12 @@ impl<'o> Store<'o> {
     }
 
     /// The recording is over, and the writer has everything.
-    pub(crate) fn end(&mut self, writer: &mut Writer) -> Result<(), WriteError> {
+    pub(crate) fn end(&mut self, writer: &mut Writer, held: Vec<HeldFile>) -> Result<(), WriteError> {
         match &mut self.kind {
             Kind::Whole => Ok(()),
             Kind::Rotation { current, .. } => {
                 self.recordings += 1;
-                (self.written)(current);
+                (self.written)(current, held);
                 Ok(())
             }
             Kind::Snapshots {
@@ -305,7 +308,7 @@ impl<'o> Store<'o> {
                     trigger.end();
                 }
                 match is_asked {
-                    true => self.snapshot(writer),
+                    true => self.snapshot(writer, held),
                     false => Ok(()),
                 }
             }

@@ -102,6 +102,7 @@ pub(crate) mod field {
     pub(crate) const HAS_DEBUG_LINK: &str = "has_debug_link";
     pub(crate) const MAPPED_START: &str = "mapped_start";
     pub(crate) const MAPPED_END: &str = "mapped_end";
+    pub(crate) const ELSEWHERE: &str = "elsewhere";
     pub(crate) const BUILD_ID: &str = "build_id";
     pub(crate) const NAME: &str = "name";
     pub(crate) const PARENT_PID: &str = "parent_pid";
@@ -322,7 +323,8 @@ fn common_events() -> Vec<(u64, Struct)> {
                 .with(field::HAS_BUILD_ID, number(8))
                 .with(field::HAS_DEBUG_LINK, number(8))
                 .with(field::MAPPED_START, word())
-                .with(field::MAPPED_END, word()),
+                .with(field::MAPPED_END, word())
+                .with(field::ELSEWHERE, number(32)),
         ),
         (
             class::BUILD_ID,

@@ -119,6 +119,10 @@ pub struct Module {
     pub path: String,
     /// Build id; empty if there is none.
     pub build_id: Vec<u8>,
+    /// 0 if the recorder saw this file at its path. Otherwise, it was in another root, such as a
+    /// container's, or had no name any more: this number distinguishes it from all others of the
+    /// recording, which may have the same path.
+    pub elsewhere: u32,
 }
 
 impl Module {

@@ -231,6 +231,7 @@ mod tests {
             position_independent: true,
             path: path.to_owned(),
             build_id: vec![1],
+            elsewhere: 0,
         }
     }
 

@@ -558,6 +558,8 @@ impl ItemDecoder {
                     position_independent: number(field::IS_PIC)? != 0,
                     path: text(field::PATH)?,
                     build_id: Vec::new(),
+                    // Older recordings do not say.
+                    elsewhere: number(field::ELSEWHERE).unwrap_or(0) as u32,
                 };
                 if number(field::HAS_BUILD_ID)? != 0 {
                     self.module = Some(module);

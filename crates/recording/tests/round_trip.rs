@@ -119,6 +119,7 @@ fn module_of(pid: u32, time: u64) -> Module {
         position_independent: true,
         path: "/program".to_owned(),
         build_id: vec![1, 2, 3],
+        elsewhere: 7,
     }
 }
 
@@ -250,6 +251,7 @@ fn everything_else_comes_back() {
         position_independent: true,
         path: path.to_owned(),
         build_id: build_id.to_vec(),
+        elsewhere: 0,
     };
     writer.exec(1, 9).unwrap();
     writer.fork(2, 10, 10, 9).unwrap();

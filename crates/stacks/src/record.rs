@@ -141,6 +141,7 @@ pub fn parse(text: &[u8]) -> Result<Process, Error> {
         position_independent: !fixed.contains(&(index as u64)),
         path: image.path,
         build_id: image.build_id,
+        elsewhere: 0,
     });
     let mut modules: Vec<Module> = modules.collect();
     modules.sort_by_key(|module| module.addresses().start);

@@ -154,6 +154,7 @@ impl<'s> Space<'s> {
             position_independent: module.position_independent || bias != 0,
             path: mapping.path.clone(),
             build_id: module.build_id.clone(),
+            elsewhere: 0,
         })
     }
 
@@ -173,6 +174,7 @@ impl<'s> Space<'s> {
             position_independent: true,
             path: mapping.path.clone(),
             build_id: build_id_in_memory(self.snapshot, first),
+            elsewhere: 0,
         }
     }
 }

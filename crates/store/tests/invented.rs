@@ -52,6 +52,7 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
         position_independent: true,
         path: "/no/such/cart".to_owned(),
         build_id: vec![0xab; 20],
+        elsewhere: 0,
     };
     writer.module(10, &module).unwrap();
     for (tid, name) in [(10, "main"), (11, "pool")] {

@@ -7,11 +7,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use backtrail_elf::HeldFile;
 use backtrail_record::{Keep, Requests, Storage};
 use clap::{Args, ValueHint};
 use rustix::process::{Pid, Signal, setpriority_process};
 
 use crate::error::{Failure, say, shown};
+use crate::held;
 use crate::times::{duration, measure};
 
 /// What a snapshot has unless `--keep` says otherwise.
@@ -132,19 +134,19 @@ fn request(text: &str) -> Result<Request, String> {
 /// their memory is not the recorder's.
 #[derive(Default)]
 pub(super) struct Packing {
-    thread: Option<(SyncSender<PathBuf>, JoinHandle<()>)>,
+    thread: Option<(SyncSender<Written>, JoinHandle<()>)>,
 }
 
 impl Packing {
-    /// Adds the names soon.
-    pub(super) fn add(&mut self, recording: &Path) {
+    /// Adds the names soon, also those of files that no path leads to.
+    pub(super) fn add(&mut self, recording: &Path, held: Vec<HeldFile>) {
         // Made here, so that it blocks the signals that the recorder collects.
         let (sender, _) = self.thread.get_or_insert_with(|| {
             let (sender, receiver) = sync_channel(MOST_WAITING);
             (sender, thread::spawn(move || pack_all(&receiver)))
         });
         // A recording is complete without them.
-        let _ = sender.try_send(recording.to_owned());
+        let _ = sender.try_send((recording.to_owned(), held));
     }
 
     /// Waits until all have their names.
@@ -156,11 +158,14 @@ impl Packing {
     }
 }
 
-fn pack_all(recordings: &Receiver<PathBuf>) {
-    for recording in recordings {
+/// A complete recording, and open files whose names it needs.
+type Written = (PathBuf, Vec<HeldFile>);
+
+fn pack_all(recordings: &Receiver<Written>) {
+    for (recording, held) in recordings {
         // It may have been deleted meanwhile, as the oldest one.
         let is_there = || recording.exists();
-        let failed = match pack(&recording) {
+        let failed = match pack(&recording, &held) {
             _ if !is_there() => continue,
             Ok(None) => continue,
             Ok(Some(reason)) => reason,
@@ -175,18 +180,22 @@ fn pack_all(recordings: &Receiver<PathBuf>) {
 }
 
 /// Adds the names of one recording. Returns the reason if that fails.
-fn pack(recording: &Path) -> std::io::Result<Option<String>> {
+fn pack(recording: &Path, held: &[HeldFile]) -> std::io::Result<Option<String>> {
     /// Samples are more urgent.
     const NICE: i32 = 10;
     let mut command = Command::new("/proc/self/exe");
-    command.args(["pack", "--quiet"]).arg(recording);
+    command.args(["pack", "--quiet", "--held"]).arg(recording);
     command
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    let child = command.spawn()?;
+    let mut child = command.spawn()?;
     // At worst, it takes time from others.
     let _ = setpriority_process(Pid::from_raw(child.id() as i32), NICE);
+    if let Some(stdin) = child.stdin.take() {
+        // Without them, it finds fewer names.
+        let _ = held::write(held, stdin);
+    }
     let output = child.wait_with_output()?;
     let reason = || String::from_utf8_lossy(&output.stderr).into_owned();
     Ok((!output.status.success()).then(reason))

@@ -154,6 +154,7 @@ impl State {
                     position_independent: number("is_pic") != Some(0),
                     path: path.to_owned(),
                     build_id: Vec::new(),
+                    elsewhere: number("elsewhere").unwrap_or(0) as u32,
                 };
                 match number("has_build_id") {
                     Some(1..) if self.pending.len() < MOST_PENDING => self.pending.push(module),
@@ -296,6 +297,7 @@ fn described(pid: u32, (name, value): &(String, EnvironmentValue)) -> Option<Mod
         position_independent,
         path: parts.next()?.to_owned(),
         build_id: digits.as_chunks().0.iter().map(|[high, low]| high << 4 | low).collect(),
+        elsewhere: 0,
     })
 }
 

@@ -19,6 +19,7 @@ fn module(pid: u32, base: u64, path: &str) -> Item<'static> {
         position_independent: true,
         path: path.into(),
         build_id: Vec::new(),
+        elsewhere: 0,
     })
 }
 

@@ -137,7 +137,7 @@ impl CodeFiles {
         match self.open.get(file) {
             Some(Ok(symbols)) => Ok(symbols.as_ref()),
             Some(Err(Unavailable::NoFile)) => Err(NoCode::NotInFile),
-            Some(Err(Unavailable::Missing)) | None => Err(missing(false)),
+            Some(Err(Unavailable::Missing | Unavailable::Elsewhere)) | None => Err(missing(false)),
             Some(Err(Unavailable::OtherBuild)) => Err(missing(true)),
             Some(Err(_)) => Err(NoCode::Unreadable(file.path.clone())),
         }

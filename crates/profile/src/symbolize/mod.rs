@@ -21,8 +21,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use backtrail_ctype::threads;
-use backtrail_elf::Symbols;
 use backtrail_elf::debugfile::program_below;
+use backtrail_elf::{HeldFile, Symbols};
 use backtrail_recording::{FrameKind, Module, is_jit_dump, is_kernel_address};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
@@ -230,6 +230,13 @@ impl Symbolizer {
         if let Some(fetch) = fetch {
             self.source.fetch_with(fetch);
         }
+        self
+    }
+
+    /// These recorded files are open: names come from them, and not from what is at their paths.
+    #[must_use]
+    pub fn holding(mut self, files: Vec<HeldFile>) -> Symbolizer {
+        self.source.hold(files);
         self
     }
 

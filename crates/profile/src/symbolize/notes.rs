@@ -64,6 +64,9 @@ impl Notes {
                     Trouble::File(Unavailable::Isolated(lost)) => {
                         format!("names are missing, {lost}: {paths}")
                     }
+                    Trouble::File(Unavailable::Elsewhere) => {
+                        format!("files of containers, or deleted ones, that are not known here: {paths}")
+                    }
                     // There is nothing that a user could restore.
                     Trouble::File(Unavailable::NoFile) => return None,
                     Trouble::DebugFile => {

@@ -18,7 +18,7 @@ use backtrail_debuginfo::lines::{DebugSections, Lines};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::door::RegularFile;
-use backtrail_elf::{ErrorKind, FileBytes, Image, Symbols, door};
+use backtrail_elf::{ErrorKind, FileBytes, HeldFile, Image, Symbols, door};
 
 pub use isolated::IsolatedNames;
 use isolated::IsolatedSymbols;
@@ -33,6 +33,8 @@ pub(super) struct ObjectFiles {
     search: Search,
     /// By the path in the recording: the actual path of the file.
     found: HashMap<String, PathBuf>,
+    /// Open files that no path leads to.
+    held: HashMap<File, HeldFile>,
     /// By the path in the recording: the lowest address and the symbols of modules that were found
     /// in memory.
     in_memory: HashMap<String, (u64, Symbols)>,
@@ -52,6 +54,7 @@ impl ObjectFiles {
         ObjectFiles {
             search,
             found: HashMap::new(),
+            held: HashMap::new(),
             in_memory: HashMap::new(),
             cache: None,
             fetch: None,
@@ -62,6 +65,17 @@ impl ObjectFiles {
 impl SymbolSource for ObjectFiles {
     fn found_at(&mut self, path: &str, place: PathBuf) {
         self.found.insert(path.to_owned(), place);
+    }
+
+    fn hold(&mut self, files: Vec<HeldFile>) {
+        self.held.extend(files.into_iter().map(|held| {
+            let file = File {
+                path: held.path.clone(),
+                build_id: held.build_id.clone(),
+                elsewhere: held.elsewhere,
+            };
+            (file, held)
+        }));
     }
 
     fn search_below(&mut self, folder: &Path) {
@@ -93,11 +107,7 @@ impl SymbolSource for ObjectFiles {
             return Err(Unavailable::NoFile);
         }
         let search = &self.search;
-        let place = self
-            .found
-            .get(&file.path)
-            .map_or(Path::new(&file.path), PathBuf::as_path);
-        let found = match open_module(file, place, search) {
+        let found = match self.open_module(file) {
             Ok(found) => found.with_fetched(self.fetch.as_ref()),
             // The separate debug file may still exist.
             Err(reason) => {
@@ -106,10 +116,23 @@ impl SymbolSource for ObjectFiles {
                     .or_else(|| fetch(self.fetch.as_ref(), &file.build_id))
                     .ok_or(reason)?;
                 let file = search.open(&path).and_then(|file| Opened::of(file, &Budget::new()));
-                Files::of(file.map_err(|_| reason)?, &path, search)
+                Files::of(file.map_err(|_| reason)?, &path, search, None)
             }
         };
         found.read(self.cache.as_ref())
+    }
+}
+
+impl ObjectFiles {
+    /// The recorded file, if it is open, or still the one at its path.
+    fn open_module(&self, file: &File) -> Result<Files, Unavailable> {
+        match (self.held.get(file), self.found.get(&file.path)) {
+            (Some(held), _) => open_held(file, held, &self.search),
+            (None, Some(place)) => open_at(file, place, &self.search),
+            // Nothing distinguishes it from the file that has its path here.
+            (None, None) if file.elsewhere != 0 && file.build_id.is_empty() => Err(Unavailable::Elsewhere),
+            (None, None) => open_at(file, Path::new(&file.path), &self.search),
+        }
     }
 }
 
@@ -145,21 +168,48 @@ impl Opened {
     }
 }
 
-/// The recorded file, if it is still the one at its path. A file recorded without a build id cannot
-/// be distinguished from its successors and is used as it is.
-fn open_module(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
-    let module = door::open(place).and_then(|file| Opened::of(file, &Budget::new()));
-    let module = module.map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidInput => Unavailable::Malformed,
-        io::ErrorKind::FileTooLarge => Unavailable::Limit,
-        io::ErrorKind::TimedOut => Unavailable::Late,
-        _ => Unavailable::Missing,
-    })?;
+/// The file at a place, if it is the recorded one. A file recorded without a build id cannot be
+/// distinguished from its successors and is used as it is.
+fn open_at(file: &File, place: &Path, search: &Search) -> Result<Files, Unavailable> {
+    let module = door::open(place).map_err(unopened)?;
+    with_debug_files(file, module, search, None)
+}
+
+/// The recorded file, which is open. Its debug files are in the root of its process, or in ours
+/// under its build ID.
+fn open_held(file: &File, held: &HeldFile, ours: &Search) -> Result<Files, Unavailable> {
+    let module = held
+        .file
+        .try_clone()
+        .and_then(RegularFile::try_from)
+        .map_err(unopened)?;
+    match held.root_path() {
+        Some(root) => with_debug_files(file, module, &Search::new().with_root(root), Some(ours)),
+        None => with_debug_files(file, module, ours, None),
+    }
+}
+
+fn with_debug_files(
+    file: &File,
+    module: RegularFile,
+    search: &Search,
+    by_build_id: Option<&Search>,
+) -> Result<Files, Unavailable> {
+    let module = Opened::of(module, &Budget::new()).map_err(unopened)?;
     let image = Image::of(&module.file).map_err(unreadable)?;
     check_build_id(file, &image)?;
     // Debug files lie beside the path that the module is known by, wherever it was opened.
     let known_by = file.path.strip_suffix(" (deleted)").unwrap_or(&file.path);
-    Ok(Files::of(module, Path::new(known_by), search))
+    Ok(Files::of(module, Path::new(known_by), search, by_build_id))
+}
+
+fn unopened(error: io::Error) -> Unavailable {
+    match error.kind() {
+        io::ErrorKind::InvalidInput => Unavailable::Malformed,
+        io::ErrorKind::FileTooLarge => Unavailable::Limit,
+        io::ErrorKind::TimedOut => Unavailable::Late,
+        _ => Unavailable::Missing,
+    }
 }
 
 fn unreadable(error: backtrail_elf::Error) -> Unavailable {
@@ -186,14 +236,16 @@ fn check_build_id(file: &File, image: &Image<'_>) -> Result<(), Unavailable> {
 }
 
 impl Files {
-    /// The file, which is known by `path`, with its debug files.
-    fn of(module: Opened, path: &Path, search: &Search) -> Files {
+    /// The file, which is known by `path`, with its debug files. If `search` finds none, `others`
+    /// is asked for its build ID.
+    fn of(module: Opened, path: &Path, search: &Search, others: Option<&Search>) -> Files {
         let budget = module.file.budget().clone();
-        let open = |path: &Path| Opened::of(search.open(path)?, &budget);
         let debug = Image::of(&module.file)
             .ok()
-            .and_then(|image| search.debug_file(path, &image))
-            .filter(|found| found != path);
+            .and_then(|image| debug_file(path, &image, search, others))
+            .filter(|(_, found)| found != path);
+        let (search, debug) = debug.map_or((search, None), |(search, found)| (search, Some(found)));
+        let open = |path: &Path| Opened::of(search.open(path)?, &budget);
         let with_dwarf = debug.as_deref().unwrap_or(path);
         let debug_file = debug.as_ref().and_then(|path| open(path).ok());
         let unreadable = match (&debug, &debug_file) {
@@ -307,6 +359,20 @@ impl Files {
             go: GoNames::of_image(&image),
         }
     }
+}
+
+/// The debug file of a module, and the search that has found it.
+fn debug_file<'s>(
+    path: &Path,
+    image: &Image<'_>,
+    search: &'s Search,
+    others: Option<&'s Search>,
+) -> Option<(&'s Search, PathBuf)> {
+    if let Some(found) = search.debug_file(path, image) {
+        return Some((search, found));
+    }
+    let found = others?.by_build_id(image.build_id()?)?;
+    Some((others?, found))
 }
 
 /// The name of what is remembered about these files.

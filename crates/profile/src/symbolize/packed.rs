@@ -49,11 +49,15 @@ impl Packed {
                 SpaceOwner::File {
                     path,
                     build_id,
+                    elsewhere,
                     base_vaddr,
                 } => {
-                    packed
-                        .files
-                        .insert(File { path, build_id }, PackedFile { base_vaddr, entries });
+                    let file = File {
+                        path,
+                        build_id,
+                        elsewhere,
+                    };
+                    packed.files.insert(file, PackedFile { base_vaddr, entries });
                 }
                 SpaceOwner::Kernel => packed.kernel = entries,
                 SpaceOwner::Process(pid) => {
@@ -207,6 +211,7 @@ impl Symbolizer {
             let owner = SpaceOwner::File {
                 path: file.path.clone(),
                 build_id: file.build_id.clone(),
+                elsewhere: file.elsewhere,
                 base_vaddr: self.base_vaddr(crate::modules::FileId(index as u32)),
             };
             push(owner, entries);

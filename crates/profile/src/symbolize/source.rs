@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use backtrail_arch::Cpu;
-use backtrail_elf::Symbols;
 use backtrail_elf::isolation::Lost;
+use backtrail_elf::{HeldFile, Symbols};
 pub use backtrail_recording::Call;
 
 use crate::modules::File;
@@ -85,6 +85,9 @@ pub(crate) trait SymbolSource: Send {
     /// Files recorded with this path are at another place.
     fn found_at(&mut self, _path: &str, _place: PathBuf) {}
 
+    /// These files are open.
+    fn hold(&mut self, _files: Vec<HeldFile>) {}
+
     /// There is no file for this path, but a module in memory with this lowest address and these
     /// symbols.
     fn found_in_memory(&mut self, _path: &str, _base_vaddr: u64, _symbols: Symbols) {}
@@ -114,6 +117,8 @@ pub(crate) enum Unavailable {
     Late,
     /// The process without privileges that reads files of other users could not read it.
     Isolated(Lost),
+    /// It was in another root, which is not known now, or had no name any more.
+    Elsewhere,
     /// There never was a file.
     NoFile,
 }
@@ -127,6 +132,7 @@ impl fmt::Display for Unavailable {
             Unavailable::Limit => "too large or too slow to read",
             Unavailable::Late => "its file system does not answer",
             Unavailable::Isolated(lost) => return lost.fmt(f),
+            Unavailable::Elsewhere => "in a container, or deleted",
             Unavailable::NoFile => "not a file",
         })
     }

@@ -17,6 +17,7 @@ fn module(pid: u32, base: u64, path: &str, position_independent: bool) -> Module
         position_independent,
         path: path.into(),
         build_id: Vec::new(),
+        elsewhere: 0,
     }
 }
 

@@ -7,7 +7,7 @@ use backtrail_wire::{Bytes, Cursor, Endian};
 use lzma_rust2::Lzma2Reader;
 use rustc_hash::FxHashMap;
 
-use super::encode::{COLUMNS, MOST_CALLS, VERSION, WINDOW, column, flag};
+use super::encode::{COLUMNS, MOST_CALLS, VERSION, WINDOW, column, flag, owner};
 use super::{Call, SpaceOwner, SymbolEntry, SymbolSpace, Symbols};
 
 /// Names compress to a fifth or so; what claims to be much smaller is no list of names.
@@ -155,7 +155,11 @@ impl<'b> Columns<'b> {
 
     fn owner(&mut self) -> Result<SpaceOwner> {
         match self.number(column::HEADS)? {
-            0 => {
+            kind @ (owner::FILE | owner::FILE_ELSEWHERE) => {
+                let elsewhere = match kind {
+                    owner::FILE => 0,
+                    _ => u32::try_from(self.number(column::HEADS)?).map_err(|_| SymbolsError::Damaged)?,
+                };
                 let base_vaddr = self.number(column::HEADS)?;
                 let length = usize::try_from(self.number(column::HEADS)?).map_err(|_| SymbolsError::Damaged)?;
                 let build_id = self.cursors[column::HEADS].slice(length)?.to_vec();
@@ -163,11 +167,12 @@ impl<'b> Columns<'b> {
                 Ok(SpaceOwner::File {
                     path,
                     build_id,
+                    elsewhere,
                     base_vaddr,
                 })
             }
-            1 => Ok(SpaceOwner::Kernel),
-            2 => {
+            owner::KERNEL => Ok(SpaceOwner::Kernel),
+            owner::PROCESS => {
                 let pid = u32::try_from(self.number(column::HEADS)?).map_err(|_| SymbolsError::Damaged)?;
                 Ok(SpaceOwner::Process(pid))
             }
@@ -300,6 +305,7 @@ mod tests {
         let file = SpaceOwner::File {
             path: "/usr/bin/a\nb".to_owned(),
             build_id: vec![1, 2, 3],
+            elsewhere: 300,
             base_vaddr: 0x40_0000,
         };
         let outer = |offset, line| call("outer(int)", Some(offset), Some(("a.cc", line)), false);

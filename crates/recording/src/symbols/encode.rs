@@ -31,6 +31,14 @@ pub(super) mod column {
     pub(crate) const TEXTS: usize = 7;
 }
 
+/// Kinds of owners.
+pub(super) mod owner {
+    pub(crate) const FILE: u64 = 0;
+    pub(crate) const KERNEL: u64 = 1;
+    pub(crate) const PROCESS: u64 = 2;
+    pub(crate) const FILE_ELSEWHERE: u64 = 3;
+}
+
 /// Flags of a call.
 pub(super) mod flag {
     pub(crate) const INLINED: u64 = 1;
@@ -126,17 +134,24 @@ impl Columns {
             SpaceOwner::File {
                 path,
                 build_id,
+                elsewhere,
                 base_vaddr,
             } => {
-                self.number(column::HEADS, 0);
+                match elsewhere {
+                    0 => self.number(column::HEADS, owner::FILE),
+                    _ => {
+                        self.number(column::HEADS, owner::FILE_ELSEWHERE);
+                        self.number(column::HEADS, (*elsewhere).into());
+                    }
+                }
                 self.number(column::HEADS, *base_vaddr);
                 self.number(column::HEADS, build_id.len() as u64);
                 self.bytes[column::HEADS].extend(build_id);
                 self.plain_text(path);
             }
-            SpaceOwner::Kernel => self.number(column::HEADS, 1),
+            SpaceOwner::Kernel => self.number(column::HEADS, owner::KERNEL),
             SpaceOwner::Process(pid) => {
-                self.number(column::HEADS, 2);
+                self.number(column::HEADS, owner::PROCESS);
                 self.number(column::HEADS, (*pid).into());
             }
         }

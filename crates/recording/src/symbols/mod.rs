@@ -57,6 +57,8 @@ pub enum SpaceOwner {
         path: String,
         /// Build id, as recorded.
         build_id: Vec<u8>,
+        /// As [recorded](crate::Module::elsewhere).
+        elsewhere: u32,
         /// The lowest address of its segments, which is loaded at a module's base.
         base_vaddr: u64,
     },

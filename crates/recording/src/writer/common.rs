@@ -93,6 +93,7 @@ impl Common {
             event.u8(0);
             event.u64(mapped.start);
             event.u64(mapped.end);
+            event.u32(module.elsewhere);
         })?;
         if !module.build_id.is_empty() {
             self.event(class::BUILD_ID, time, pid, tid, |event| {

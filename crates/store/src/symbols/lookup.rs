@@ -121,6 +121,7 @@ impl WantedModule {
             position_independent: is_mapped,
             path: module.path.clone(),
             build_id,
+            elsewhere: 0,
         });
         let linked_at = symbolizer.linked_at(NO_PROCESS, 0)?;
         if is_linked && module.first == 0 && linked_at != 0 {

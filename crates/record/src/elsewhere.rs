@@ -1,0 +1,182 @@
+//! Files that their recorded paths do not lead to: those of processes with another root, such as
+//! containers, and those that have no name any more.
+//!
+//! Each gets a number, which recordings contain, so that nobody takes another file with this path
+//! for it. It stays open until the recording has its names: a container may end before. So does a
+//! file of this root without a build ID, by which one could see that it was replaced.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use backtrail_elf::door::{RegularFile, Root};
+use backtrail_elf::{FileBytes, HeldFile, Image};
+use backtrail_process::proc;
+use rustc_hash::{FxHashMap, FxHashSet};
+use rustix::process::{Resource, getrlimit};
+
+/// The most descriptors for open files and roots, if the limit of the process allows this many.
+const MOST_OPEN: u64 = 4096;
+/// The part of the process's limit that they may take: sampling needs descriptors too.
+const SHARE: u64 = 4;
+/// The most files that are distinguished: a program can make new ones for ever.
+const MOST_NUMBERS: usize = 1 << 16;
+/// The number of all files beyond these, which are not kept open.
+const TOO_MANY: u32 = u32::MAX;
+
+/// The numbers of files, and the open ones.
+#[derive(Debug, Default)]
+pub(crate) struct Elsewhere {
+    numbers: FxHashMap<Identity, u32>,
+    last: u32,
+    /// Paths in this root of files with number 0.
+    here: FxHashSet<String>,
+    held: FxHashMap<Identity, HeldFile>,
+    roots: FxHashMap<RootIdentity, Arc<Root>>,
+    not_held: u64,
+}
+
+/// What two files must share to be one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    path: String,
+    build_id: Vec<u8>,
+    state: FileState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum FileState {
+    /// Copies of a file in the layers of many containers, which root has put there: length and
+    /// time of change, beside the build ID.
+    Copy(u64, (i64, i64)),
+    /// Device, inode, length and time of change, because users choose build IDs and times freely.
+    Inode((u64, u64), u64, (i64, i64)),
+}
+
+/// Device and inode of a root directory, and the link to its mount namespace.
+type RootIdentity = ((u64, u64), PathBuf);
+
+/// A file that a process has mapped.
+pub(crate) struct MappedFile {
+    file: RegularFile,
+    /// Whether neither root nor our own user decides what is in it.
+    pub(crate) is_foreign: bool,
+}
+
+impl MappedFile {
+    /// `None` if it has another build ID than the recorded one.
+    pub(crate) fn new(file: RegularFile, build_id: &[u8]) -> Option<MappedFile> {
+        let contents = FileBytes::from_file(file.file().try_clone().ok()?).ok()?;
+        let image = Image::of(&contents).ok();
+        let found = image.as_ref().and_then(|image| image.build_id());
+        let is_same = found.unwrap_or_default() == build_id;
+        let is_foreign = contents.foreign_owner().is_some();
+        is_same.then_some(MappedFile { file, is_foreign })
+    }
+
+    fn state(&self, build_id: &[u8]) -> FileState {
+        let metadata = self.file.metadata();
+        let len = metadata.len();
+        match self.is_foreign || build_id.is_empty() {
+            false => FileState::Copy(len, (metadata.mtime(), metadata.mtime_nsec())),
+            true => FileState::Inode(
+                (metadata.dev(), metadata.ino()),
+                len,
+                (metadata.ctime(), metadata.ctime_nsec()),
+            ),
+        }
+    }
+}
+
+impl Elsewhere {
+    /// The number of a file that a process has mapped, which is kept open from now on. `is_here`:
+    /// its path leads to it in this root, now.
+    pub(crate) fn number(
+        &mut self,
+        path: &str,
+        build_id: &[u8],
+        mapped: &MappedFile,
+        (pid, is_here): (u32, bool),
+    ) -> u32 {
+        let identity = Identity {
+            path: path.to_owned(),
+            build_id: build_id.to_owned(),
+            state: mapped.state(build_id),
+        };
+        let known = self.numbers.get(&identity).copied();
+        if known.is_none() && self.numbers.len() >= MOST_NUMBERS {
+            self.not_held += 1;
+            return TOO_MANY;
+        }
+        let number = known.unwrap_or_else(|| self.next_number(path, is_here));
+        if !self.held.contains_key(&identity) {
+            match self.has_room() {
+                true => self.hold(&identity, number, mapped, pid),
+                false => self.not_held += u64::from(known.is_none()),
+            }
+        }
+        self.numbers.insert(identity, number);
+        number
+    }
+
+    fn next_number(&mut self, path: &str, is_here: bool) -> u32 {
+        if is_here && self.here.insert(path.to_owned()) {
+            return 0;
+        }
+        self.last += 1;
+        self.last
+    }
+
+    fn has_room(&self) -> bool {
+        let limit = getrlimit(Resource::Nofile).current;
+        let most = limit.map_or(MOST_OPEN, |limit| MOST_OPEN.min(limit / SHARE));
+        // Its root may be a new one.
+        ((self.held.len() + self.roots.len() + 2) as u64) <= most
+    }
+
+    fn hold(&mut self, identity: &Identity, number: u32, mapped: &MappedFile, pid: u32) {
+        let held = HeldFile {
+            path: identity.path.clone(),
+            build_id: identity.build_id.clone(),
+            elsewhere: number,
+            file: Arc::clone(mapped.file.file()),
+            root: self.root(pid),
+        };
+        self.held.insert(identity.clone(), held);
+    }
+
+    fn root(&mut self, pid: u32) -> Option<Arc<Root>> {
+        let (identity, root) = root_of(pid)?;
+        let known = self.roots.entry(identity).or_insert_with(|| Arc::new(root));
+        Some(Arc::clone(known))
+    }
+
+    /// The files that are open.
+    pub(crate) fn held(&self) -> Vec<HeldFile> {
+        self.held.values().cloned().collect()
+    }
+
+    /// Closes all files. Those that are met again are opened again, under the same numbers.
+    pub(crate) fn release(&mut self) {
+        self.held.clear();
+        self.roots.clear();
+    }
+
+    /// Files that could not be kept open, because there were too many.
+    pub(crate) fn not_held(&self) -> u64 {
+        self.not_held
+    }
+}
+
+/// Whether a process sees the same files as we do; `None` if it has ended.
+pub(crate) fn is_at_home(pid: u32) -> Option<bool> {
+    static OURS: OnceLock<Option<RootIdentity>> = OnceLock::new();
+    let ours = OURS.get_or_init(|| root_of(std::process::id()).map(|(identity, _)| identity));
+    Some(Some(root_of(pid)?.0) == *ours)
+}
+
+fn root_of(pid: u32) -> Option<(RootIdentity, Root)> {
+    let root = Root::of_process(pid).ok()?;
+    let identity = (root.identity().ok()?, proc::mount_namespace(pid).ok()?);
+    Some((identity, root))
+}
