@@ -255,6 +255,7 @@ mod tests {
             position_independent,
             path: path.to_owned(),
             build_id: vec![1, 2, 3],
+            elsewhere: 0,
         };
         Process {
             pid: 12,
