@@ -132,6 +132,23 @@ impl Roots {
 
 /// All programs have ended when their names are looked up. `$0` is the folder of the roots, `$1`
 /// enters one.
+/// As services that systemd hardens: their view of the files is their own, and the files are not.
+#[test]
+fn a_namespace_alone_makes_no_other_file() {
+    let Some(roots) = Roots::new() else { return };
+    let (program, trace) = (roots.setup.path("program"), roots.setup.path("trace"));
+    let Some(()) = roots.build("only_in_service", WITH_BUILD_ID, &program) else {
+        return;
+    };
+    roots.record(&trace, "exec", &["--no-symbols"], r#"unshare -m "$0/program" 500"#);
+    roots.all_have_their_own_names(&trace, &["only_in_service"]);
+    let mut show = roots.setup.backtrail.command(["trace", "show"]);
+    let shown = command::run(show.arg(&trace), LIMIT).expect("the binary is there");
+    let modules: Vec<&str> = shown.stdout.lines().filter(|line| line.contains("bin_info")).collect();
+    assert!(modules.iter().any(|line| line.contains("/program\"")), "{modules:?}");
+    assert!(modules.iter().all(|line| line.contains("elsewhere = 0")), "{modules:?}");
+}
+
 #[test]
 fn programs_of_one_path_have_the_names_of_their_own_files() {
     let Some(roots) = Roots::new() else { return };

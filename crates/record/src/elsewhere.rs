@@ -5,11 +5,12 @@
 //! for it. It stays open until the recording has its names: a container may end before. So does a
 //! file of this root without a build ID, by which one could see that it was replaced.
 
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use backtrail_elf::door::{RegularFile, Root};
+use backtrail_elf::door::{self, RegularFile, Root};
 use backtrail_elf::{FileBytes, HeldFile, Image};
 use backtrail_process::proc;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -72,6 +73,12 @@ impl MappedFile {
         let is_same = found.unwrap_or_default() == build_id;
         let is_foreign = contents.foreign_owner().is_some();
         is_same.then_some(MappedFile { file, is_foreign })
+    }
+
+    /// Whether a path leads here to this very file.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        let identity = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+        door::open(path).is_ok_and(|file| identity(file.metadata()) == identity(self.file.metadata()))
     }
 
     fn state(&self, build_id: &[u8]) -> FileState {

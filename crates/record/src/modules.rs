@@ -580,14 +580,20 @@ impl<'a> Modules<'a> {
         if module.path == VDSO || self.sysroot.is_some() {
             return 0;
         }
-        let is_here = !module.path.ends_with(DELETED) && is_at_home(pid) == Some(true);
+        let has_path = !module.path.ends_with(DELETED);
+        let is_home = has_path && is_at_home(pid) == Some(true);
         // Readers see by the build ID whether it still is the file at its path.
-        if is_here && !build_id.is_empty() {
+        if is_home && !build_id.is_empty() {
             return 0;
         }
         let Some(mapped) = self.mapped_file(module, mapping, pid, build_id) else {
             return module.elsewhere.get();
         };
+        // Services have their own view of the same files, and so has ours.
+        let is_here = is_home || has_path && mapped.is_at(Path::new(&module.path));
+        if is_here && !build_id.is_empty() {
+            return 0;
+        }
         let whose = (pid, is_here);
         let number = self
             .elsewhere
