@@ -87,6 +87,21 @@ fn a_rust_program() {
     program_as_gdb(&program::PARKED_RUST, &[]);
 }
 
+/// Without care, each of the two waits for the other: the process for the tracer to learn that its
+/// threads have ended, and the tracer for the process to let it trace one more.
+#[test]
+fn a_process_that_becomes_another_program_meanwhile() {
+    let Some(built) = available(program::EXECS.build()) else {
+        return;
+    };
+    let running = command::start(&mut Command::new(built), LIMIT).expect("it was just built");
+    for _ in 0..60 {
+        let finished = stack(&[&running.pid().to_string(), "--json"]);
+        // It may have no thread at the moment when it is looked at.
+        assert!([0, 2].contains(&finished.code()), "{}", finished.describe());
+    }
+}
+
 #[test]
 fn sixty_five_threads() {
     program_as_gdb(&program::PARKED, &["64"]);

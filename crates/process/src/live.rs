@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -302,6 +302,31 @@ impl Copied {
     }
 }
 
+/// How often to look for threads that have ended while others are seized.
+const LOOK_FOR_ENDS: Duration = Duration::from_millis(10);
+
+/// Seizes threads, while another thread takes note of those that end.
+///
+/// A process with threads that calls `execve` waits for the ends of all others, and those that are
+/// traced end only when the tracer knows it. Meanwhile, it lets nobody trace one more thread: the
+/// tracer would wait for the process, and the process for the tracer, for ever. It does not wait for
+/// its first thread's, which is its parent's to know.
+fn while_ends_are_taken<T>(pid: u32, tids: &[i32], seize: impl FnOnce() -> T) -> T {
+    let (over, is_over) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        // Without one, it mostly works as well.
+        let _ = thread::Builder::new().spawn_scoped(scope, move || {
+            while is_over.recv_timeout(LOOK_FOR_ENDS) == Err(RecvTimeoutError::Timeout) {
+                let others = tids.iter().filter(|&&tid| tid as u32 != pid);
+                others.for_each(|&tid| ptrace::take_end(tid));
+            }
+        });
+        let seized = seize();
+        drop(over);
+        seized
+    })
+}
+
 /// The tracing thread.
 fn trace(pid: u32, hold: bool, told: &Sender<Result<Copied, Error>>, released: &Receiver<()>) {
     let mut tracer = Tracer {
@@ -404,11 +429,11 @@ impl Tracer {
             Err(_) => return Err(Error::Gone),
         };
         let mut refused = None;
-        for tid in tids {
-            if !self.known.insert(tid) {
-                continue;
-            }
-            match ptrace::seize(tid) {
+        let new: Vec<i32> = tids.into_iter().filter(|tid| self.known.insert(*tid)).collect();
+        let seize = || new.iter().map(|&tid| ptrace::seize(tid)).collect::<Vec<_>>();
+        let results = while_ends_are_taken(self.pid, &new, seize);
+        for (&tid, result) in new.iter().zip(results) {
+            match result {
                 Ok(()) => {
                     let (name, state) = proc::thread_stat(self.pid, tid as u32).unzip();
                     self.threads.push(Tracee {

@@ -164,6 +164,8 @@ pub const LARGE_LIBRARY: Program = Program {
 };
 /// Becomes itself again and again.
 pub const EXEC_MID: Program = c("exec_mid", "exec_mid.c");
+/// The same, with threads that wait.
+pub const EXECS: Program = c("execs", "execs.c");
 /// Stacks that are odd in one way each.
 pub const ODD_STACKS: Program = c("odd_stacks", "odd_stacks.c");
 /// Works for a while and ends in the requested way.
@@ -318,6 +320,7 @@ mod tests {
             PLUGIN,
             OTHER_PLUGIN,
             EXEC_MID,
+            EXECS,
             SPIN,
             WORK,
             PERF_PROBE,

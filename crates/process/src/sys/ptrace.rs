@@ -33,6 +33,16 @@ pub fn seize(tid: i32) -> io::Result<()> {
     result(unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid, 0usize, 0usize) })
 }
 
+/// Takes note of a seized thread's end, if it has ended; does not wait. Any thread of this process
+/// may do so.
+pub fn take_end(tid: i32) {
+    const ALL: i32 = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: all bits of this struct may be 0.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `info` is a valid place for the result. A failure says that there is no such tracee.
+    unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, &mut info, ALL) };
+}
+
 /// Asks a seized thread to stop. It does so at once, unless it is in uninterruptible sleep.
 ///
 /// # Errors
