@@ -309,8 +309,8 @@ const LOOK_FOR_ENDS: Duration = Duration::from_millis(10);
 ///
 /// A process with threads that calls `execve` waits for the ends of all others, and those that are
 /// traced end only when the tracer knows it. Meanwhile, it lets nobody trace one more thread: the
-/// tracer would wait for the process, and the process for the tracer, for ever. It does not wait for
-/// its first thread's, which is its parent's to know.
+/// tracer would wait for the process, and the process for the tracer, for ever. It does not wait
+/// for its first thread's end, which is its parent's to know.
 fn while_ends_are_taken<T>(pid: u32, tids: &[i32], seize: impl FnOnce() -> T) -> T {
     let (over, is_over) = mpsc::channel::<()>();
     thread::scope(|scope| {
