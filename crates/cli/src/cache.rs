@@ -4,6 +4,7 @@ use backtrail_cfi::cache::{self, Cache, Contents, MOST_BYTES, Refused};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
+use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
 use crate::output;
 
@@ -89,8 +90,7 @@ fn clear(cache: &Cache) -> Result<Status, Failure> {
 }
 
 fn size(entries: u64, bytes: u64) -> String {
-    let plural = if entries == 1 { "entry" } else { "entries" };
-    format!("{entries} {plural}, {} KiB", bytes.div_ceil(1024))
+    format!("{}, {} KiB", Counted(entries, "entry"), bytes.div_ceil(1024))
 }
 
 /// Why the cache is not used, and how it can be.

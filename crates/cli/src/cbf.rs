@@ -10,6 +10,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use crate::counted::Counted;
 use crate::error::{Failure, Status};
 use crate::{hex, output};
 
@@ -198,8 +199,7 @@ impl Stack {
             Ok(Ended::EndOfData) => ", without an end instruction",
             Err(_) => ", incomplete: an error follows",
         };
-        let s = if count == 1 { "" } else { "s" };
-        writeln!(out, "{} bits, {count} frame{s}{how}", word.bits())?;
+        writeln!(out, "{} bits, {}{how}", word.bits(), Counted(count, "frame"))?;
         let index_width = count.to_string().len();
         let mut index = 0;
         for item in &self.frames {

@@ -167,7 +167,7 @@ impl Failure {
 
 /// Reports a usage error like every other error. Help and version were asked for, and are not
 /// errors.
-pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
+pub(crate) fn usage(error: &clap::Error, command: &clap::Command, arguments: &[OsString]) -> ExitCode {
     if !error.use_stderr() {
         // Nothing can be done about a closed standard output.
         let _ = error.print();
@@ -188,19 +188,16 @@ pub(crate) fn usage(error: &clap::Error, command: &clap::Command) -> ExitCode {
     let tip = tips.find(|tip| !tip.starts_with("to pass '-"));
     failure = match tip {
         Some(tip) => failure.help(tip.trim_end_matches('.')),
-        None => failure.help(format_args!(
-            "run `{} --help`",
-            asked(command, std::env::args_os().skip(1))
-        )),
+        None => failure.help(format_args!("run `{} --help`", asked(command, arguments))),
     };
     failure.report()
 }
 
-/// The command and its verbs at the start of its arguments.
-fn asked(mut command: &clap::Command, arguments: impl Iterator<Item = OsString>) -> String {
+/// The command and its verbs, from the arguments that it was started with.
+fn asked(mut command: &clap::Command, arguments: &[OsString]) -> String {
     let mut verbs = command.get_name().to_owned();
-    for argument in arguments {
-        let Some(verb) = command.find_subcommand(&argument) else {
+    for argument in arguments.iter().skip(1) {
+        let Some(verb) = command.find_subcommand(argument) else {
             break;
         };
         verbs = format!("{verbs} {}", verb.get_name());

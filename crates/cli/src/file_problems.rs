@@ -15,8 +15,9 @@ pub(crate) fn report(outcome: &Outcome) -> bool {
     for problem in named {
         let cost = match (problem.samples, problem.cut) {
             (0, _) => "stacks may end in it".to_owned(),
-            (1, 1..) => "it is on the stack of 1 sample, which is incomplete".to_owned(),
-            (samples, 0) => format!("it is on the stacks of {}", Counted(samples, "sample")),
+            (1, 0) => "it is on the stack of 1 sample".to_owned(),
+            (1, _) => "it is on the stack of 1 sample, which is incomplete".to_owned(),
+            (samples, 0) => format!("it is on the stacks of {samples} samples"),
             (samples, cut) => format!("it is on the stacks of {samples} samples, {cut} of them incomplete"),
         };
         let (path, reason) = (one_line(&problem.path), one_line(&problem.reason));

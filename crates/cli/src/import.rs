@@ -123,8 +123,7 @@ fn say_what_is_missing(imported: &Imported, arguments: &Import) {
     if let [first, others @ ..] = &imported.unchecked[..] {
         let also = match others.len() {
             0 => String::new(),
-            1 => " and 1 more file".to_owned(),
-            count => format!(" and {count} more files"),
+            count => format!(" and {}", Counted(count, "more file")),
         };
         say!(
             "backtrail: warning: {}: has no build ID of {}{also}; if they are not those that ran, stacks and names \

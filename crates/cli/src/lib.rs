@@ -100,7 +100,7 @@ pub fn main() -> ExitCode {
     let matches = command().try_get_matches_from(link::arguments());
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return error::usage(&error, &command()),
+        Err(error) => return error::usage(&error, &command(), &link::arguments()),
     };
     if cli.command.looks_up_names() {
         // Files of other users stay open until their names are known. If this fails and there are

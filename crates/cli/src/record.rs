@@ -18,6 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
 
+use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
 use crate::file_problems;
 use crate::limits::Limits;
@@ -307,8 +308,7 @@ fn summary(outcome: &Outcome, path: &Path, is_whole: bool) -> String {
         shown(path)
     );
     if !is_whole {
-        let count = outcome.recordings;
-        text.push_str(&format!(": {count} recording{}", if count == 1 { "" } else { "s" }));
+        text.push_str(&format!(": {}", Counted(outcome.recordings, "recording")));
         if outcome.forgotten > 0 {
             text.push_str(&format!(", {} old ones deleted", outcome.forgotten));
         }

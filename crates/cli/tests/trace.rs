@@ -144,8 +144,11 @@ fn what_is_cut_is_refused_or_recovered() {
     );
     let recovered = backtrail(&["show", "--recover"], &[trace.path()]);
     assert_eq!(stdout(&recovered, 0).lines().count(), 1);
-    let told = stderr(&recovered);
-    assert!(told.contains("1 damaged packet; what could be read is shown"), "{told}");
+    let printed = stderr(&recovered);
+    assert!(
+        printed.contains("1 damaged packet; what could be read is shown"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -368,11 +368,14 @@ impl<'r> Part<'r, '_> {
                 let StackFrame::Location(id) = frame else {
                     continue;
                 };
+                let inner = on_stack.len();
                 on_stack.extend_from_slice(names.functions(id));
                 // Equal frames have equal functions.
+                if !is_new {
+                    continue;
+                }
                 let location = self.report.location(id);
-                for call in location.calls.iter().filter(|_| is_new) {
-                    let function = id::function(&call.function, &location.module);
+                for (call, &function) in location.calls.iter().zip(&on_stack[inner..]) {
                     if functions.insert(function) {
                         frames::push_function(tables, &mut names.texts, function, &call.function, &location.module);
                     }
@@ -437,33 +440,31 @@ impl<'r> Part<'r, '_> {
             (thread.pid, thread.tid, sample.time, index)
         });
         let rows = table(tables, &tables::SAMPLES);
-        let mut last = None;
-        for index in order {
-            let sample = self.sample(index);
-            let thread = self.thread(sample);
-            let (process, name) = match last.take() {
-                Some((id, process, name)) if id == sample.thread => (process, name),
-                _ => (names.texts.of(&thread.process), names.texts.of(&thread.name)),
-            };
-            let key = (sample.stack, sample.stop, sample.live);
-            let stack = names.stacks.get(&key).map_or(0, |stack| stack.id);
-            rows.push([
-                Cell::Long((sample.time / 1000) as i64),
-                Cell::Int((sample.time % 1000) as i32),
-                Cell::Text(common.host.clone()),
-                Cell::Text(common.version.clone()),
-                Cell::Long(common.recording),
-                Cell::Int(thread.pid as i32),
-                Cell::Int(thread.tid as i32),
-                Cell::Text(process.clone()),
-                Cell::Text(name.clone()),
-                Cell::Int(sample.cpu as i32),
-                Cell::Text(common.kind.clone()),
-                Cell::Long(stack),
-                Cell::Long(common.period),
-                Cell::Long(1),
-            ]);
-            last = Some((sample.thread, process, name));
+        let of_one_thread = |&one: &u32, &next: &u32| self.sample(one).thread == self.sample(next).thread;
+        for indexes in order.chunk_by(of_one_thread) {
+            let thread = self.thread(self.sample(indexes[0]));
+            let (process, name) = (names.texts.of(&thread.process), names.texts.of(&thread.name));
+            for &index in indexes {
+                let sample = self.sample(index);
+                let key = (sample.stack, sample.stop, sample.live);
+                let stack = names.stacks.get(&key).map_or(0, |stack| stack.id);
+                rows.push([
+                    Cell::Long((sample.time / 1000) as i64),
+                    Cell::Int((sample.time % 1000) as i32),
+                    Cell::Text(common.host.clone()),
+                    Cell::Text(common.version.clone()),
+                    Cell::Long(common.recording),
+                    Cell::Int(thread.pid as i32),
+                    Cell::Int(thread.tid as i32),
+                    Cell::Text(process.clone()),
+                    Cell::Text(name.clone()),
+                    Cell::Int(sample.cpu as i32),
+                    Cell::Text(common.kind.clone()),
+                    Cell::Long(stack),
+                    Cell::Long(common.period),
+                    Cell::Long(1),
+                ]);
+            }
         }
     }
 

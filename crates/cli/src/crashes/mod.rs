@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::collect::FOLDER;
+use crate::counted::Counted;
 use crate::error::{Failure, Status};
 use crate::output;
 use crate::record::keep;
@@ -239,17 +240,11 @@ fn clear(arguments: &Clear) -> Result<Status, Failure> {
             .before
             .is_none_or(|before| age.is_some_and(|age| age > before))
     };
-    let mut removed = 0;
+    let mut removed = 0_u64;
     for entry in chosen.into_iter().filter(is_old) {
         entry.remove().map_err(|error| Failure::of(&entry.path, error))?;
         removed += 1;
     }
-    output::to_stdout(|out| {
-        writeln!(
-            out,
-            "removed {removed} {}",
-            if removed == 1 { "crash" } else { "crashes" }
-        )
-    })?;
+    output::to_stdout(|out| writeln!(out, "removed {}", Counted(removed, "crash")))?;
     Ok(Status::Done)
 }

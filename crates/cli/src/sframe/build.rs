@@ -9,6 +9,7 @@ use clap::{Args, ValueHint};
 use super::input;
 use super::layout::Layout;
 use super::readers;
+use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
 use crate::limits::Limits;
 use crate::output;
@@ -116,10 +117,10 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 /// Reports on standard error what was left out and why.
 pub(super) fn left_out(path: &Path, built: &Built) {
     for (reason, (pieces, bytes)) in built.skipped_by_reason() {
-        let pieces_of = if pieces == 1 { "piece" } else { "pieces" };
         crate::error::say!(
-            "{}: skipped: {reason}: {pieces} {pieces_of} of code, {bytes} bytes",
-            shown(path)
+            "{}: skipped: {reason}: {} of code, {bytes} bytes",
+            shown(path),
+            Counted(pieces, "piece")
         );
     }
 }

@@ -18,6 +18,7 @@ use super::build::percent;
 use super::input::{self, Table};
 use super::layout::version;
 use super::readers::{reader, what};
+use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
 use crate::limits::Limits;
 use crate::output;
@@ -239,8 +240,7 @@ impl<'a> Checked<'a> {
             report.pcs,
             match report.mismatches.len() {
                 0 => "no mismatch".to_owned(),
-                1 => "1 mismatch".to_owned(),
-                more => format!("{more} mismatches"),
+                some => Counted(some, "mismatch").to_string(),
             }
         )?;
         for found in &report.mismatches {

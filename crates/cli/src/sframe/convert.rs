@@ -11,6 +11,7 @@ use clap::{Args, ValueHint};
 use super::input::{self, Table};
 use super::layout::version;
 use super::readers::{self, For, Stage};
+use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
 use crate::output;
 
@@ -61,12 +62,11 @@ fn left_out(path: &Path, converted: &Output) {
         reasons.entry(skipped.reason).or_default().insert(skipped.index);
     }
     for (reason, functions) in reasons {
-        let count = functions.len();
-        let functions = if count == 1 { "function" } else { "functions" };
         crate::error::say!(
-            "{}: skipped: {}: {count} {functions}: {reason}",
+            "{}: skipped: {}: {}: {reason}",
             shown(path),
-            reason.name()
+            reason.name(),
+            Counted(functions.len(), "function")
         );
     }
 }

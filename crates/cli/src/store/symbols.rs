@@ -82,10 +82,7 @@ fn summary(symbolized: &Symbolized) -> String {
             Counted(files, "file")
         ),
     };
-    match unnamed {
-        1 => format!("{added}; 1 address without a name"),
-        _ => format!("{added}; {unnamed} addresses without a name"),
-    }
+    format!("{added}; {} without a name", Counted(unnamed, "address"))
 }
 
 fn document(symbolized: &Symbolized) -> serde_json::Value {

@@ -69,8 +69,7 @@ pub(crate) fn kernel(cpu: Cpu, suite: &str) -> Result<PathBuf, Missing> {
     image(&root).ok_or_else(|| Missing("no kernel in Debian's package".to_owned()))
 }
 
-/// The kernel in unpacked packages: in `/boot`, or beside its modules, as
-/// newer packages have it.
+/// The kernel in unpacked packages: in `/boot`, or in newer ones beside its modules.
 fn image(root: &Path) -> Option<PathBuf> {
     let below = |folder: &str| {
         let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
