@@ -36,11 +36,25 @@ pub fn seize(tid: i32) -> io::Result<()> {
 /// Takes note of a seized thread's end, if it has ended; does not wait. Any thread of this process
 /// may do so.
 pub fn take_end(tid: i32) {
-    const ALL: i32 = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // The kernel also reports a tracee's stop to who asks for ends alone, and reports it once. So
+    // this looks first, and takes what can only be an end.
+    let has_ended = matches!(
+        child_event(tid, libc::WNOWAIT),
+        libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
+    );
+    if has_ended {
+        child_event(tid, 0);
+    }
+}
+
+/// What has become of a tracee (`si_code` of `waitid(2)`), or 0 if there is nothing to report.
+fn child_event(tid: i32, option: i32) -> i32 {
+    let options = libc::WEXITED | libc::WNOHANG | libc::__WALL | option;
     // SAFETY: all bits of this struct may be 0.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is a valid place for the result. A failure says that there is no such tracee.
-    unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, &mut info, ALL) };
+    unsafe { libc::waitid(libc::P_PID, tid as libc::id_t, &mut info, options) };
+    info.si_code
 }
 
 /// Asks a seized thread to stop. It does so at once, unless it is in uninterruptible sleep.
@@ -105,5 +119,43 @@ fn result(returned: libc::c_long) -> io::Result<()> {
         Err(io::Error::last_os_error())
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+    use crate::proc::thread_state;
+
+    #[test]
+    fn a_stop_is_no_end() {
+        let mut child = Command::new("sleep").arg("600").spawn().expect("starts");
+        let pid = child.id();
+        let signal = |signal| kill_process(Pid::from_child(&child), signal).expect("lives");
+        let wait_for = |state| {
+            while thread_state(pid, pid) != Some(state) {
+                sleep(Duration::from_millis(1));
+            }
+        };
+        signal(Signal::STOP);
+        wait_for('T');
+        seize(pid as i32).expect("is a child");
+        // Seizing a stopped process makes its stop the tracer's.
+        wait_for('t');
+        take_end(pid as i32);
+        let stopped = progress(pid as i32);
+
+        signal(Signal::KILL);
+        wait_for('Z');
+        take_end(pid as i32);
+        assert_eq!(stopped.expect("is traced"), Progress::Stopped { signal: None });
+        assert_eq!(thread_state(pid, pid), None, "nobody waits for it any more");
+        child.wait().expect_err("its end was taken");
     }
 }
