@@ -11,7 +11,7 @@ use crate::suite::{self, Compiler};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 56] = [
+const TOOLS: [(&str, &str); 57] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -39,6 +39,7 @@ const TOOLS: [(&str, &str); 56] = [
     ("redis-server", "redis-server"),
     ("nginx", "nginx"),
     ("node", "nodejs"),
+    ("erlc", "erlang-base"),
     ("/usr/lib/postgresql", "postgresql"),
     ("psql", "postgresql-client"),
     ("javac", "default-jdk-headless"),

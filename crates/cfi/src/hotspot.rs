@@ -10,7 +10,7 @@ use backtrail_sframe::{Base, Location, Rule};
 use rustc_hash::FxHashMap;
 
 use crate::compiled::Compiled;
-use crate::process_code::ProcessCode;
+use crate::process_code::{ProcessCode, number, word};
 
 /// Processes that are remembered; beyond this number all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
@@ -229,15 +229,6 @@ fn find<C: ProcessCode>(process: &C) -> Option<(u64, C::Place, Fields)> {
     let published = process.object(mapping, PUBLISHED)?;
     let table = word(process, published)?;
     Some((library, process.place(mapping, library), Fields::read(process, table)?))
-}
-
-fn word(process: &impl ProcessCode, address: u64) -> Option<u64> {
-    number(process, address, 8)
-}
-
-fn number(process: &impl ProcessCode, address: u64, bytes: usize) -> Option<u64> {
-    let mut buffer = [0; 8];
-    (process.read(address, &mut buffer[..bytes]) == bytes).then(|| u64::from_le_bytes(buffer))
 }
 
 /// A C string, unless it is too long to be compared.

@@ -74,3 +74,15 @@ pub struct Region {
     /// The file's path; empty for memory without one.
     pub path: String,
 }
+
+/// Reads a pointer.
+pub(crate) fn word(process: &impl ProcessCode, address: u64) -> Option<u64> {
+    number(process, address, 8)
+}
+
+/// Reads a number of up to 8 bytes.
+pub(crate) fn number(process: &impl ProcessCode, address: u64, bytes: usize) -> Option<u64> {
+    let mut buffer = [0; 8];
+    let read = process.read(address, buffer.get_mut(..bytes)?);
+    (read == bytes).then(|| u64::from_le_bytes(buffer))
+}

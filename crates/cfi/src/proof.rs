@@ -156,6 +156,9 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 Some(JavaFrame::Interpreted(rule)) => Some(rule),
                 None => None,
             };
+            if is_return && self.pushed.borrow().ends_stack(process, pc) {
+                return Uncovered::Outermost;
+            }
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let (code, elsewhere) = (around.code(), Elsewhere(process));
             let is_unpacked = is_return && arch.cpu == Cpu::X86_64 && !process.is_file(mapping);

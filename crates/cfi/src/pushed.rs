@@ -4,10 +4,11 @@
 //! HotSpot's interpreter enters a method by a jump, with a return address from a table in libjvm's
 //! data. Such an address is accepted if it points into code made at run time and occurs in that
 //! data. Other run-time systems have addresses of code in their data that no frame returns to, so
-//! only HotSpot is handled this way.
+//! only HotSpot is handled this way. Erlang pushes a single one (see `erlang`).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::erlang;
 use crate::process_code::{ProcessCode, Region};
 
 /// Processes that are remembered; beyond this number all are forgotten.
@@ -18,10 +19,12 @@ const MOST_OF_MAPPING: u64 = 4 << 20;
 /// Bytes that are read of a process's data.
 const MOST_DATA: u64 = 64 << 20;
 
-/// The code addresses in the data of a process's modules.
+/// The addresses that a process's run-time system pushes.
 #[derive(Debug, Default)]
 struct Tables {
     addresses: FxHashSet<u64>,
+    /// The one to which the first function of an Erlang process returns.
+    erlang_end: Option<u64>,
     /// Failed lookups since the data was read; each time, the data is read again only after twice
     /// as many.
     misses: u32,
@@ -35,13 +38,13 @@ pub(crate) struct Pushed {
 }
 
 impl Pushed {
-    /// Whether the data of a module contains this address.
+    /// Whether a run-time system may have pushed this address.
     pub(crate) fn has(&mut self, process: &impl ProcessCode, address: u64) -> bool {
         if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.process()) {
             self.by_process.clear();
         }
         let tables = self.by_process.entry(process.process()).or_default();
-        if tables.addresses.contains(&address) {
+        if tables.has(address) {
             return true;
         }
         tables.misses = tables.misses.saturating_add(1);
@@ -50,21 +53,34 @@ impl Pushed {
         }
         tables.misses = 0;
         tables.patience = tables.patience.saturating_mul(2).max(1);
-        tables.addresses = read(process);
-        tables.addresses.contains(&address)
+        let regions = process.regions();
+        tables.addresses = read(process, &regions);
+        tables.erlang_end = erlang::normal_exit(process, &regions);
+        tables.has(address)
+    }
+
+    /// Whether a stack ends at this address, which [`Pushed::has`] found.
+    pub(crate) fn ends_stack(&self, process: &impl ProcessCode, address: u64) -> bool {
+        let tables = self.by_process.get(&process.process());
+        tables.is_some_and(|tables| tables.erlang_end == Some(address))
+    }
+}
+
+impl Tables {
+    fn has(&self, address: u64) -> bool {
+        self.addresses.contains(&address) || self.erlang_end == Some(address)
     }
 }
 
 /// The addresses of code made at run time that occur in the data of all modules.
-fn read(process: &impl ProcessCode) -> FxHashSet<u64> {
-    let regions = process.regions();
+fn read(process: &impl ProcessCode, regions: &[Region]) -> FxHashSet<u64> {
     let is_made = |&word: &u64| {
         let mapping = process.find(word);
         mapping.is_some_and(|mapping| !process.is_file(mapping))
     };
     let mut left = MOST_DATA;
     let mut found = FxHashSet::default();
-    for region in data(&regions) {
+    for region in data(regions) {
         let len = region
             .range
             .end

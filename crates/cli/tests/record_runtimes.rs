@@ -2,6 +2,7 @@
 
 use crate::common;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -84,5 +85,70 @@ fn haskell_is_called_by_its_scheduler() {
     assert!(
         through > 0.9,
         "only {through} of the samples come from the program's main"
+    );
+}
+
+/// Prints its callers as Erlang knows them, and computes for two seconds.
+const ERLANG: &str = r#"
+-module(work).
+-export([main/0]).
+fib(N) when N < 2 -> N;
+fib(N) -> fib(N - 1) + fib(N - 2).
+until(End, Sum) ->
+    case erlang:monotonic_time(second) < End of
+        true -> until(End, Sum + fib(22));
+        false -> Sum
+    end.
+inner(Seconds) ->
+    {current_stacktrace, Trace} = process_info(self(), current_stacktrace),
+    [io:format("~s:~s/~b~n", [M, F, A]) || {M, F, A, _} <- Trace],
+    until(erlang:monotonic_time(second) + Seconds, 0) + 1.
+outer(Seconds) -> inner(Seconds) + 1.
+main() -> io:format("~b~n", [outer(2)]).
+"#;
+
+/// Erlang's processes have stacks of their own, which begin with an address that no call has
+/// pushed.
+#[test]
+fn erlang_s_processes_begin_where_they_end() {
+    let Some(setup) = setup() else { return };
+    let folder = setup.folder.path().to_string_lossy().into_owned();
+    fs::write(setup.folder.path().join("work.erl"), ERLANG).expect("it can be written");
+    let compile = command::run(
+        Command::new("erlc").arg("work.erl").current_dir(&folder),
+        Duration::from_secs(120),
+    );
+    let Some(compiled) = available(compile) else { return };
+    assert!(compiled.status.success(), "{}", compiled.describe());
+    let words = "erl +JPperf true -noshell -s work main -s init stop -pa";
+    let workload = Workload {
+        name: "erlang",
+        arguments: words.split(' ').chain([&folder[..]]).map(str::to_owned).collect(),
+    };
+    let recording = setup.record(&[], &workload);
+    recording.ended_with(0).readable();
+    let callers: Vec<&str> = recording.finished.stdout.lines().collect();
+    let from = callers.iter().position(|name| *name == "work:inner/1");
+    let mut callers = callers[from.expect("it prints itself")..].to_vec();
+    assert!(
+        callers.pop().is_some_and(|sum| sum.parse::<u64>().is_ok()) && callers.len() >= 4,
+        "{callers:?}"
+    );
+    callers.reverse();
+    let is_fib = |stack: &&(Vec<String>, u64)| stack.0.iter().any(|frame| frame == "work:fib/1");
+    let stacks = recording.folded();
+    let stacks: Vec<_> = stacks.iter().filter(is_fib).collect();
+    let count = |stacks: &[&(Vec<String>, u64)]| -> u64 { stacks.iter().map(|(_, count)| count).sum() };
+    let is_whole = |stack: &[String]| {
+        let begins = stack
+            .get(1)
+            .is_some_and(|begin| begin.starts_with("erts_beamasm:normal_exit/0"));
+        begins && stack.get(2..2 + callers.len()).is_some_and(|stack| stack == callers)
+    };
+    let (whole, others): (Vec<_>, Vec<_>) = stacks.into_iter().partition(|(stack, _)| is_whole(stack));
+    assert!(
+        count(&whole) > 100 && count(&others) * 20 < count(&whole),
+        "{} whole, {others:?}",
+        count(&whole)
     );
 }

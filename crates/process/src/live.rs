@@ -305,13 +305,13 @@ impl Copied {
 /// How often to look for threads that have ended while others are seized.
 const LOOK_FOR_ENDS: Duration = Duration::from_millis(10);
 
-/// Seizes threads, while another thread takes note of those that end.
+/// Seizes threads, while another thread takes note of the ends of all that are known.
 ///
 /// A process with threads that calls `execve` waits for the ends of all others, and those that are
 /// traced end only when the tracer knows it. Meanwhile, it lets nobody trace one more thread: the
 /// tracer would wait for the process, and the process for the tracer, for ever. It does not wait
 /// for its first thread's end, which is its parent's to know.
-fn while_ends_are_taken<T>(pid: u32, tids: &[i32], seize: impl FnOnce() -> T) -> T {
+fn while_ends_are_taken<T>(pid: u32, tids: &HashSet<i32>, seize: impl FnOnce() -> T) -> T {
     let (over, is_over) = mpsc::channel::<()>();
     thread::scope(|scope| {
         // Without one, it mostly works as well.
@@ -431,7 +431,7 @@ impl Tracer {
         let mut refused = None;
         let new: Vec<i32> = tids.into_iter().filter(|tid| self.known.insert(*tid)).collect();
         let seize = || new.iter().map(|&tid| ptrace::seize(tid)).collect::<Vec<_>>();
-        let results = while_ends_are_taken(self.pid, &new, seize);
+        let results = while_ends_are_taken(self.pid, &self.known, seize);
         for (&tid, result) in new.iter().zip(results) {
             match result {
                 Ok(()) => {

@@ -17,7 +17,7 @@ use backtrail_cfi::registers::CallFrames;
 use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::program_by_build_id;
-use backtrail_elf::{FileBytes, HeldFile, Image, Table as SymbolTable, door};
+use backtrail_elf::{ErrorKind, FileBytes, HeldFile, Image, Table as SymbolTable, door};
 use backtrail_process::proc;
 use backtrail_process::proc::{DELETED, VDSO, is_file};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
@@ -716,7 +716,10 @@ impl<'a> Modules<'a> {
             return Some(look(&image, Some(opened)));
         }
         if let Missing::NoImage(error) = missing {
-            self.report(module, error);
+            // Code that a program makes, in memory that it has mapped twice, is no damaged file.
+            if error.kind != ErrorKind::NotElf || !is_memory(path) {
+                self.report(module, error);
+            }
             return None;
         }
         // The file is gone, but its pages remain.

@@ -19,6 +19,7 @@ use crate::Missing;
 #[derive(Debug)]
 pub struct Running {
     child: Child,
+    has_been_waited_for: bool,
     started: Instant,
     deadline: Instant,
     // Files, not pipes: a pipe without a reader would stop the command, and one that a left-over
@@ -92,6 +93,7 @@ pub fn start(command: &mut Command, limit: Duration) -> Result<Running, Missing>
     match child {
         Ok(child) => Ok(Running {
             child,
+            has_been_waited_for: false,
             started,
             deadline: started + limit,
             stdout,
@@ -200,6 +202,7 @@ impl Running {
             .map(|(_, cpu)| cpu)
             .unwrap_or_default();
         let status = self.child.wait().expect("the command is this process's child");
+        self.has_been_waited_for = true;
         let (stdout, stderr) = (whole(&self.stdout), whole(&self.stderr));
         Finished {
             status,
@@ -208,6 +211,17 @@ impl Running {
             stderr,
             wall,
             own_cpu,
+        }
+    }
+}
+
+/// Nothing that a test started outlives it, also if it fails.
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_been_waited_for {
+            self.signal_group(Signal::KILL);
+            // It was killed.
+            let _ = self.child.wait();
         }
     }
 }
