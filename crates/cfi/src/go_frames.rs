@@ -22,6 +22,7 @@ use backtrail_sframe::{Base, Location, Row, Rule};
 use crate::code::{self, Convention, Input};
 use crate::eh_frame::{self, Converted};
 use crate::gopclntab::{self, Distance, Function};
+use crate::signal;
 use crate::undescribed::not_described;
 
 /// `abi.FuncFlagSPWrite`: the function sets the stack pointer to a value that no table contains.
@@ -41,12 +42,6 @@ pub(crate) const LOST: Rule = Rule::new(Location::register(RETURN_ADDRESS, 0), L
 
 /// Bytes from the return address to the CFA.
 const WORD: i32 = 8;
-
-/// The code to which signal handlers return: `mov rax, 15` or `mov eax, 15`, and `syscall`.
-const RESTORERS: [&[u8]; 2] = [
-    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
-    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
-];
 
 /// Functions that a signal enters: their return address does not follow a call, but is the place of
 /// the interruption.
@@ -117,7 +112,7 @@ fn refine(functions: Vec<Function>, image: &Image<'_>) -> Vec<FunctionRows> {
         match function.name.as_str() {
             // The table marks it as the first of its stack, but the signal came from another stack.
             "runtime.sigtramp" => rows.push(framed(&function, bytes)),
-            name if name.starts_with("runtime.sigreturn") && restores(bytes) => {
+            name if name.starts_with("runtime.sigreturn") && signal::restores(bytes) => {
                 let restorer = restorer(image, &function, rows.last_mut());
                 rows.extend(restorer);
             }
@@ -277,29 +272,9 @@ fn at_sp(opcode: u8, offset: i32) -> Vec<u8> {
     bytes
 }
 
-fn restores(code: &[u8]) -> bool {
-    RESTORERS.iter().any(|restorer| code.starts_with(restorer))
-}
-
 /// The rows of the code to which signal handlers return. They begin one byte earlier: callers are
 /// looked up by the byte before the return address.
 fn restorer(image: &Image<'_>, function: &Function, before: Option<&mut FunctionRows>) -> Option<FunctionRows> {
-    let frame = &image.arch().signal_frame;
-    let word = |offset: i64| {
-        Some(Location {
-            base: Base::Register(RSP),
-            offset: i32::try_from(offset).ok()?,
-            deref: true,
-        })
-    };
-    let saved = |number: u8| {
-        let found = frame.registers.iter().find(|(register, _)| register.0 == number);
-        word(found?.1)
-    };
-    let rule = Rule {
-        fp: Some(saved(RBP)?),
-        ..Rule::new(saved(RSP)?, word(frame.pc_offset)?)
-    };
     let start = function.start.checked_sub(1)?;
     if let Some(before) = before
         && eh_frame::end_of(before) == function.start
@@ -307,14 +282,7 @@ fn restorer(image: &Image<'_>, function: &Function, before: Option<&mut Function
         before.size -= 1;
         before.rows.retain(|row| row.start < before.size);
     }
-    let row = Row {
-        start: 0,
-        rule: Some(rule),
-    };
-    Some(FunctionRows {
-        signal_frame: true,
-        ..FunctionRows::new(start, function.size.checked_add(1)?, vec![row])
-    })
+    signal::rows(image.arch(), start, function.size.checked_add(1)?)
 }
 
 /// The rows of a function that switches stacks, from its instructions.

@@ -228,11 +228,26 @@ enum Place {
     /// From a register by its DWARF number: code that aligns its stack keeps the old pointer in
     /// one.
     Other(u8, i64),
-    /// From the address in the word this far from the stack pointer: assembly that aligns its stack
-    /// keeps the old pointer there.
-    Stored(i64, i64),
+    /// From the address in this word: assembly that aligns its stack keeps the old pointer there.
+    Stored(Slot, i64),
     /// From where the path has aligned the stack pointer.
     Aligned(i64),
+}
+
+/// A word on the stack: bytes from the value of a register at the program counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    Sp(i64),
+    Fp(i64),
+}
+
+impl From<Slot> for Place {
+    fn from(slot: Slot) -> Place {
+        match slot {
+            Slot::Sp(offset) => Place::Sp(offset),
+            Slot::Fp(offset) => Place::Fp(offset),
+        }
+    }
 }
 
 impl Place {
@@ -538,7 +553,10 @@ impl<'c> Search<'c> {
                 if state.popped.is_none_or(|(popped, _)| popped == first) {
                     state.popped = state.sp.map(|sp| (first, sp));
                 }
-                state.sp = state.sp.filter(|_| first != Register::RSP).map(|sp| sp.plus(8));
+                state.sp = match first {
+                    Register::RSP => state.sp.and_then(|slot| self.kept_at(state, slot, 0)),
+                    _ => state.sp.map(|sp| sp.plus(8)),
+                };
                 state.is_leaving = true;
             }
             Mnemonic::Pushfq => state.sp = state.sp.map(|sp| sp.plus(-8)),
@@ -554,7 +572,8 @@ impl<'c> Search<'c> {
                 state.sp = (!is_aligned).then_some(Place::Aligned(0));
             }
             Mnemonic::Mov if first == Register::RSP && instruction.op1_kind() == OpKind::Memory => {
-                state.sp = self.kept_at(state, instruction);
+                let place = addressed(state, instruction);
+                state.sp = place.and_then(|place| self.kept_at(state, place, instruction.memory_displacement64()));
             }
             Mnemonic::Mov if first == Register::RSP => state.sp = self.kept_in(state, second),
             Mnemonic::Mov if first == Register::RBP && instruction.op1_kind() == OpKind::Memory => {
@@ -639,22 +658,26 @@ impl<'c> Search<'c> {
         copy.map(|(_, place)| place).or_else(|| self.kept_in(state, register))
     }
 
-    /// The old stack pointer, which an instruction loads from the stack.
-    fn kept_at(&self, state: &State, load: &Instruction) -> Option<Place> {
-        let place = addressed(state, load)?;
-        match (state.kept, place) {
+    /// The old stack pointer, which an instruction loads from this place on the stack: so far from
+    /// where the stack pointer or the frame pointer is.
+    fn kept_at(&self, state: &State, place: Place, displacement: u64) -> Option<Place> {
+        let slot = match place {
+            Place::Sp(offset @ 0..) => Some(Slot::Sp(offset)),
+            Place::Fp(offset) => Some(Slot::Fp(offset)),
+            _ => None,
+        };
+        match (state.kept, slot) {
             (Some((kept, value)), _) if kept == place => Some(value),
-            (_, Place::Sp(slot @ 0..)) if !self.stores.contains(&place) && self.was_stored_at(load) => {
+            (_, Some(slot)) if !self.stores.contains(&place) && self.was_stored_at(displacement) => {
                 Some(Place::Stored(slot, 0))
             }
             _ => None,
         }
     }
 
-    /// Whether an instruction before the path stores a register where this one loads, and code
-    /// before that has copied the stack pointer to that register.
-    fn was_stored_at(&self, load: &Instruction) -> bool {
-        let displacement = load.memory_displacement64();
+    /// Whether an instruction before the path stores a register this far from the stack pointer, and
+    /// code before that has copied the stack pointer to that register.
+    fn was_stored_at(&self, displacement: u64) -> bool {
         let before = self.code.before(self.pc);
         // mov [rsp + displacement], register
         before.windows(4).enumerate().any(|(at, bytes)| {
@@ -729,7 +752,7 @@ fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
     let (cfa, ra) = match sp {
         // The CFA is what is stored, and the return address there or above.
         Place::Stored(slot, offset) if popped == 0 => {
-            (Place::Sp(slot).location(arch, true)?, i32::try_from(offset).ok()?)
+            (Place::from(slot).location(arch, true)?, i32::try_from(offset).ok()?)
         }
         sp => (sp.plus(8 + popped).location(arch, false)?, -8 - popped as i32),
     };

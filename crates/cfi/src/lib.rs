@@ -56,6 +56,7 @@ mod pushed;
 mod reader;
 pub mod registers;
 mod roots;
+mod signal;
 pub mod sizes;
 mod source;
 pub mod starts;

@@ -11,6 +11,7 @@ use backtrail_sframe::{Base, Location, Row, Rule};
 
 use crate::by_hand;
 use crate::eh_frame::{Converted, end_of};
+use crate::signal;
 use crate::undescribed::{described, not_described};
 
 /// DWARF numbers of registers.
@@ -123,20 +124,6 @@ fn shift(function: &mut FunctionRows) {
 /// before: so it begins there. Data follows it in the vDSO, which is bare: nothing else describes
 /// its code.
 fn signal_returns(image: &Image<'_>, is_bare: bool) -> Vec<FunctionRows> {
-    let frame = &image.arch().signal_frame;
-    let saved = |register: u8| {
-        let of = |(number, _): &&(backtrail_arch::Register, i64)| number.0 == register;
-        let offset = frame.registers.iter().find(of).map_or(0, |(_, offset)| *offset);
-        in_frame(offset)
-    };
-    let rule = Rule {
-        fp: Some(saved(FP)),
-        ..Rule::new(saved(SP), in_frame(frame.pc_offset))
-    };
-    let rows = vec![Row {
-        start: 0,
-        rule: Some(rule),
-    }];
     let is_padding = |word: u32| word == NOP || word == 0;
     let begins = |address: u64| {
         let symbols = Symbols::new(image);
@@ -156,23 +143,12 @@ fn signal_returns(image: &Image<'_>, is_bare: bool) -> Vec<FunctionRows> {
                 let is_after = (is_padding(word) || is_bare && !begins(address)) && address + INSTRUCTION <= end;
                 let after = if is_after { INSTRUCTION } else { 0 };
                 let size = (2 * INSTRUCTION + before + after) as u32;
-                found.push(FunctionRows {
-                    signal_frame: true,
-                    ..FunctionRows::new(begin.saturating_sub(before), size, rows.clone())
-                });
+                found.extend(signal::rows(image.arch(), begin.saturating_sub(before), size));
             }
             last = [last[1], last[2], word];
         }
     }
     found
-}
-
-fn in_frame(offset: i64) -> Location {
-    Location {
-        base: Base::Register(SP),
-        offset: offset as i32,
-        deref: true,
-    }
 }
 
 /// The rows of a function that nothing describes, if it is of one of two forms: none of its

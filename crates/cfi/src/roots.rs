@@ -7,7 +7,6 @@
 //! the thread.
 
 use backtrail_arch::Cpu;
-use std::ops::Range;
 
 use backtrail_elf::Image;
 use backtrail_sframe::Row;
@@ -15,7 +14,7 @@ use backtrail_sframe::write::FunctionRows;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
 use crate::eh_frame::{self, Converted};
-use crate::undescribed::{described, not_described};
+use crate::undescribed::{code, described, holes, not_described};
 
 const HLT: u8 = 0xf4;
 const NOP: u8 = 0x90;
@@ -151,38 +150,6 @@ pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
 }
 
 const OUTERMOST: Row = Row { start: 0, rule: None };
-
-/// The code of a file: its code sections, or all executable segments if it has no sections.
-fn code(image: &Image<'_>) -> Vec<Range<u64>> {
-    let sections = image.sections().iter();
-    let sections: Vec<Range<u64>> = sections
-        .filter(|section| section.is_loaded() && section.is_code())
-        .map(|section| section.address..section.address.saturating_add(section.size))
-        .collect();
-    if sections.is_empty() {
-        image.code_ranges()
-    } else {
-        sections
-    }
-}
-
-/// The parts of `range` outside `known`, which is in order.
-fn holes(known: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
-    let first = known.partition_point(|known| known.end <= range.start);
-    let inside = known[first..].iter().take_while(|known| known.start < range.end);
-    let mut start = range.start;
-    let mut holes = Vec::new();
-    for known in inside {
-        if start < known.start {
-            holes.push(start..known.start);
-        }
-        start = start.max(known.end);
-    }
-    if start < range.end {
-        holes.push(start..range.end);
-    }
-    holes
-}
 
 /// The roots in the code at `start`.
 fn in_hole(start: u64, code: &[u8]) -> Vec<FunctionRows> {

@@ -33,7 +33,7 @@ pub use crate::error::Error;
 use crate::plt;
 use crate::roots;
 use crate::source::{KIND, Source};
-use crate::{go_frames, gopclntab, linked};
+use crate::{go_frames, gopclntab, linked, signal};
 use isolated::Wanted;
 
 /// The subfolder that stores which entry a file has.
@@ -135,6 +135,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     plt::add(&mut converted, image);
     go_frames::add(&mut converted, image);
     roots::add(&mut converted, image);
+    signal::add(&mut converted, image);
     by_hand::add(&mut converted, image);
     linked::add(&mut converted, image);
     converted

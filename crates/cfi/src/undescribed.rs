@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use backtrail_elf::Image;
 use backtrail_sframe::Row;
 use backtrail_sframe::write::FunctionRows;
 
@@ -27,6 +28,38 @@ pub(crate) fn described(converted: &Converted) -> Vec<Range<u64>> {
         touches
     });
     ranges
+}
+
+/// The code of a file: its code sections, or all executable segments if it has no sections.
+pub(crate) fn code(image: &Image<'_>) -> Vec<Range<u64>> {
+    let sections = image.sections().iter();
+    let sections: Vec<Range<u64>> = sections
+        .filter(|section| section.is_loaded() && section.is_code())
+        .map(|section| section.address..section.address.saturating_add(section.size))
+        .collect();
+    if sections.is_empty() {
+        image.code_ranges()
+    } else {
+        sections
+    }
+}
+
+/// The parts of `range` outside `known`, which is in order.
+pub(crate) fn holes(known: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
+    let first = known.partition_point(|known| known.end <= range.start);
+    let inside = known[first..].iter().take_while(|known| known.start < range.end);
+    let mut start = range.start;
+    let mut holes = Vec::new();
+    for known in inside {
+        if start < known.start {
+            holes.push(start..known.start);
+        }
+        start = start.max(known.end);
+    }
+    if start < range.end {
+        holes.push(start..range.end);
+    }
+    holes
 }
 
 /// The parts of `own` outside `described`, each only once.

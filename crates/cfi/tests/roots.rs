@@ -56,6 +56,45 @@ fn fibres_begin_in_outermost_rows() {
     }
 }
 
+/// In the system call that ends a signal handler, the next instruction is about to run. musl
+/// describes nothing of this, and its next function begins there.
+#[test]
+fn handlers_return_to_the_kernel_s_frame() {
+    const RESTORES: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+    for (path, size) in [("/lib/x86_64-linux-gnu/libc.so.6", 10), ("/lib/ld-musl-x86_64.so.1", 9)] {
+        if !Path::new(path).exists() {
+            skip(format!("{path} is not there"));
+            continue;
+        }
+        let file = FileBytes::open(path).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let table = Tables::without_cache().load(&image).unwrap();
+        let section = table.section().unwrap();
+        let starts = image.code_ranges().into_iter().filter_map(|range| {
+            let bytes = image.data_at(range.start)?;
+            let bytes = bytes.get(..(range.end - range.start) as usize)?;
+            let at = bytes.windows(RESTORES.len()).position(|bytes| bytes == RESTORES)?;
+            Some(range.start + at as u64)
+        });
+        let starts: Vec<u64> = starts.collect();
+        assert!(!starts.is_empty(), "{path} restores");
+        for start in starts {
+            let row = |at| section.lookup(at).unwrap();
+            for at in [start - 1, start, start + 7, start + size - 1] {
+                let found = row(at).unwrap_or_else(|| panic!("{path}: no row at {at:#x}"));
+                let rule = found.row.rule.expect("there is a caller");
+                assert!(found.function.signal_frame, "{path}: {at:#x}");
+                // `rsp` and `rip` in `ucontext_t` (`asm/sigcontext.h`).
+                assert_eq!((rule.cfa.offset, rule.ra.offset), (160, 168), "{path}: {at:#x}");
+            }
+            assert!(
+                row(start + size).is_none_or(|found| !found.function.signal_frame),
+                "{path}"
+            );
+        }
+    }
+}
+
 fn is_outermost(section: &Section<'_>, svma: u64) -> bool {
     let found = section.lookup(svma).unwrap();
     found.is_some_and(|found| found.row.rule.is_none())

@@ -48,6 +48,40 @@ fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
     Some((place(rule.cfa), rule.fp.map(place)))
 }
 
+/// libjpeg's kernels, which NASM assembles, begin and end like this.
+#[test]
+fn an_aligned_frame_whose_old_stack_pointer_is_popped() {
+    // push rbp; mov rax, rsp; sub rsp, 8; and rsp, -32; mov [rsp], rax; mov rbp, rsp;
+    // lea rsp, [rbp - 0x40]; push rbx; nop; pop rbx; mov rsp, rbp; pop rsp; pop rbp; ret
+    let code = [
+        &[0x55, 0x48, 0x89, 0xe0, 0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xe4, 0xe0][..],
+        &[0x48, 0x89, 0x04, 0x24, 0x48, 0x89, 0xe5, 0x48, 0x8d, 0x65, 0xc0],
+        &[0x53, 0x90, 0x5b, 0x48, 0x89, 0xec, 0x5c, 0x5d, 0xc3],
+    ]
+    .concat();
+    let at = |register: u8| {
+        let stored = Location {
+            base: Base::Register(register),
+            offset: 0,
+            deref: true,
+        };
+        Some(Rule {
+            fp: Some(Location::saved(0)),
+            ..Rule::new(stored, Location::saved(8))
+        })
+    };
+    let rule_at = |code: &[u8], pc: u64| rule(&ARCH, &plain(code), START + pc, false, &Nothing);
+    for pc in [19, 23, 24, 25, 26] {
+        assert_eq!(rule_at(&code, pc), at(ARCH.fp.0), "{pc}");
+    }
+    assert_eq!(rule_at(&code, 29), at(ARCH.sp.0));
+    assert_eq!(found(&code, 30), Some((Place::Sp(16), Some(Place::Sp(0)))));
+    // Without the copy of the stack pointer, what is popped is anything.
+    let other = code.iter().map(|byte| if *byte == 0xe0 { 0xd8 } else { *byte });
+    let other: Vec<u8> = other.collect();
+    assert_eq!(rule_at(&other, 24), None);
+}
+
 #[test]
 fn a_frame_pointer_function_at_each_instruction() {
     // push rbp; mov rbp, rsp; sub rsp, 0x20; nop; leave; ret
