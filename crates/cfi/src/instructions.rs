@@ -675,8 +675,8 @@ impl<'c> Search<'c> {
         }
     }
 
-    /// Whether an instruction before the path stores a register this far from the stack pointer, and
-    /// code before that has copied the stack pointer to that register.
+    /// Whether an instruction before the path stores a register this far from the stack pointer,
+    /// and code before that has copied the stack pointer to that register.
     fn was_stored_at(&self, displacement: u64) -> bool {
         let before = self.code.before(self.pc);
         // mov [rsp + displacement], register
