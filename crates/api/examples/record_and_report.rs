@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         dialect: Dialect::V1_8,
         duration: None,
         cache: None,
+        hold_files: false,
     })?;
     println!("{} samples", outcome.samples);
 

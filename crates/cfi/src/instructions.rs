@@ -554,7 +554,10 @@ impl<'c> Search<'c> {
                     state.popped = state.sp.map(|sp| (first, sp));
                 }
                 state.sp = match first {
-                    Register::RSP => state.sp.and_then(|slot| self.kept_at(state, slot, 0)),
+                    Register::RSP if self.is_in_epilogue(instruction, state) => {
+                        state.sp.and_then(|slot| self.kept_at(state, slot, 0))
+                    }
+                    Register::RSP => None,
                     _ => state.sp.map(|sp| sp.plus(8)),
                 };
                 state.is_leaving = true;
@@ -656,6 +659,12 @@ impl<'c> Search<'c> {
     fn stack_pointer_in(&self, state: &State, register: Register) -> Option<Place> {
         let copy = state.copy.filter(|(copy, _)| *copy == register);
         copy.map(|(_, place)| place).or_else(|| self.kept_in(state, register))
+    }
+
+    /// Whether `pop rsp` is part of `mov rsp, rbp; pop rsp; pop rbp`: its byte occurs in all data.
+    fn is_in_epilogue(&self, pop: &Instruction, state: &State) -> bool {
+        let follows = pop.ip() == self.pc || state.sp == Some(Place::Fp(0));
+        follows && self.decode(pop.next_ip()).is_some_and(|next| is(&next, Mnemonic::Pop))
     }
 
     /// The old stack pointer, which an instruction loads from this place on the stack: so far from

@@ -136,6 +136,10 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         let Some(mapping) = process.find(pc.wrapping_sub(is_return.into())) else {
             return Uncovered::Unknown;
         };
+        // Such an address is known only when the walk before this one has come to it.
+        if is_return && !process.is_file(mapping) && self.pushed.borrow().ends_stack(process, pc) {
+            return Uncovered::Outermost;
+        }
         let is_described = || process.is_described(mapping, pc.wrapping_sub(is_return.into()));
         remembered(&self.frames, (process.place(mapping, pc), is_return), || {
             // Call frame information describes this code, though table rows can't express it: the
@@ -156,9 +160,6 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 Some(JavaFrame::Interpreted(rule)) => Some(rule),
                 None => None,
             };
-            if is_return && self.pushed.borrow().ends_stack(process, pc) {
-                return Uncovered::Outermost;
-            }
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let (code, elsewhere) = (around.code(), Elsewhere(process));
             let is_unpacked = is_return && arch.cpu == Cpu::X86_64 && !process.is_file(mapping);

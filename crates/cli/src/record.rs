@@ -165,6 +165,7 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         dialect: arguments.format,
         duration: arguments.duration,
         cache: None,
+        hold_files: !arguments.no_symbols,
     };
     let mut packing = storage::Packing::default();
     let mut written = |recording: &Path, held: Vec<HeldFile>| {

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use backtrail_cfi::cache::Namer;
 use backtrail_elf::door::{self, RegularFile, Root};
 use backtrail_elf::{FileBytes, HeldFile, Image};
 use backtrail_process::proc;
@@ -31,28 +32,16 @@ pub(crate) struct Elsewhere {
     numbers: FxHashMap<Identity, u32>,
     last: u32,
     /// Paths in this root of files with number 0.
-    here: FxHashSet<String>,
+    here: FxHashSet<Identity>,
+    /// Nobody wants the files.
+    holds_none: bool,
     held: FxHashMap<Identity, HeldFile>,
     roots: FxHashMap<RootIdentity, Arc<Root>>,
     not_held: u64,
 }
 
-/// What two files must share to be one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Identity {
-    path: String,
-    build_id: Vec<u8>,
-    state: FileState,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum FileState {
-    /// Copies of a file in the layers of many containers, which root has put there: length and
-    /// time of change, beside the build ID.
-    Copy(u64, (i64, i64)),
-    /// Device, inode, length and time of change, because users choose build IDs and times freely.
-    Inode((u64, u64), u64, (i64, i64)),
-}
+/// What two files must share to be one, as a hash: thousands of files are remembered.
+type Identity = [u8; 16];
 
 /// Device and inode of a root directory, and the link to its mount namespace.
 type RootIdentity = ((u64, u64), PathBuf);
@@ -81,18 +70,36 @@ impl MappedFile {
         door::open(path).is_ok_and(|file| identity(file.metadata()) == identity(self.file.metadata()))
     }
 
-    fn state(&self, build_id: &[u8]) -> FileState {
+    fn identity(&self, path: &str, build_id: &[u8]) -> Identity {
         let metadata = self.file.metadata();
-        let len = metadata.len();
+        // Copies of a file in the layers of many containers, which root has put there, share length
+        // and time of change, beside the build ID. Users choose build IDs and times freely.
         match self.is_foreign || build_id.is_empty() {
-            false => FileState::Copy(len, (metadata.mtime(), metadata.mtime_nsec())),
-            true => FileState::Inode(
-                (metadata.dev(), metadata.ino()),
-                len,
-                (metadata.ctime(), metadata.ctime_nsec()),
-            ),
+            false => {
+                let numbers = [metadata.mtime(), metadata.mtime_nsec()].map(i64::cast_unsigned);
+                identity(path, build_id, &[&[metadata.len()], &numbers[..]].concat())
+            }
+            true => {
+                let numbers = [metadata.ctime(), metadata.ctime_nsec()].map(i64::cast_unsigned);
+                let file = [metadata.len(), metadata.dev(), metadata.ino()];
+                identity(path, build_id, &[&file, &numbers[..]].concat())
+            }
         }
     }
+}
+
+/// The hash of a path, a build ID and other numbers.
+fn identity(path: &str, build_id: &[u8], numbers: &[u64]) -> Identity {
+    let lengths = [path.len(), build_id.len(), numbers.len()].map(|length| length as u64);
+    let mut namer = Namer::new("backtrail file elsewhere");
+    namer
+        .numbers(&lengths)
+        .add(path.as_bytes())
+        .add(build_id)
+        .numbers(numbers);
+    let name = namer.name();
+    let (identity, _) = name.bytes().as_chunks::<16>();
+    identity.first().copied().unwrap_or_default()
 }
 
 impl Elsewhere {
@@ -105,20 +112,16 @@ impl Elsewhere {
         mapped: &MappedFile,
         (pid, is_here): (u32, bool),
     ) -> u32 {
-        let identity = Identity {
-            path: path.to_owned(),
-            build_id: build_id.to_owned(),
-            state: mapped.state(build_id),
-        };
+        let identity = mapped.identity(path, build_id);
         let known = self.numbers.get(&identity).copied();
         if known.is_none() && self.numbers.len() >= MOST_NUMBERS {
-            self.not_held += 1;
+            self.not_held += u64::from(!self.holds_none);
             return TOO_MANY;
         }
         let number = known.unwrap_or_else(|| self.next_number(path, is_here));
-        if !self.held.contains_key(&identity) {
+        if !self.holds_none && !self.held.contains_key(&identity) {
             match self.has_room() {
-                true => self.hold(&identity, number, mapped, pid),
+                true => self.hold(identity, (path, build_id, number), mapped, pid),
                 false => self.not_held += u64::from(known.is_none()),
             }
         }
@@ -127,11 +130,16 @@ impl Elsewhere {
     }
 
     fn next_number(&mut self, path: &str, is_here: bool) -> u32 {
-        if is_here && self.here.insert(path.to_owned()) {
+        if is_here && self.here.insert(identity(path, &[], &[])) {
             return 0;
         }
         self.last += 1;
         self.last
+    }
+
+    /// Keeps no file open: only numbers are wanted.
+    pub(crate) fn hold_none(&mut self) {
+        self.holds_none = true;
     }
 
     fn has_room(&self) -> bool {
@@ -141,15 +149,21 @@ impl Elsewhere {
         ((self.held.len() + self.roots.len() + 2) as u64) <= most
     }
 
-    fn hold(&mut self, identity: &Identity, number: u32, mapped: &MappedFile, pid: u32) {
+    fn hold(
+        &mut self,
+        identity: Identity,
+        (path, build_id, number): (&str, &[u8], u32),
+        mapped: &MappedFile,
+        pid: u32,
+    ) {
         let held = HeldFile {
-            path: identity.path.clone(),
-            build_id: identity.build_id.clone(),
+            path: path.to_owned(),
+            build_id: build_id.to_owned(),
             elsewhere: number,
             file: Arc::clone(mapped.file.file()),
             root: self.root(pid),
         };
-        self.held.insert(identity.clone(), held);
+        self.held.insert(identity, held);
     }
 
     fn root(&mut self, pid: u32) -> Option<Arc<Root>> {

@@ -19,6 +19,7 @@
 //!     walk: Walk::Copy,
 //!     duration: None,
 //!     cache: None,
+//!     hold_files: false,
 //! })?;
 //! println!("{} samples, {} lost", outcome.samples, outcome.lost);
 //! # Ok::<(), backtrail_record::Error>(())

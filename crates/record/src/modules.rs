@@ -274,6 +274,11 @@ impl<'a> Modules<'a> {
         self.elsewhere.borrow().held()
     }
 
+    /// Does not keep such files open.
+    pub(crate) fn hold_no_files(&mut self) {
+        self.elsewhere.get_mut().hold_none();
+    }
+
     /// Closes them.
     pub(crate) fn release_held(&self) {
         self.elsewhere.borrow_mut().release();

@@ -103,6 +103,9 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// The folder of converted tables; `None`: the user's cache, `$XDG_CACHE_HOME/backtrail`.
     pub cache: Option<PathBuf>,
+    /// Whether files to which no path leads are kept open for whoever names addresses afterwards:
+    /// those of containers, and deleted ones.
+    pub hold_files: bool,
 }
 
 /// The default number of samples per second: close to 1,000, but not in step with what programs do

@@ -106,7 +106,11 @@ pub(crate) fn run(
     };
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
-    let mut session = Session::new(Modules::new(&tables, &arena), sampler.stack_bytes(), writer);
+    let mut modules = Modules::new(&tables, &arena);
+    if !options.hold_files {
+        modules.hold_no_files();
+    }
+    let mut session = Session::new(modules, sampler.stack_bytes(), writer);
     if let Trigger::Calls(functions, at_least) = &options.trigger {
         session.calls = Some(Calls::new(functions, *at_least));
     }

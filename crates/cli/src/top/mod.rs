@@ -115,6 +115,7 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
         dialect: Dialect::V1_8,
         duration: arguments.once.then_some(arguments.interval),
         cache: None,
+        hold_files: false,
         walk: Walk::default(),
     };
     let (outcome, shown) = watch(&options, show, how).map_err(Failure::new)?;
