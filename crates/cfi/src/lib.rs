@@ -5,6 +5,7 @@
 //! - [`tables`] gives each module the one table that sampling uses; [`cache`] stores it in a file.
 //! - [`registers`] restores all registers of a caller that can be known.
 //! - [`proof`] unwinds code that no row describes, and verifies the return addresses it finds.
+//! - [`announced`] reads tables and names of code that a program made at run time.
 //! - [`starts`] finds the starts of functions without symbols; [`go_names`] reads the names in
 //!   `.gopclntab`.
 //!
@@ -24,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod announced;
 mod asked;
 pub mod build;
 mod by_hand;

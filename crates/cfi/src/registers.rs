@@ -137,6 +137,11 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         })
     }
 
+    /// The same table for a caller that keeps it.
+    pub fn function_table(&self, svma: u64) -> Option<Vec<u8>> {
+        self.table(self.offset(&self.section(), svma)?, |_| false)
+    }
+
     /// The table of one FDE.
     fn table(&self, fde: usize, is_misdescribed: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
         self.fde(&self.section(), fde)?;

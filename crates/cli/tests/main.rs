@@ -47,6 +47,7 @@ mod sframe_show;
 mod sframe_size;
 mod sframe_tables;
 mod stack;
+mod stack_announced;
 mod stack_args;
 mod stack_core;
 mod stack_live;

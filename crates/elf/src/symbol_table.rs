@@ -3,6 +3,7 @@
 use backtrail_wire::Bytes;
 
 use crate::File;
+use crate::Section;
 use crate::constants::*;
 use crate::header::Class;
 use crate::header::to_usize;
@@ -46,7 +47,37 @@ pub struct SymbolEntry<'a> {
     pub is_absolute: bool,
 }
 
+/// Longer string tables of `.symtab` are not searched for an object: reading one takes too long for
+/// what it may lead to.
+const LONGEST_SEARCHED: u64 = 64 << 20;
+
 impl<'a> File<'a> {
+    /// The address (svma) of an object that the file exports.
+    pub fn exported_object(&self, name: &str) -> Option<u64> {
+        self.object_in(Table::Dynamic, name)
+    }
+
+    /// The address (svma) of an object, whether or not it is exported.
+    pub fn object(&self, name: &str) -> Option<u64> {
+        let is_short = |section: &Section<'_>| {
+            let strings = self.sections().get(to_usize(section.link.into()));
+            section.kind == SHT_SYMTAB && strings.is_some_and(|strings| strings.size <= LONGEST_SEARCHED)
+        };
+        let full = || match self.sections().iter().any(is_short) {
+            true => self.object_in(Table::Full, name),
+            false => None,
+        };
+        self.exported_object(name).or_else(full)
+    }
+
+    fn object_in(&self, table: Table, name: &str) -> Option<u64> {
+        let (mut symbols, strings) = self.symbol_table(table)?;
+        // Most files do not have it, which their strings show faster than their symbols.
+        memchr::memmem::find(strings, name.as_bytes())?;
+        let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
+        (!found.is_undefined && !found.is_absolute).then_some(found.value)
+    }
+
     /// The entries of a symbol table, and the string table of their names. `None` if the file has
     /// no such table or none of its bytes.
     pub fn symbol_table(&self, table: Table) -> Option<(impl Iterator<Item = SymbolEntry<'a>> + use<'a>, &'a [u8])> {

@@ -5,6 +5,7 @@ mod path;
 
 use std::path::PathBuf;
 
+use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
 use backtrail_recording::{
     Detail, Entry, FrameKind, Item, Measured, Module, NumberedSample, Origin, Sample, Stop, Symbols, Wait, WaitKind,
@@ -62,6 +63,8 @@ pub struct Options {
     pub sysroot: Option<PathBuf>,
     /// Recorded files that are open, because no path leads to them.
     pub held: Vec<HeldFile>,
+    /// Functions that processes announced to debuggers while they were recorded.
+    pub announced: Vec<AnnouncedAt>,
     /// Where debug files come from that are not on this machine.
     pub fetch: Option<FetchDebugFile>,
     /// Keep every sample's time, thread and stack for [`Report::samples`], in 24 bytes each.
@@ -89,6 +92,7 @@ impl Default for Options {
             filter: Filter::default(),
             sysroot: None,
             held: Vec::new(),
+            announced: Vec::new(),
             fetch: None,
             keep_samples: false,
             max_frames: MAX_FRAMES,
@@ -313,6 +317,7 @@ impl Profile {
             .below(options.sysroot.clone())
             .fetching(options.fetch.clone())
             .holding(options.held.clone())
+            .announced_before(&options.announced)
             .noting_moments();
         if let Some(symbols) = earlier {
             symbolizer = symbolizer.falling_back_to(symbols);

@@ -25,7 +25,7 @@ pub fn stacks(snapshot: &Snapshot<'_>) -> (Process, Vec<Problem>) {
         registers: true,
         arguments: Some(&shown),
     };
-    let process = walk::stacks(snapshot, &modules, wants);
+    let (process, _) = walk::stacks(snapshot, &modules, wants);
     (process, modules.problems())
 }
 

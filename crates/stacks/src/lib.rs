@@ -44,6 +44,7 @@ pub use process::{Argument, End, Frame, FrameRegisters, Hidden, How, Process, Th
 
 use std::path::PathBuf;
 
+use backtrail_cfi::announced::Function;
 use backtrail_cfi::cache;
 use backtrail_cfi::tables::Tables;
 use backtrail_process::Snapshot;
@@ -75,6 +76,8 @@ pub struct Looker {
     modules: ModuleSet,
     symbolizer: Symbolizer,
     has_live_names: bool,
+    /// Functions that the last process announced to debuggers.
+    announced: Vec<Function>,
     options: Options,
 }
 
@@ -85,6 +88,7 @@ impl Looker {
             modules: ModuleSet::new(Tables::open(None), options.executable.clone(), options.sysroot.clone()),
             symbolizer: symbolizer(without_perf_maps(), &options),
             has_live_names: false,
+            announced: Vec::new(),
             options,
         }
     }
@@ -126,7 +130,8 @@ impl Looker {
             registers: self.options.registers,
             arguments: self.options.arguments.then_some(&self.options.shown),
         };
-        let process = walk::stacks(snapshot, &self.modules, wants);
+        let (process, announced) = walk::stacks(snapshot, &self.modules, wants);
+        self.announced = announced;
         for (path, place) in self.modules.places() {
             self.symbolizer.found_at(&path, place);
         }
@@ -150,7 +155,7 @@ impl Looker {
 
     /// The same stacks with names.
     pub fn names(&mut self, process: &Process) -> Vec<NamedThread> {
-        let named = names::names(process, &mut self.symbolizer);
+        let named = names::names(process, &self.announced, &mut self.symbolizer);
         self.symbolizer.keep();
         named
     }

@@ -8,12 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use backtrail_cfi::announced;
 use backtrail_cfi::called::called;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, TableOrigin, Tables};
 use backtrail_elf::budget::Budget;
-use backtrail_elf::{CodeSegments, FileBytes, Image, SectionData, Symbols, Table as SymbolTable, door};
+use backtrail_elf::{CodeSegments, FileBytes, Image, SectionData, Symbols, door};
 use backtrail_process::Snapshot;
 use backtrail_process::proc::{self, DELETED, VDSO, is_file};
 use backtrail_process::snapshot::Mapping;
@@ -196,10 +197,7 @@ impl Module {
 
     /// The address in the file of an exported object.
     pub(crate) fn object(&self, name: &str) -> Option<u64> {
-        let image = self.image()?;
-        let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
-        let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
-        (!found.is_undefined && !found.is_absolute).then_some(found.value)
+        self.image()?.exported_object(name)
     }
 
     /// The function in a table that contains the code at an address of the file.
@@ -223,6 +221,10 @@ impl Module {
     }
 }
 
+/// The address in a file of its list of announced code, and where its segments are loaded.
+#[derive(Clone)]
+struct Descriptor(u64, CodeSegments);
+
 /// All modules met so far.
 pub(crate) struct ModuleSet {
     tables: Tables,
@@ -230,6 +232,8 @@ pub(crate) struct ModuleSet {
     /// Where the files of cores are searched for first.
     sysroot: Option<PathBuf>,
     modules: RefCell<HashMap<Key, Option<Rc<Module>>>>,
+    /// Where files announce generated code; `None` for those that do not.
+    descriptors: RefCell<HashMap<Key, Option<Descriptor>>>,
     problems: RefCell<Vec<Problem>>,
 }
 
@@ -242,6 +246,7 @@ impl ModuleSet {
             executable,
             sysroot,
             modules: RefCell::default(),
+            descriptors: RefCell::default(),
             problems: RefCell::default(),
         }
     }
@@ -346,13 +351,7 @@ impl ModuleSet {
             return None;
         }
         let first = first_mapping(snapshot, mapping);
-        let build_id = if snapshot.is_live && mapping.inode != 0 {
-            // The inode is as reliable, and costs nothing.
-            Vec::new()
-        } else {
-            build_id_in_memory(snapshot, first)
-        };
-        let key = (mapping.path.clone(), mapping.inode, build_id);
+        let key = key(snapshot, mapping, first);
         if let Some(known) = self.modules.borrow().get(&key) {
             return known.clone();
         }
@@ -360,6 +359,44 @@ impl ModuleSet {
         let loaded = self.load(snapshot, mapping, first, &key.2, number).map(Rc::new);
         self.modules.borrow_mut().insert(key, loaded.clone());
         loaded
+    }
+
+    /// Where the process's modules announce generated code ([`announced`]).
+    pub(crate) fn descriptors(&self, snapshot: &Snapshot<'_>) -> Vec<u64> {
+        let files = snapshot.mappings.iter();
+        let files = files.filter(|mapping| mapping.executable && is_file(&mapping.path));
+        let found = files.filter_map(|mapping| {
+            let key = key(snapshot, mapping, first_mapping(snapshot, mapping));
+            let known = self.descriptors.borrow().get(&key).cloned();
+            let Descriptor(svma, segments) = known.unwrap_or_else(|| {
+                let found = self.descriptor(snapshot, mapping, &key.2);
+                self.descriptors.borrow_mut().insert(key, found.clone());
+                found
+            })?;
+            Some(svma.wrapping_add(mapping.start.wrapping_sub(segments.address_of(mapping.file_offset)?)))
+        });
+        let mut found: Vec<u64> = found.collect();
+        // A file may have several mappings with code.
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    fn descriptor(&self, snapshot: &Snapshot<'_>, mapping: &Mapping, wanted: &[u8]) -> Option<Descriptor> {
+        let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
+        let places = self.candidates(snapshot, mapping, path);
+        places.iter().find_map(|place| {
+            let file = self.open(place, snapshot, mapping)?;
+            let image = image_of_process(&file, snapshot, wanted).ok()?;
+            Some(Descriptor(
+                image.object(announced::DESCRIPTOR)?,
+                CodeSegments::of(&image),
+            ))
+        })
+    }
+
+    fn open(&self, place: &Path, snapshot: &Snapshot<'_>, mapping: &Mapping) -> Option<FileBytes> {
+        open(place, snapshot, mapping, Some(place) == self.executable.as_deref())
     }
 
     fn load(
@@ -374,23 +411,15 @@ impl ModuleSet {
         let mut told = false;
         if mapping.path != VDSO {
             for place in self.candidates(snapshot, mapping, path) {
-                let Some(file) = open(&place, snapshot, mapping, Some(&place) == self.executable.as_ref()) else {
+                let Some(file) = self.open(&place, snapshot, mapping) else {
                     continue;
                 };
                 let file = Rc::new(file);
-                let reason = match Image::of(&file) {
-                    Ok(image) if image.arch() != snapshot.arch => Reason::OtherMachine(image.arch().name()),
-                    Ok(image) => {
-                        let found = image.build_id().unwrap_or_default();
-                        if wanted.is_empty() || found == wanted {
-                            return Some(self.keep(path, &image, Some(place), Some(&file), number));
-                        }
-                        Reason::OtherBuild(wanted.to_vec(), found.to_vec())
-                    }
-                    Err(error) => Reason::Elf(error),
-                };
+                match image_of_process(&file, snapshot, wanted) {
+                    Ok(image) => return Some(self.keep(path, &image, Some(place), Some(&file), number)),
+                    Err(reason) => self.tell(&place.to_string_lossy(), reason),
+                }
                 told = true;
-                self.tell(&place.to_string_lossy(), reason);
             }
         }
         let from_memory = self.load_from_memory(snapshot, path, first, number);
@@ -510,6 +539,28 @@ impl ModuleSet {
             arguments: OnceCell::new(),
             called: OnceCell::new(),
         }
+    }
+}
+
+/// What identifies the file of a mapping, of which `first` is the first one.
+fn key(snapshot: &Snapshot<'_>, mapping: &Mapping, first: &Mapping) -> Key {
+    let build_id = if snapshot.is_live && mapping.inode != 0 {
+        // The inode is as reliable, and costs nothing.
+        Vec::new()
+    } else {
+        build_id_in_memory(snapshot, first)
+    };
+    (mapping.path.clone(), mapping.inode, build_id)
+}
+
+/// The image of a file, if it is the one with the `wanted` build ID, which may be unknown.
+fn image_of_process<'f>(file: &'f FileBytes, snapshot: &Snapshot<'_>, wanted: &[u8]) -> Result<Image<'f>, Reason> {
+    let image = Image::of(file).map_err(Reason::Elf)?;
+    let found = image.build_id().unwrap_or_default();
+    match image.arch() == snapshot.arch {
+        false => Err(Reason::OtherMachine(image.arch().name())),
+        true if wanted.is_empty() || found == wanted => Ok(image),
+        true => Err(Reason::OtherBuild(wanted.to_vec(), found.to_vec())),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use backtrail_cfi::announced::Function;
 use backtrail_profile::Symbolizer;
 use backtrail_recording::{FrameKind, Module};
 use backtrail_unwind::AddressKind;
@@ -51,9 +52,10 @@ pub struct NamedFrame {
     pub arguments: Vec<Argument>,
 }
 
-/// The stacks with names.
-pub(crate) fn names(process: &Process, symbolizer: &mut Symbolizer) -> Vec<NamedThread> {
+/// The stacks with names, of which the process has `announced` some.
+pub(crate) fn names(process: &Process, announced: &[Function], symbolizer: &mut Symbolizer) -> Vec<NamedThread> {
     symbolizer.clear(process.pid);
+    symbolizer.announce(process.pid, announced);
     for module in &process.modules {
         symbolizer.map(module);
     }

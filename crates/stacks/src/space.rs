@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::{Arch, Register, Registers};
+use backtrail_cfi::announced::{self, AnnouncedCode, Function};
 use backtrail_cfi::proof::{self, CodeProofs, ProcessCode, Region};
 use backtrail_cfi::tables::TableOrigin;
 use backtrail_process::Snapshot;
@@ -30,6 +31,9 @@ pub(crate) struct Space<'s> {
     pages: RefCell<Pages>,
     /// Whether memory that may change was read while the process was running.
     read_changing: Cell<bool>,
+    /// The code that the process announces to debuggers, read when a walk first meets generated
+    /// code.
+    announced: OnceCell<AnnouncedCode>,
     /// Results about code that no table row describes, by its address.
     proofs: CodeProofs<u64>,
 }
@@ -42,8 +46,45 @@ impl<'s> Space<'s> {
             modules: snapshot.mappings.iter().map(|_| OnceCell::new()).collect(),
             pages: RefCell::default(),
             read_changing: Cell::new(false),
+            announced: OnceCell::new(),
             proofs: CodeProofs::default(),
         }
+    }
+
+    /// Passes the announced code and the memory that it is in to `look`, if `address` is in
+    /// executable memory without a file.
+    fn in_announced<T>(
+        &self,
+        address: u64,
+        look: impl FnOnce(&AnnouncedCode, &announced::Memory<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let (_, None) = self.find(address)? else {
+            return None;
+        };
+        let snapshot = self.snapshot;
+        let memory = announced::Memory {
+            endian: snapshot.endian,
+            read: &|address, bytes| self.set.read(snapshot, address, bytes),
+        };
+        let announced = self.announced.get_or_init(|| {
+            let descriptors = self.set.descriptors(snapshot);
+            if snapshot.is_live && !snapshot.is_held && !descriptors.is_empty() {
+                // A list that may change is read when the process is held.
+                self.read_changing.set(true);
+                return AnnouncedCode::default();
+            }
+            AnnouncedCode::read(&memory, &descriptors)
+        });
+        look(announced, &memory)
+    }
+
+    /// The announced function with the code at `address`.
+    pub(crate) fn announced_function(&self, address: u64) -> Option<Function> {
+        self.in_announced(address, |announced, memory| announced.function(memory, address))
+    }
+
+    fn announced_rule(&self, address: u64) -> Option<Uncovered> {
+        self.in_announced(address, |announced, memory| announced.uncovered(memory, address))
     }
 
     fn find(&self, address: u64) -> Option<Found<'s, '_>> {
@@ -59,7 +100,10 @@ impl<'s> Space<'s> {
     /// How the caller of the frame at this address is found.
     pub(crate) fn how(&self, address: u64) -> How {
         let Some((mapping, Some(module))) = self.find(address) else {
-            return How::FramePointer;
+            return match self.announced_rule(address) {
+                Some(_) => How::EhFrame,
+                None => How::FramePointer,
+            };
         };
         let (Some(bias), Some(origin)) = (module.bias(mapping), module.origin) else {
             return How::FramePointer;
@@ -221,7 +265,9 @@ impl Modules for Space<'_> {
     }
 
     fn uncovered(&self, pc: u64, kind: AddressKind, _in_table: bool) -> Uncovered {
-        self.proofs.uncovered(&self, pc, kind == AddressKind::Ra)
+        let is_return = kind == AddressKind::Ra;
+        let announced = self.announced_rule(pc.wrapping_sub(is_return.into()));
+        announced.unwrap_or_else(|| self.proofs.uncovered(&self, pc, is_return))
     }
 
     fn is_called(&self, ra: u64, callee: u64) -> bool {

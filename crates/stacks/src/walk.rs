@@ -1,6 +1,9 @@
 //! Walks the stacks of a snapshot.
 
+use std::collections::BTreeSet;
+
 use backtrail_arch::{Register, Registers};
+use backtrail_cfi::announced::Function;
 use backtrail_process::Snapshot;
 use backtrail_process::snapshot::{SnapshotMemory, Thread};
 use backtrail_unwind::goroutine::{GoThread, Outside, is_left};
@@ -30,8 +33,9 @@ pub(crate) struct Wants<'w> {
     pub(crate) arguments: Option<&'w Shown>,
 }
 
-/// The stacks of all threads of the snapshot, with the requested details of their frames.
-pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants<'_>) -> Process {
+/// The stacks of all threads of the snapshot, with the requested details of their frames; and the
+/// functions in them that the process announces to debuggers.
+pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants<'_>) -> (Process, Vec<Function>) {
     let space = Space::new(snapshot, modules);
     let mut entries = vec![CacheEntry::EMPTY; CACHED_RULES];
     let mut cache = RuleCache::new(&mut entries);
@@ -52,14 +56,38 @@ pub(crate) fn stacks(snapshot: &Snapshot<'_>, modules: &ModuleSet, wants: Wants<
             .iter_mut()
             .for_each(|thread| thread.lacked_memory |= has_changed);
     }
-    Process {
+    let announced = announced(&space, &threads);
+    let process = Process {
         pid: snapshot.pid,
         name: snapshot.name.clone(),
         architecture: snapshot.arch.name().to_owned(),
         signal: snapshot.signal,
         threads,
         modules: space.recorded(),
+    };
+    (process, announced)
+}
+
+/// The address that a frame is looked up by.
+fn looked_up(address: u64, kind: AddressKind) -> u64 {
+    match kind {
+        AddressKind::Pc => address,
+        // The call, which is at the byte before.
+        AddressKind::Ra => address.wrapping_sub(1),
     }
+}
+
+/// The announced functions that frames are in.
+fn announced(space: &Space<'_>, threads: &[ThreadStack]) -> Vec<Function> {
+    let frames = threads.iter().flat_map(|thread| &thread.frames);
+    let addresses: BTreeSet<u64> = frames.map(|frame| looked_up(frame.address, frame.kind)).collect();
+    let mut functions: Vec<Function> = Vec::new();
+    for address in addresses {
+        if !functions.last().is_some_and(|last| last.addresses.contains(&address)) {
+            functions.extend(space.announced_function(address));
+        }
+    }
+    functions
 }
 
 fn stack(
@@ -224,10 +252,7 @@ impl Walk<'_, '_, '_> {
     }
 
     fn step(&mut self, registers: &mut Registers, kind: AddressKind) -> Result<(AddressKind, How), Stop> {
-        let address = match kind {
-            AddressKind::Pc => registers.pc,
-            AddressKind::Ra => registers.pc.wrapping_sub(1),
-        };
+        let address = looked_up(registers.pc, kind);
         let (arch, space) = (self.snapshot.arch, self.space);
         let stepped = match self.restores {
             true => step_restoring(arch, registers, kind, space, &mut self.memory, self.cache),

@@ -101,6 +101,8 @@ pub const FORKER: Program = c("forker", "forker.c");
 pub const ALTERNATING: Program = c("alternating", "alternating.c");
 /// Code made at run time.
 pub const JIT: Program = c("jit", "jit.c");
+/// Code made at run time that is announced to debuggers.
+pub const ANNOUNCED: Program = c("announced", "announced.c");
 /// Code made at run time that a jitdump describes.
 pub const JIT_DUMP: Program = c("jit_dump", "jit_dump.c");
 /// A part of its own file, mapped a second time.

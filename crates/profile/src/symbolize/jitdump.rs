@@ -25,6 +25,7 @@
 
 use std::sync::Arc;
 
+use backtrail_cfi::announced::Function;
 use backtrail_wire::{Bytes, Cursor, Endian};
 use rustc_hash::FxHashMap;
 
@@ -52,7 +53,7 @@ pub struct JitDump {
     process: u32,
     /// Whether times are those of the monotonic clock, which recordings use.
     has_times: bool,
-    functions: Vec<Function>,
+    functions: Vec<CodeEnd>,
     changes: Vec<Change>,
     names: String,
     lines: Vec<Line>,
@@ -61,7 +62,7 @@ pub struct JitDump {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Function {
+struct CodeEnd {
     /// The ends of its name in `names` and of its lines in `lines`; both begin at the ends of the
     /// previous function's.
     name_end: usize,
@@ -119,6 +120,30 @@ impl JitDump {
         dump.changes.sort_by_key(|change| change.time);
         dump.settle_lines();
         Some(dump)
+    }
+
+    /// The same for functions that a program announces to debuggers instead, each with the time from
+    /// which on it is there.
+    pub(crate) fn of_announced<'f>(functions: impl Iterator<Item = (u64, &'f Function)>) -> JitDump {
+        let mut reading = Reading::default();
+        reading.dump.has_times = true;
+        for (time, Function { addresses, name }) in functions {
+            let number = reading.dump.push(name);
+            let size = addresses.end.saturating_sub(addresses.start);
+            reading.change(time, addresses.start, size, Some(number));
+        }
+        reading.dump.changes.sort_by_key(|change| change.time);
+        reading.dump
+    }
+
+    /// Adds a function, and returns its number.
+    fn push(&mut self, name: &str) -> u32 {
+        self.names.push_str(name);
+        self.functions.push(CodeEnd {
+            name_end: self.names.len(),
+            lines_end: self.lines.len(),
+        });
+        self.functions.len() as u32 - 1
     }
 
     /// The process that wrote it, according to its header.
@@ -209,12 +234,7 @@ impl Reading {
     fn load(&mut self, content: Bytes<'_>, time: u64) -> Option<()> {
         let (start, size, index) = (content.u64(16).ok()?, content.u64(24).ok()?, content.u64(32).ok()?);
         let name = content.cursor(40).c_str().ok()?;
-        let number = u32::try_from(self.dump.functions.len()).ok()?;
-        self.dump.names.push_str(&String::from_utf8_lossy(name));
-        self.dump.functions.push(Function {
-            name_end: self.dump.names.len(),
-            lines_end: self.dump.lines.len(),
-        });
+        let number = self.dump.push(&String::from_utf8_lossy(name));
         self.by_index.insert(index, number);
         self.change(time, start, size, Some(number));
         Some(())
@@ -304,6 +324,11 @@ impl JitCode {
             happened: 0,
             now: RangeMap::default(),
         }
+    }
+
+    /// Forgets what is there, until the next change.
+    pub(crate) fn clear(&mut self) {
+        self.now = RangeMap::default();
     }
 
     /// Advances to a time. Returns whether anything changes.

@@ -20,6 +20,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use backtrail_cfi::announced::{AnnouncedAt, Function};
 use backtrail_ctype::threads;
 use backtrail_elf::debugfile::program_below;
 use backtrail_elf::{HeldFile, Symbols};
@@ -277,6 +278,19 @@ impl Symbolizer {
         }
     }
 
+    /// A process announces these functions to debuggers: names of code that it writes neither into
+    /// a perf map nor into a jitdump. They replace those that it announced before.
+    pub fn announce(&mut self, pid: u32, functions: &[Function]) {
+        self.run_time.announce(pid, functions);
+    }
+
+    /// Processes have announced these functions while they were recorded.
+    #[must_use]
+    pub fn announced_before(mut self, functions: &[AnnouncedAt]) -> Symbolizer {
+        self.run_time.announced_before(functions);
+        self
+    }
+
     /// The process started another program, or ended.
     pub fn clear(&mut self, pid: u32) {
         self.modules.clear(pid);
@@ -330,6 +344,10 @@ impl Symbolizer {
         let mapping = self.modules.find(pid, address);
         if mapping.is_none_or(|mapping| self.modules.file(mapping.file).is_anonymous()) && !self.is_packed() {
             self.run_time.find_dump(&self.system.perf_maps, pid, &mut self.notes);
+            if self.run_time.has_announced(pid) {
+                // Its names come first.
+                let _ = self.run_time.perf_map(&self.system.perf_maps, pid, &mut self.notes);
+            }
         }
         let place = self.place(pid, mapping, address);
         self.locate(place, mapping, pid, address)

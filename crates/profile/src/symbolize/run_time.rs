@@ -1,8 +1,10 @@
 //! Code that processes make while they run: their jitdumps and perf maps.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use backtrail_cfi::announced::{AnnouncedAt, Function};
 use rustc_hash::FxHashMap;
 
 use super::jitdump::{JitCode, JitDump};
@@ -23,6 +25,14 @@ pub(super) struct RunTimeCode {
     /// All dumps, by number.
     dumps: Vec<Dump>,
     processes: FxHashMap<u32, Process>,
+    announced: FxHashMap<u32, Announced>,
+}
+
+/// What a process last announced to debuggers.
+struct Announced {
+    functions: Vec<Function>,
+    /// The number of the dump that these are kept as.
+    dump: u32,
 }
 
 struct Dump {
@@ -90,9 +100,57 @@ impl RunTimeCode {
         true
     }
 
+    /// A process announces functions to debuggers, which replace those that it announced before.
+    pub(super) fn announce(&mut self, pid: u32, functions: &[Function]) {
+        let known = self.announced.get(&pid);
+        if known.is_none() && functions.is_empty() {
+            return;
+        }
+        // The places in a dump are known by its number.
+        let same = known.filter(|known| known.functions == functions);
+        let same = same.map(|known| known.dump);
+        let code = JitCode::new(Arc::new(JitDump::of_announced(
+            functions.iter().map(|function| (0, function)),
+        )));
+        let dump = same.unwrap_or_else(|| self.add_announced(pid, functions.to_vec()));
+        let there = &mut self.dumps[dump as usize].code;
+        *there = code;
+        there.advance(u64::MAX);
+    }
+
+    /// Processes have announced these functions while they were recorded.
+    pub(super) fn announced_before(&mut self, functions: &[AnnouncedAt]) {
+        let pids: BTreeSet<u32> = functions.iter().map(|function| function.pid).collect();
+        for pid in pids {
+            let of_process = functions.iter().filter(|function| function.pid == pid);
+            let with_times = of_process.map(|function| (function.time, &function.function));
+            let code = JitCode::new(Arc::new(JitDump::of_announced(with_times)));
+            let dump = self.add_announced(pid, Vec::new());
+            self.dumps[dump as usize].code = code;
+        }
+    }
+
+    fn add_announced(&mut self, pid: u32, functions: Vec<Function>) -> u32 {
+        let dump = self.dumps.len() as u32;
+        self.dumps.push(Dump {
+            path: String::new(),
+            code: JitCode::new(Arc::default()),
+        });
+        self.announced.insert(pid, Announced { functions, dump });
+        dump
+    }
+
+    /// Whether a process has announced functions.
+    pub(super) fn has_announced(&self, pid: u32) -> bool {
+        self.announced.contains_key(&pid)
+    }
+
     /// The process runs another program, or has ended.
     pub(super) fn clear(&mut self, pid: u32) {
         self.processes.remove(&pid);
+        if let Some(announced) = self.announced.get(&pid) {
+            self.dumps[announced.dump as usize].code.clear();
+        }
     }
 
     /// Advances to a time, and returns whether anything changes.
@@ -101,18 +159,33 @@ impl RunTimeCode {
         process.time = Some(time);
         let dumps = &mut self.dumps;
         // Advance each, whatever the others return.
-        process.dumps.iter().fold(false, |changed, &number| {
-            dumps[number as usize].code.advance(time) | changed
-        })
+        let announced = self.announced.get(&pid).map(|announced| announced.dump);
+        process
+            .dumps
+            .iter()
+            .copied()
+            .chain(announced)
+            .fold(false, |changed, number| {
+                dumps[number as usize].code.advance(time) | changed
+            })
     }
 
     /// The dump, the change and the distance from the function's start for an address.
     pub(super) fn find(&self, pid: u32, address: u64) -> Option<(u32, u32, u64)> {
-        let dumps = &self.processes.get(&pid)?.dumps;
-        dumps.iter().rev().find_map(|&number| {
+        let find = |&number: &u32| {
             let (change, offset) = self.dumps[number as usize].code.find(address)?;
             Some((number, change, offset))
-        })
+        };
+        let process = self.processes.get(&pid);
+        let found = process.and_then(|process| process.dumps.iter().rev().find_map(find));
+        found.or_else(|| find(&self.announced.get(&pid)?.dump).filter(|_| !self.is_in_perf_map(pid, address)))
+    }
+
+    /// Whether a perf map that was read has a name for the address. Emulators announce all of their
+    /// code as one function, and write the names of its parts there.
+    fn is_in_perf_map(&self, pid: u32, address: u64) -> bool {
+        let map = self.perf_maps.get(&pid).and_then(Option::as_ref);
+        map.is_some_and(|map| map.lookup(address).is_some())
     }
 
     /// The location of a place that was [found](Self::find).
