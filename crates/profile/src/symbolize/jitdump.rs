@@ -122,8 +122,8 @@ impl JitDump {
         Some(dump)
     }
 
-    /// The same for functions that a program announces to debuggers instead, each with the time from
-    /// which on it is there.
+    /// The same for functions that a program announces to debuggers instead, each with the time
+    /// from which on it is there.
     pub(crate) fn of_announced<'f>(functions: impl Iterator<Item = (u64, &'f Function)>) -> JitDump {
         let mut reading = Reading::default();
         reading.dump.has_times = true;
