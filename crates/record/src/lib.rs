@@ -24,6 +24,7 @@
 //! # Ok::<(), backtrail_record::Error>(())
 //! ```
 
+mod announced;
 mod arena;
 mod calls;
 mod chain;
