@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
 use backtrail_profile::{Options, PackError, Packed};
 use clap::{Args, ValueHint};
@@ -52,9 +53,10 @@ pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
 }
 
 /// Adds the names of this machine's files, and of these open ones, to a recording.
-pub(crate) fn pack(trace: &Path, held: Vec<HeldFile>) -> Result<Packed, PackError> {
+pub(crate) fn pack(trace: &Path, held: Vec<HeldFile>, announced: Vec<AnnouncedAt>) -> Result<Packed, PackError> {
     let options = Options {
         held,
+        announced,
         ..Options::default()
     };
     backtrail_profile::pack(trace, options)

@@ -189,7 +189,9 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     let is_whole = options.storage == Storage::Whole;
     if is_whole && !arguments.no_symbols && outcome.samples > 0 && outcome.incomplete.is_none() {
         // The recording is complete without them.
-        if let Err(error) = pack(&options.output, std::mem::take(&mut outcome.held)) {
+        let held = std::mem::take(&mut outcome.held);
+        let announced = std::mem::take(&mut outcome.announced);
+        if let Err(error) = pack(&options.output, held, announced) {
             crate::error::say!(
                 "backtrail: warning: {}: no symbols were added: {error}",
                 shown(&options.output)

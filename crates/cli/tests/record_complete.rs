@@ -192,3 +192,22 @@ fn a_library_whose_file_is_replaced() {
         .find(|(stack, _)| stack.iter().any(|frame| frame.contains("other_work")));
     assert_eq!(wrong, None, "the file that has the name now is not the one that runs");
 }
+
+/// No frame pointer, and no instruction near the return address, shows these frames.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn code_that_is_announced_to_debuggers() {
+    let Some(setup) = setup() else { return };
+    let Some(workload) = available(workload::built("announced", &program::ANNOUNCED, &["good", "1.5"])) else {
+        return;
+    };
+    for walk in ["copy", "kernel"] {
+        let recording = setup.record(&["--walk", walk], &workload);
+        recording.ended_with(0).complete(200, PROMISED);
+        let share = recording.share_through(&["main", "enter", "announced_body", "leaf"]);
+        assert!(
+            share > 0.9,
+            "{walk}: only {share} of the samples go through the chain of calls"
+        );
+    }
+}

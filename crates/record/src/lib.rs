@@ -25,6 +25,7 @@
 //! # Ok::<(), backtrail_record::Error>(())
 //! ```
 
+mod announced;
 mod arena;
 mod calls;
 mod chain;

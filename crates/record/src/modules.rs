@@ -11,13 +11,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use backtrail_cfi::announced;
 use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::registers::CallFrames;
 use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::program_by_build_id;
-use backtrail_elf::{ErrorKind, FileBytes, HeldFile, Image, Table as SymbolTable, door};
+use backtrail_elf::{CodeSegments, ErrorKind, FileBytes, HeldFile, Image, door};
 use backtrail_process::proc;
 use backtrail_process::proc::{DELETED, VDSO, is_file};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
@@ -91,6 +92,8 @@ struct Module<'a> {
     path: String,
     at: MappedAt,
     contents: OnceCell<Contents<'a>>,
+    /// Where the file has a list of announced code, and where its segments are loaded.
+    announced: OnceCell<Option<(u64, CodeSegments)>>,
     /// What is wrong with the file: an index into [`Problems`].
     problem: Cell<Option<usize>>,
     /// Whether the file was not found.
@@ -106,6 +109,7 @@ impl Module<'_> {
             path,
             at,
             contents: OnceCell::new(),
+            announced: OnceCell::new(),
             problem: Cell::new(None),
             is_lost: Cell::new(false),
             elsewhere: Cell::new(0),
@@ -481,12 +485,19 @@ impl<'a> Modules<'a> {
             return None;
         };
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
-        let value = self.with_image(&self.modules[&mapping.module], |image| {
-            let (mut symbols, _) = image.symbol_table(SymbolTable::Dynamic)?;
-            let found = symbols.find(|symbol| symbol.is_object && symbol.name == name.as_bytes())?;
-            (!found.is_undefined && !found.is_absolute).then_some(found.value)
-        });
+        let module = &self.modules[&mapping.module];
+        let value = self.with_image(module, |image| image.exported_object(name));
         Some(value.flatten()?.wrapping_add(bias))
+    }
+
+    /// The address in the process of the list in which a mapping's file announces generated code.
+    pub(crate) fn announced_list(&self, mapping: &Mapping) -> Option<u64> {
+        let module = &self.modules[&mapping.module];
+        let look = |image: &Image<'_>| Some((image.object(announced::DESCRIPTOR)?, CodeSegments::of(image)));
+        let find = || self.with_image(module, look).flatten();
+        let (svma, segments) = module.announced.get_or_init(find).as_ref()?;
+        let start = segments.address_of(mapping.file_offset)?;
+        Some(svma.wrapping_add(mapping.start.wrapping_sub(start)))
     }
 
     /// Copies the file's bytes from `address` on, and returns how many were copied.

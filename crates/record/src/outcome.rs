@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
 use backtrail_recording::Stop;
 
@@ -77,6 +78,8 @@ pub struct Outcome {
     pub held: Vec<HeldFile>,
     /// How many more there were, beyond the limit of open files.
     pub not_held: u64,
+    /// Functions that processes announce to debuggers, for their names.
+    pub announced: Vec<AnnouncedAt>,
     /// Whether the command runs with the privileges of its file's owner, which the user cannot
     /// sample.
     pub set_id: bool,

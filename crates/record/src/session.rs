@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::announced::Announced;
 use crate::arena::Arena;
 use crate::calls::Calls;
 use crate::command::Subject;
@@ -171,6 +172,7 @@ pub(crate) fn run(
     let mut outcome = state.outcome;
     outcome.held = state.modules.held();
     outcome.not_held = state.modules.not_held();
+    outcome.announced = state.announced.into_functions();
     (outcome.problems, outcome.further_problems) = state.modules.into_problems();
     outcome.kernel = kernel;
     outcome.cpu_time = process_cpu_time();
@@ -215,6 +217,7 @@ pub(crate) struct Session<'a> {
     spaces: Spaces,
     walker: StackWalker,
     code: Code,
+    announced: Announced,
     /// If stacks are walked in the kernel.
     kernel_walks: Option<KernelWalks<'a>>,
     /// The most bytes of stack that a sample's copy has.
@@ -244,6 +247,7 @@ pub(crate) struct Session<'a> {
 /// What remains of a session without its tables.
 struct State {
     modules: Known,
+    announced: Announced,
     spaces: Spaces,
     walker: StackWalker,
     kernel_tables: Option<KernelTables>,
@@ -266,6 +270,7 @@ impl<'a> Session<'a> {
             spaces: Spaces::default(),
             walker: StackWalker::new(),
             code: Code::default(),
+            announced: Announced::default(),
             kernel_walks: None,
             stack_bytes,
             writer,
@@ -287,6 +292,7 @@ impl<'a> Session<'a> {
     fn into_state(self) -> State {
         State {
             modules: self.modules.without_contents(),
+            announced: self.announced,
             spaces: self.spaces,
             walker: self.walker,
             kernel_tables: self.kernel_walks.map(KernelWalks::into_tables),
@@ -306,6 +312,7 @@ impl<'a> Session<'a> {
     /// Continues with tables in a new arena.
     fn renewed(state: State, tables: &'a Tables, arena: &'a Arena) -> Session<'a> {
         Session {
+            announced: state.announced,
             spaces: state.spaces,
             walker: state.walker,
             kernel_walks: state.kernel_tables.map(KernelWalks::again),
@@ -528,6 +535,7 @@ impl<'a> Session<'a> {
                     self.has_news = true;
                     self.walker.forget_thread(tid);
                     self.spaces.exec(pid);
+                    self.announced.forget(pid);
                     self.copy_from_now_on(pid);
                     self.leave_calls(stream, time, |calls| calls.forget_process(pid))?;
                     self.writer.exec(time, recorded(pid))?;
@@ -558,6 +566,7 @@ impl<'a> Session<'a> {
                 self.writer.exit(time, recorded(task.pid), recorded(task.tid))?;
                 self.writer.forget_name(recorded(task.tid));
                 if self.spaces.exit(task.pid) {
+                    self.announced.forget(task.pid);
                     self.leave_calls(stream, time, |calls| calls.forget_process(task.pid))?;
                     self.writer.forget_labels(recorded(task.pid));
                     self.copy_from_now_on(task.pid);
@@ -743,8 +752,10 @@ impl<'a> Session<'a> {
             space,
             modules: &self.modules,
         };
-        let view = SpaceView::new(process, &self.code);
-        self.walker.walk(time, sample, self.stack_bytes, &view)
+        let view = SpaceView::new(process, &self.code, &self.announced);
+        let stop = self.walker.walk(time, sample, self.stack_bytes, &view);
+        self.announced.note(&process, time, &self.walker.frames);
+        stop
     }
 
     /// Writes what a reader needs for the current stack: the modules that it reaches into, and the

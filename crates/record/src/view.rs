@@ -8,21 +8,24 @@ use backtrail_cfi::proof;
 use backtrail_sframe::{Base, Location, Rule};
 use backtrail_unwind::{AddressKind, Coverage, Memory, OnTop, Restore, Restored, Uncovered};
 
+use crate::announced::Announced;
 use crate::process::{Code, Process};
 
 /// Answers the unwinder's questions while it walks one process's stack.
 pub(crate) struct SpaceView<'v, 'a> {
     process: Process<'v, 'a>,
     code: &'v Code,
+    announced: &'v Announced,
     /// The last answer and its address range: a frame's caller is mostly in the same module.
     last: Cell<Option<(Range<u64>, Coverage<'v>)>>,
 }
 
 impl<'v, 'a> SpaceView<'v, 'a> {
-    pub(crate) fn new(process: Process<'v, 'a>, code: &'v Code) -> Self {
+    pub(crate) fn new(process: Process<'v, 'a>, code: &'v Code, announced: &'v Announced) -> Self {
         SpaceView {
             process,
             code,
+            announced,
             last: Cell::new(None),
         }
     }
@@ -37,10 +40,22 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         self.code.never_returns(&self.process, ra)
     }
 
+    /// The rule of code in memory without a file that the process describes itself.
+    fn announced_rule(&self, address: u64) -> Option<Uncovered> {
+        let Process { space, modules, .. } = self.process;
+        let mapping = space.find(address)?;
+        let is_file = modules.is_file(mapping);
+        (!is_file)
+            .then(|| self.announced.uncovered(&self.process, address))
+            .flatten()
+    }
+
     /// A number that changes whenever the process's modules change, or what is known of them.
     pub(crate) fn generation(&self) -> u64 {
-        let Process { space, modules, .. } = self.process;
-        space.generation() ^ modules.made().rotate_left(32)
+        let Process {
+            pid, space, modules, ..
+        } = self.process;
+        space.generation() ^ modules.made().rotate_left(32) ^ self.announced.generation(pid).rotate_left(48)
     }
 }
 
@@ -65,7 +80,9 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
     }
 
     fn uncovered(&self, pc: u64, kind: AddressKind, _in_table: bool) -> Uncovered {
-        self.code.uncovered(&self.process, pc, kind == AddressKind::Ra)
+        let is_return = kind == AddressKind::Ra;
+        let announced = self.announced_rule(pc.wrapping_sub(is_return.into()));
+        announced.unwrap_or_else(|| self.code.uncovered(&self.process, pc, is_return))
     }
 
     /// Compiled Go code links all frames that it makes; see `go_frames` in the crate for DWARF.
