@@ -112,13 +112,16 @@ struct Object {
     contents: OnceCell<Option<Contents>>,
 }
 
+/// The end of a function, and its table, if there is one.
+type EndAndTable = (u64, Option<Vec<u8>>);
+
 /// What is kept of an object.
 #[derive(Debug)]
 struct Contents {
     frames: Option<CallFrames<Vec<u8>>>,
     symbols: Symbols,
     /// The ends and the tables of its functions, by their starts.
-    tables: RefCell<BTreeMap<u64, (u64, Option<Vec<u8>>)>>,
+    tables: RefCell<BTreeMap<u64, EndAndTable>>,
 }
 
 impl Contents {
