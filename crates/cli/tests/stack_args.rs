@@ -369,25 +369,28 @@ fn values_are_told_as_debuggers_do() {
 volatile double sink;
 volatile int go = 1;
 enum flags { A = 1, B = 2, C = 4 };
+enum __attribute__((packed)) small { LOW = 1, HIGH = 201 };
 int compare(const void *one, const void *other) { return one < other; }
 struct part { char *text; float small; double large; };
-NOINLINE int waits(enum flags flags, int (*by)(const void *, const void *), long double wide, struct part part)
+NOINLINE int waits(enum flags flags, int (*by)(const void *, const void *), enum small small, enum small none, long double wide, struct part part)
 {
     sink = flags;
     write(1, "ready\n", 6);
     while (go)
         pause();
-    return by(0, 0) + flags + (int)wide + (int)part.large;
+    return by(0, 0) + flags + small + none + (int)wide + (int)part.large;
 }
 int main(int argc, char **argv)
 {
     struct part part = { "text", 9.5e-30f, -1e100 };
-    return waits(argc + 4, compare, 1.25L, part) + waits(1, 0, 2, part);
+    return waits(argc + 4, compare, HIGH, argc + 249, 1.25L, part) + waits(1, 0, argc, LOW, 2, part);
 }
 "#;
     waiting(SOURCE, |compiler, value| {
         assert_eq!(value("flags"), "(A | C)", "{compiler}");
         assert!(value("by").ends_with(" <compare>"), "{compiler}: {}", value("by"));
+        assert_eq!(value("small"), "HIGH", "{compiler}");
+        assert_eq!(value("none"), "250", "{compiler}");
         assert_eq!(value("wide"), "1.25", "{compiler}");
         let part = value("part");
         assert!(part.starts_with("{text = 0x"), "{compiler}: {part}");
