@@ -78,8 +78,12 @@ fn values(document: &Value) -> Shown {
 /// arguments; returns how many are shown.
 fn as_told(program: &Program, least: usize) -> Option<usize> {
     let built = available(program.build())?;
+    Some(as_built_told(program.name, &built, least))
+}
+
+fn as_built_told(program: &str, built: &Path, least: usize) -> usize {
     let folder = scratch();
-    let [whole, stripped] = with_tables(&built, &folder);
+    let [whole, stripped] = with_tables(built, &folder);
     let running = parked(&whole, &[]);
     let (document, shown) = shown(&running, &stripped);
     let told = running.stdout_so_far();
@@ -95,19 +99,18 @@ fn as_told(program: &Program, least: usize) -> Option<usize> {
         count += 1;
         assert!(
             is_same(value, line),
-            "{}: {function} {name} in {place}: {value}, told {line}",
-            program.name
+            "{program}: {function} {name} in {place}: {value}, told {line}"
         );
     }
     if let Some(gdb) = available(gdb_arguments::arguments(&whole, running.pid())) {
         let mut tally = Tally::default();
         tally.count(&document, &gdb, false);
-        println!("{}: {count} as told; {tally:?}", program.name);
+        println!("{program}: {count} as told; {tally:?}");
         assert!(tally.wrong.is_empty(), "{:?}", tally.wrong);
         assert!(tally.arguments >= least, "{tally:?}");
     }
     running.signal(Signal::KILL);
-    Some(count)
+    count
 }
 
 #[test]
@@ -117,6 +120,54 @@ fn values_are_those_that_the_program_told() {
         if let Some(count) = as_told(program, 20) {
             assert!(count >= least, "{}: {count} values", program.name);
         }
+    }
+}
+
+/// Units whose debug information is in files of their own, or in a package of these.
+#[test]
+fn split_units_have_arguments() {
+    let ways = [
+        ("gcc", "-gdwarf-5", 13),
+        ("gcc", "-gdwarf-4", 13),
+        ("clang", "-gdwarf-5", 10),
+    ];
+    for (compiler, version, least) in ways {
+        let folder = scratch();
+        let path = |name: &str| folder.path().join(name);
+        let mut compile = Command::new(compiler);
+        compile.args([
+            "-O2",
+            "-g",
+            version,
+            "-gsplit-dwarf",
+            "-fomit-frame-pointer",
+            "-c",
+            "-o",
+        ]);
+        compile.arg(path("unit.o"));
+        compile.arg(backtrail_testkit::place::programs().join("arguments.c"));
+        let Some(compiled) = available(command::run(&mut compile, LIMIT)) else {
+            continue;
+        };
+        assert!(compiled.status.success(), "{}", compiled.describe());
+        let mut link = Command::new(compiler);
+        let linked = command::run(link.arg("-o").args([path("built"), path("unit.o")]), LIMIT);
+        assert!(linked.is_ok_and(|linked| linked.status.success()), "{link:?}");
+        let count = as_built_told(&format!("{compiler} {version}"), &path("built"), 20);
+        assert!(count >= least, "{compiler} {version}: {count} values");
+
+        let [by_unit, _] = with_tables(&path("built"), &folder);
+        let by_unit = std::fs::read(by_unit).expect("it was just written");
+        let mut pack = Command::new("llvm-dwp");
+        pack.arg("-e").arg(path("built")).arg("-o").arg(path("built.dwp"));
+        let Some(packed) = available(command::run(&mut pack, LIMIT)) else {
+            continue;
+        };
+        assert!(packed.status.success(), "{}", packed.describe());
+        std::fs::remove_file(path("unit.dwo")).expect("the compiler has written it");
+        let [by_package, _] = with_tables(&path("built"), &folder);
+        let by_package = std::fs::read(by_package).expect("it was just written");
+        assert!(by_unit == by_package, "{compiler} {version}");
     }
 }
 
@@ -369,25 +420,28 @@ fn values_are_told_as_debuggers_do() {
 volatile double sink;
 volatile int go = 1;
 enum flags { A = 1, B = 2, C = 4 };
+enum __attribute__((packed)) small { LOW = 1, HIGH = 201 };
 int compare(const void *one, const void *other) { return one < other; }
 struct part { char *text; float small; double large; };
-NOINLINE int waits(enum flags flags, int (*by)(const void *, const void *), long double wide, struct part part)
+NOINLINE int waits(enum flags flags, int (*by)(const void *, const void *), enum small small, enum small none, long double wide, struct part part)
 {
     sink = flags;
     write(1, "ready\n", 6);
     while (go)
         pause();
-    return by(0, 0) + flags + (int)wide + (int)part.large;
+    return by(0, 0) + flags + small + none + (int)wide + (int)part.large;
 }
 int main(int argc, char **argv)
 {
     struct part part = { "text", 9.5e-30f, -1e100 };
-    return waits(argc + 4, compare, 1.25L, part) + waits(1, 0, 2, part);
+    return waits(argc + 4, compare, HIGH, argc + 249, 1.25L, part) + waits(1, 0, argc, LOW, 2, part);
 }
 "#;
     waiting(SOURCE, |compiler, value| {
         assert_eq!(value("flags"), "(A | C)", "{compiler}");
         assert!(value("by").ends_with(" <compare>"), "{compiler}: {}", value("by"));
+        assert_eq!(value("small"), "HIGH", "{compiler}");
+        assert_eq!(value("none"), "250", "{compiler}");
         assert_eq!(value("wide"), "1.25", "{compiler}");
         let part = value("part");
         assert!(part.starts_with("{text = 0x"), "{compiler}: {part}");

@@ -111,11 +111,7 @@ pub(super) fn from_debug_information(
         };
         let units = sections.split_units().map_err(failed)?;
         let split = SplitFiles::find(&units, &[at, path], file.budget());
-        for (at, file) in split.iter() {
-            let failed = |error| Failure::of(at, error);
-            let file = File::of(file).map_err(|error| failed(Error::Elf(error)))?;
-            sections.add_split(&file).map_err(failed)?;
-        }
+        add_split(&mut sections, &split)?;
         let parts = Parts::read(&sections).map_err(failed)?;
         let made = match making.arguments {
             true => parts.make_with_arguments(),
@@ -128,6 +124,16 @@ pub(super) fn from_debug_information(
         tell_left_out(path, &left_out);
         section
     }))
+}
+
+/// Adds the rests of split units.
+pub(crate) fn add_split<'a>(sections: &mut Sections<'a>, split: &'a SplitFiles) -> Result<(), Failure> {
+    for (at, file) in split.iter() {
+        let failed = |error| Failure::of(at, error);
+        let file = File::of(file).map_err(|error| failed(Error::Elf(error)))?;
+        sections.add_split(&file).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// The source files of the types in a file's debug information; `None` if it has none.

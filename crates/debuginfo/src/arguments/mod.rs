@@ -22,13 +22,13 @@ use backtrail_args::table::{PARAMETERS, Step, Value};
 use backtrail_ctype::graph::{Body, Graph};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::{Archive, Surroundings, TypeId, threads};
-use backtrail_elf::{File, Image};
+use backtrail_elf::Image;
 use gimli::{EndianSlice, RunTimeEndian};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::lines;
-use crate::types::{PLACES, Parts, Place, Sections};
+use crate::types::{Parts, Place, Sections};
 use tails::Tails;
 use types::{Dicts, Finder};
 
@@ -98,37 +98,31 @@ pub struct TypesOfFile<'a> {
     pub surroundings: Surroundings<'a>,
 }
 
-/// Builds the table of `image` from the debug information in `with_dwarf` (`image` itself, or a
-/// separate file) and in the supplementary file. `None` if there is no debug information.
+/// Builds the table of `image` from its debug information
+/// ([`load_for_arguments`](Sections::load_for_arguments)).
 pub fn table(
     image: &Image<'_>,
-    with_dwarf: &File<'_>,
-    supplementary: Option<&File<'_>>,
+    sections: &Sections<'_>,
     types: TypesOfFile<'_>,
     places: Places,
-) -> Result<Option<ArgumentTable>, Error> {
-    threads::scoped(|| table_in_pool(image, with_dwarf, supplementary, types, places))
+) -> Result<ArgumentTable, Error> {
+    threads::scoped(|| table_in_pool(image, sections, types, places))
 }
 
 fn table_in_pool(
     image: &Image<'_>,
-    with_dwarf: &File<'_>,
-    supplementary: Option<&File<'_>>,
+    sections: &Sections<'_>,
     types: TypesOfFile<'_>,
     places: Places,
-) -> Result<Option<ArgumentTable>, Error> {
+) -> Result<ArgumentTable, Error> {
     let arch = image.arch();
     let abi = Abi::of(arch.cpu).ok_or(Error::Architecture(arch.name()))?;
-    let Some(sections) = Sections::load_more(with_dwarf, supplementary, &PLACES)? else {
-        return Ok(None);
-    };
-    let parts = Parts::read(&sections)?;
-    let dwarf = sections.main()?;
+    let parts = Parts::read(sections)?;
     let opened = Section::open(types.section, types.surroundings)?;
     let archive = Archive::parse(types.section)?;
     let names = archive.members().map(|member| Ok(member?.name));
     let dicts = Dicts::read(&opened, names.collect::<Result<Vec<_>, backtrail_ctype::Error>>()?)?;
-    let mut units = read_units(&dwarf, &parts)?;
+    let mut units = read_units(sections, &parts)?;
     let code = image.code_ranges();
     units.par_iter_mut().for_each(|(_, functions)| {
         let functions = functions.iter_mut();
@@ -160,12 +154,12 @@ fn table_in_pool(
             (functions, bytes)
         }
     };
-    Ok(Some(ArgumentTable {
+    Ok(ArgumentTable {
         bytes,
         calls: functions.iter().map(calls_in).sum(),
         functions: functions.len(),
-        debug: debug_bytes(with_dwarf) + supplementary.map_or(0, debug_bytes),
-    }))
+        debug: sections.bytes,
+    })
 }
 
 fn calls_in(function: &write::Function) -> usize {
@@ -178,25 +172,57 @@ pub fn checksum(section: &[u8]) -> u32 {
     crc32fast::hash(section)
 }
 
-fn debug_bytes(file: &File<'_>) -> u64 {
-    let debug = file
-        .sections()
-        .iter()
-        .filter(|section| section.name.starts_with(b".debug_"));
-    debug.map(|section| section.size).sum()
+/// A unit's number, and its functions.
+type Read = (u32, Vec<units::Function>);
+
+fn read_units(sections: &Sections<'_>, parts: &Parts<'_>) -> Result<Vec<Read>, Error> {
+    let dwarf = sections.main()?;
+    let headers = headers(&dwarf)?;
+    let read = headers.par_iter().zip(parts.own()).map(|(header, number)| {
+        let unit = dwarf.unit(*header)?;
+        Ok((number, units::functions(&dwarf, &unit, number, parts)?))
+    });
+    let mut units = read.collect::<gimli::Result<Vec<_>>>()?;
+    let rests = parts.rests();
+    let ids: Vec<u64> = rests.keys().copied().collect();
+    let of_split = sections.split_dwarfs(&dwarf, &ids)?;
+    let read = of_split
+        .par_iter()
+        .map(|split| read_rests(&dwarf, &headers, split, &rests, parts));
+    let rests = read.collect::<gimli::Result<Vec<_>>>()?.into_iter().flatten();
+    // A unit may be in several files.
+    let mut seen = FxHashSet::default();
+    units.extend(rests.filter(|(number, _)| seen.insert(*number)));
+    Ok(units)
 }
 
-fn read_units(dwarf: &gimli::Dwarf<Slice<'_>>, parts: &Parts<'_>) -> Result<Vec<(u32, Vec<units::Function>)>, Error> {
+/// Reads the units of a split file whose skeletons are in the main one.
+fn read_rests<'d>(
+    main: &gimli::Dwarf<Slice<'d>>,
+    skeletons: &[gimli::UnitHeader<Slice<'d>>],
+    split: &gimli::Dwarf<Slice<'d>>,
+    rests: &FxHashMap<u64, (usize, u32)>,
+    parts: &Parts<'_>,
+) -> gimli::Result<Vec<Read>> {
+    let mut read = Vec::new();
+    for header in headers(split)? {
+        let mut unit = split.unit(header)?;
+        let found = unit.dwo_id.and_then(|id| rests.get(&id.0));
+        if let Some((skeleton, number)) = found.and_then(|&(at, number)| Some((skeletons.get(at)?, number))) {
+            unit.copy_relocated_attributes(&main.unit(*skeleton)?);
+            read.push((number, units::functions(split, &unit, number, parts)?));
+        }
+    }
+    Ok(read)
+}
+
+fn headers<'d>(dwarf: &gimli::Dwarf<Slice<'d>>) -> gimli::Result<Vec<gimli::UnitHeader<Slice<'d>>>> {
     let mut headers = Vec::new();
     let mut all = dwarf.units();
     while let Some(header) = all.next()? {
         headers.push(header);
     }
-    let read = headers.into_par_iter().zip(parts.own()).map(|(header, number)| {
-        let unit = dwarf.unit(header)?;
-        Ok((number, units::functions(dwarf, &unit, number, parts)?))
-    });
-    read.collect::<gimli::Result<Vec<_>>>().map_err(Error::from)
+    Ok(headers)
 }
 
 /// Finds a function's calls and jumps.

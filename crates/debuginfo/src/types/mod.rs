@@ -15,7 +15,7 @@ mod source;
 
 use backtrail_ctype::link::Unit;
 use backtrail_ctype::{TypeId, threads};
-use gimli::{DwLang, RunTimeEndian, SectionId, constants as dw};
+use gimli::{DwLang, RunTimeEndian, constants as dw};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -32,9 +32,6 @@ pub use source::{Source, SourceError, counted, surroundings};
 const MAX_ORIGINS: usize = 8;
 
 pub(crate) use build::Place;
-
-/// The additional sections that give locations and ranges of code.
-pub(crate) const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
 
 /// The parsed units, with their names, which are joined from parts. [`Conversion`] borrows from
 /// them and from the sections.
@@ -180,6 +177,19 @@ impl<'d> Parts<'d> {
     /// The numbers of the file's own units.
     pub(crate) fn own(&self) -> std::ops::Range<u32> {
         0..self.0.own as u32
+    }
+
+    /// The units in files of their own, by their ids: the number of the skeleton, and their own.
+    pub(crate) fn rests(&self) -> FxHashMap<u64, (usize, u32)> {
+        let own = self.0.units[..self.0.own].iter().enumerate();
+        let skeletons: FxHashMap<u64, usize> = own
+            .filter_map(|(number, unit)| Some((unit.rest.as_ref()?.id, number)))
+            .collect();
+        let rests = self.0.units.iter().enumerate().skip(self.0.split);
+        let rests = rests.filter(|(_, unit)| unit.kind == UnitKind::Compilation);
+        rests
+            .filter_map(|(number, unit)| Some((unit.id?, (*skeletons.get(&unit.id?)?, number as u32))))
+            .collect()
     }
 
     /// A unit's types, and the id of each entry that is a type; for a language other than C, only

@@ -33,6 +33,9 @@ const PACKED: [SectionId; 6] = [
     SectionId::DebugTuIndex,
 ];
 
+/// The additional sections that give locations and ranges of code.
+const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
+
 /// Bytes of an index's header (DWARF 5, 7.3.5.3).
 const INDEX_HEADER: usize = 16;
 
@@ -45,6 +48,8 @@ pub struct Sections<'a> {
     /// The sections of split units' files, and of packages of them.
     split: Vec<Loaded<'a>>,
     pub(super) endian: RunTimeEndian,
+    /// Bytes of debug information in the files.
+    pub(crate) bytes: u64,
 }
 
 impl<'a> Sections<'a> {
@@ -54,8 +59,15 @@ impl<'a> Sections<'a> {
         Sections::load_more(file, supplementary, &[])
     }
 
-    /// Like `Sections::load`, with additional sections that types do not need.
-    pub(crate) fn load_more(
+    /// Like `Sections::load`, with the sections that only arguments need.
+    pub fn load_for_arguments(
+        file: &File<'a>,
+        supplementary: Option<&File<'a>>,
+    ) -> Result<Option<Sections<'a>>, Error> {
+        Sections::load_more(file, supplementary, &PLACES)
+    }
+
+    fn load_more(
         file: &File<'a>,
         supplementary: Option<&File<'a>>,
         more: &[SectionId],
@@ -64,12 +76,14 @@ impl<'a> Sections<'a> {
         if main.get(SectionId::DebugInfo).is_empty() {
             return Ok(None);
         }
+        let bytes = debug_bytes(file) + supplementary.map_or(0, debug_bytes);
         let supplementary = supplementary.map(|file| Loaded::load(file, &SECTIONS));
         Ok(Some(Sections {
             main,
             supplementary: supplementary.transpose()?,
             split: Vec::new(),
             endian: sections::endian(file),
+            bytes,
         }))
     }
 
@@ -90,6 +104,7 @@ impl<'a> Sections<'a> {
     pub fn add_split(&mut self, file: &File<'a>) -> Result<(), Error> {
         let loaded = Loaded::load_split(file, &[&SECTIONS[..], &PACKED].concat())?;
         self.split.push(loaded);
+        self.bytes += debug_bytes(file);
         Ok(())
     }
 
@@ -114,29 +129,37 @@ impl<'a> Sections<'a> {
     /// The units with these ids in the added files, and all type units there, each only once.
     pub(super) fn split<'d>(&'d self, main: &Dwarf<'d>, ids: &[u64]) -> Result<Vec<Parsed<'d>>, Error> {
         let wanted: FxHashSet<u64> = ids.iter().copied().collect();
-        let mut found: Vec<Parsed<'_>> = Vec::new();
         let (mut units, mut types) = (FxHashSet::default(), FxHashSet::default());
+        let dwarfs = self.split_dwarfs(main, ids)?;
+        let parsed = dwarfs.par_iter().map(all_of).collect::<Result<Vec<_>, _>>()?;
+        let own = parsed.into_iter().flatten().filter(|unit| match (unit.kind, unit.id) {
+            (UnitKind::Type(signature, _), _) => types.insert(signature),
+            (_, Some(id)) => wanted.contains(&id) && units.insert(id),
+            (_, None) => false,
+        });
+        Ok(own.collect())
+    }
+
+    /// The debug information in the added files; of packages, only that of these units, and of all
+    /// type units.
+    pub(crate) fn split_dwarfs<'d>(&'d self, main: &Dwarf<'d>, ids: &[u64]) -> Result<Vec<Dwarf<'d>>, Error> {
+        let mut found = Vec::new();
         for of in &self.split {
-            let parsed = match of.get(SectionId::DebugCuIndex).is_empty() {
-                true => self.of_file(main, of)?,
-                false => self.of_package(main, of, ids)?,
-            };
-            found.extend(parsed.into_iter().filter(|unit| match (unit.kind, unit.id) {
-                (UnitKind::Type(signature, _), _) => types.insert(signature),
-                (_, Some(id)) => wanted.contains(&id) && units.insert(id),
-                (_, None) => false,
-            }));
+            match of.get(SectionId::DebugCuIndex).is_empty() {
+                true => found.push(self.of_file(main, of)?),
+                false => found.extend(self.of_package(main, of, ids)?),
+            }
         }
         Ok(found)
     }
 
-    fn of_file<'d>(&'d self, main: &Dwarf<'d>, of: &'d Loaded<'a>) -> Result<Vec<Parsed<'d>>, Error> {
+    fn of_file<'d>(&'d self, main: &Dwarf<'d>, of: &'d Loaded<'a>) -> Result<Dwarf<'d>, Error> {
         let mut dwarf = self.dwarf(of)?;
         dwarf.make_dwo(main);
-        all_of(&dwarf)
+        Ok(dwarf)
     }
 
-    fn of_package<'d>(&'d self, main: &Dwarf<'d>, of: &'d Loaded<'a>, ids: &[u64]) -> Result<Vec<Parsed<'d>>, Error> {
+    fn of_package<'d>(&'d self, main: &Dwarf<'d>, of: &'d Loaded<'a>, ids: &[u64]) -> Result<Vec<Dwarf<'d>>, Error> {
         let slice = |data| EndianSlice::new(data, self.endian);
         // GNU dwp leaves the column names out of an index without units.
         let section = |id| match id {
@@ -154,9 +177,16 @@ impl<'a> Sections<'a> {
         if parts.iter().map(len).sum::<usize>() > most {
             return Err(gimli::Error::InvalidIndexRow(package.tu_index.unit_count()).into());
         }
-        let parsed = parts.par_iter().map(all_of).collect::<Result<Vec<_>, _>>()?;
-        Ok(parsed.into_iter().flatten().collect())
+        Ok(parts)
     }
+}
+
+fn debug_bytes(file: &File<'_>) -> u64 {
+    let debug = file
+        .sections()
+        .iter()
+        .filter(|section| section.name.starts_with(b".debug_"));
+    debug.map(|section| section.size).sum()
 }
 
 fn all_of<'d>(dwarf: &Dwarf<'d>) -> Result<Vec<Parsed<'d>>, Error> {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use backtrail_args::shape::WideFloat;
-use backtrail_ctype::{Encoding, Kind, Measures, Type, TypeId, Types};
+use backtrail_ctype::{Encoding, Enumerator, Kind, Measures, Type, TypeId, Types};
 use backtrail_wire::{Endian, read_bits, sign_extend};
 
 use super::float::{self, shortest};
@@ -65,7 +65,7 @@ impl Show<'_, '_> {
             Kind::Enum => {
                 let bytes = known(of_its_size()?)?;
                 let number = self.number(&bytes)?;
-                self.enumerator(&found, sign_extend(number, bytes.len() as u32 * 8))
+                self.enumerator(&found, number, bytes.len() as u32 * 8)
             }
             Kind::Struct | Kind::Union => {
                 let len = usize::try_from(found.size()).ok()?;
@@ -297,7 +297,14 @@ impl Show<'_, '_> {
         }
     }
 
-    fn enumerator(&mut self, found: &Type<'_>, number: i64) -> Option<()> {
+    /// Appends the name of the value in this many bits.
+    fn enumerator(&mut self, found: &Type<'_>, number: u64, bits: u32) -> Option<()> {
+        // Enums are unsigned unless a value is negative.
+        let is_negative = |value: Enumerator<'_>| value.value < 0;
+        let number = match found.enumerators().ok()?.flatten().any(is_negative) {
+            true => sign_extend(number, bits),
+            false => number as i64,
+        };
         for value in found.enumerators().ok()? {
             let value = value.ok()?;
             // Values beyond 31 bits have the same bits with another sign.
@@ -388,17 +395,7 @@ impl Show<'_, '_> {
         let number = read_bits(&bytes, first % 8, bits, self.endian).ok()?;
         let of = self.types.resolve(slice.of).ok()?;
         match of.kind() {
-            Kind::Enum => {
-                // Enums are unsigned unless a value is negative.
-                let is_negative = |value: backtrail_ctype::Enumerator<'_>| value.value < 0;
-                let is_signed = of.enumerators().ok()?.flatten().any(is_negative);
-                let number = if is_signed {
-                    sign_extend(number, bits)
-                } else {
-                    number as i64
-                };
-                self.enumerator(&of, number)
-            }
+            Kind::Enum => self.enumerator(&of, number, bits),
             Kind::Integer => {
                 self.scalar(of.encoding().ok()?, number, bits);
                 Some(())
