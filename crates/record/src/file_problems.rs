@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::io;
 use std::path::Path;
 
+use backtrail_elf::ErrorKind;
+
 use crate::ModuleProblem;
 
 /// The most problems that are kept until the end: a program can make any number of them.
@@ -73,7 +75,7 @@ impl Problems {
 }
 
 /// Whether a mapping's path is that of memory which a process shares, and fills itself.
-pub(crate) fn is_memory(path: &str) -> bool {
+fn is_memory(path: &str) -> bool {
     ["/memfd:", "/SYSV", "/anon_hugepage", "/dev/"]
         .iter()
         .any(|start| path.starts_with(start))
@@ -96,6 +98,13 @@ impl Missing {
             io::ErrorKind::NotFound => Missing::NotFound,
             _ => Missing::Unreadable(error),
         }
+    }
+
+    /// Whether nothing is wrong: a program may put its code into memory that it has mapped twice,
+    /// which has a path, and is no ELF file.
+    pub(crate) fn is_expected(&self, path: &str) -> bool {
+        let is_damaged = matches!(self, Missing::NoImage(error) if error.kind != ErrorKind::NotElf);
+        is_memory(path) && !is_damaged
     }
 
     /// Another candidate has failed for this reason.

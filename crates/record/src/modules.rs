@@ -18,7 +18,7 @@ use backtrail_cfi::registers::CallFrames;
 use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::program_by_build_id;
-use backtrail_elf::{CodeSegments, ErrorKind, FileBytes, HeldFile, Image, door};
+use backtrail_elf::{CodeSegments, FileBytes, HeldFile, Image, door};
 use backtrail_process::proc;
 use backtrail_process::proc::{DELETED, VDSO, is_file};
 use backtrail_recording::{Module as Recorded, is_jit_dump};
@@ -31,7 +31,7 @@ use crate::ModuleProblem;
 use crate::arena::Arena;
 use crate::elf_module::{ElfModule, Kept, call_frames};
 use crate::elsewhere::{Elsewhere, MappedFile, is_at_home};
-use crate::file_problems::{MOST_PROBLEMS, Missing, Problems, is_memory};
+use crate::file_problems::{MOST_PROBLEMS, Missing, Problems};
 use crate::maker::{self, Maker};
 use crate::memory_image::{MappedAt, look_at_memory, vdso, whole_file_mapping};
 
@@ -494,7 +494,8 @@ impl<'a> Modules<'a> {
     pub(crate) fn announced_list(&self, mapping: &Mapping) -> Option<u64> {
         let module = &self.modules[&mapping.module];
         let look = |image: &Image<'_>| Some((image.object(announced::DESCRIPTOR)?, CodeSegments::of(image)));
-        let find = || self.with_image(module, look).flatten();
+        // Problems are reported of files that stacks reach into.
+        let find = || self.find_file(module, |image, _| look(image)).ok().flatten().flatten();
         let (svma, segments) = module.announced.get_or_init(find).as_ref()?;
         let start = segments.address_of(mapping.file_offset)?;
         Some(svma.wrapping_add(mapping.start.wrapping_sub(start)))
@@ -664,14 +665,44 @@ impl<'a> Modules<'a> {
         metadata.ino() == *inode && !is_younger
     }
 
+    /// Passes the image of a module to `look`. If it is missing or damaged, this is reported.
+    fn with_file<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>, Option<Opened<'_>>) -> T) -> Option<T> {
+        let look = |image: &Image<'_>, opened: Option<Opened<'_>>| {
+            if let Some(opened) = &opened {
+                self.check_length(module, image, opened.file.len() as u64);
+            }
+            look(image, opened)
+        };
+        let failed = |missing| self.report_missing(module, &missing);
+        self.find_file(module, look).map_err(failed).ok().flatten()
+    }
+
+    fn report_missing(&self, module: &Module<'_>, missing: &Missing) {
+        if missing.is_expected(plain_path(module)) {
+            return;
+        }
+        self.report(module, missing.describe(module.key.build_id(), self.sysroot.as_deref()));
+        if !matches!(missing, Missing::NoImage(_)) {
+            if let Some(number) = module.problem.get() {
+                self.problems.borrow_mut().set_missing(number);
+            }
+            module.is_lost.set(true);
+        }
+    }
+
     /// Passes the image of a module to `look`: from its file, if it still exists; else from the
     /// process that has it mapped.
-    fn with_file<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>, Option<Opened<'_>>) -> T) -> Option<T> {
+    fn find_file<T>(
+        &self,
+        module: &Module<'_>,
+        look: impl FnOnce(&Image<'_>, Option<Opened<'_>>) -> T,
+    ) -> Result<Option<T>, Missing> {
         if module.path == VDSO {
-            return look_at_memory(&vdso().unwrap_or(module.at), |image| look(image, None));
+            let found = look_at_memory(&vdso().unwrap_or(module.at), |image| look(image, None));
+            return Ok(found);
         }
         if !is_file(&module.path) {
-            return None;
+            return Ok(None);
         }
         let path = plain_path(module);
         let mut missing = Missing::NotFound;
@@ -724,32 +755,19 @@ impl<'a> Modules<'a> {
                 _ if self.sysroot.is_some() => self.note_unchecked(path),
                 _ => {}
             }
-            self.check_length(module, &image, file.len() as u64);
             let opened = Opened {
                 file: &file,
                 identity: identity.as_ref(),
             };
-            return Some(look(&image, Some(opened)));
+            return Ok(Some(look(&image, Some(opened))));
         }
-        if let Missing::NoImage(error) = missing {
-            // Code that a program makes, in memory that it has mapped twice, is no damaged file.
-            if error.kind != ErrorKind::NotElf || !is_memory(path) {
-                self.report(module, error);
-            }
-            return None;
+        if let Missing::NoImage(_) = missing {
+            return Err(missing);
         }
         // The file is gone, but its pages remain.
-        let at = &module.at;
-        let whole = whole_file_mapping(at, &module.path).unwrap_or(*at);
+        let whole = whole_file_mapping(&module.at, &module.path).unwrap_or(module.at);
         let found = look_at_memory(&whole, |image| look(image, None));
-        if found.is_none() && !is_memory(path) {
-            self.report(module, missing.describe(module.key.build_id(), self.sysroot.as_deref()));
-            if let Some(number) = module.problem.get() {
-                self.problems.borrow_mut().set_missing(number);
-            }
-            module.is_lost.set(true);
-        }
-        found
+        found.map(Some).ok_or(missing)
     }
 
     fn note_unchecked(&self, path: &str) {
