@@ -284,6 +284,7 @@ impl Session {
         // With the zero after the last class.
         let mut bytes = vec![0; self.map.used_classes_end() + 8];
         self.map.read(0, &mut bytes);
+        become_own(&mut bytes, pid);
         let copied = file.set_len(self.map.geometry.total() as u64).is_ok()
             && std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).is_ok()
             && reserve_counters(&file, self.map.geometry)
@@ -293,18 +294,6 @@ impl Session {
             let _ = path.map(fs::remove_file);
             return false;
         }
-        for (at, value) in [
-            (head::PID, u64::from(pid)),
-            (head::STARTED, collect::started(pid).unwrap_or(0)),
-            (head::COLLECTOR, 0),
-            (head::ENDED, 0),
-            (head::UNREGISTERED, 0),
-        ] {
-            self.map.word(at).store(value, Ordering::Relaxed);
-        }
-        // Another trace: another UUID.
-        let mixed = u64::from(pid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ clock::monotonic();
-        self.map.word(head::UUID).fetch_xor(mixed, Ordering::Relaxed);
         self.move_to_descriptor(file.into_raw_fd());
         true
     }
@@ -325,6 +314,27 @@ impl Session {
         let parents = room::replace(file);
         // SAFETY: the child's copy of the descriptor, which nothing else uses.
         drop(unsafe { File::from_raw_fd(parents) });
+    }
+}
+
+/// Makes a child's first page of its parent's, before a collector can see it: it would take the
+/// child for ended when the parent has.
+fn become_own(page: &mut [u8], pid: u32) {
+    let uuid = page.get(head::UUID..).and_then(|rest| rest.first_chunk());
+    let uuid = uuid.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+    // Another trace: another UUID.
+    let mixed = u64::from(pid).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ clock::monotonic();
+    for (at, value) in [
+        (head::PID, u64::from(pid)),
+        (head::STARTED, collect::started(pid).unwrap_or(0)),
+        (head::COLLECTOR, 0),
+        (head::ENDED, 0),
+        (head::UNREGISTERED, 0),
+        (head::UUID, uuid ^ mixed),
+    ] {
+        if let Some(place) = page.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+            *place = value.to_ne_bytes();
+        }
     }
 }
 

@@ -269,13 +269,16 @@ impl Collector {
                 }
                 None => {}
             }
+            let is_over = is_of_ended(&path);
             match Process::open(&path, &self.output, &self.options, self.chunk) {
                 Ok(process) => {
                     self.processes.insert(path, process);
                     self.met += 1;
                 }
                 // One that is being made is looked at again in the next round.
-                Err(error) if error.kind() != io::ErrorKind::ResourceBusy => remove_unfinished(&path),
+                Err(error) if error.kind() != io::ErrorKind::ResourceBusy && is_over => {
+                    let _ = fs::remove_file(&path);
+                }
                 Err(_) => {}
             }
         }
@@ -352,9 +355,12 @@ pub fn recover(path: &Path) -> io::Result<usize> {
         if !name.starts_with('.') || !name.ends_with(".rings") {
             continue;
         }
+        let was_over = is_of_ended(&rings);
         let opened = open_rings(&rings).and_then(|file| Ok((Map::open(&file)?, file)));
         let Ok((map, file)) = opened else {
-            remove_unfinished(&rings);
+            if was_over {
+                let _ = fs::remove_file(rings);
+            }
             continue;
         };
         let pid = map.word(head::PID).load(Ordering::Acquire) as u32;
@@ -377,13 +383,13 @@ pub fn recover(path: &Path) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Removes rings that a process has not finished making before it ended. They have no events.
-fn remove_unfinished(rings: &Path) {
+/// Whether these rings are those of a process that has ended. If they then cannot be opened, it has
+/// not finished making them, and they have no events. This must be asked before: a process may
+/// finish them, record, and end between the two.
+fn is_of_ended(rings: &Path) -> bool {
     let name = rings.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let pid = name.trim_matches(|c: char| !c.is_ascii_digit()).parse();
-    if pid.is_ok_and(|pid| started(pid).is_none()) {
-        let _ = fs::remove_file(rings);
-    }
+    pid.is_ok_and(|pid| started(pid).is_none())
 }
 
 /// The newest events in a flight recorder's file.
