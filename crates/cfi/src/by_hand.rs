@@ -10,7 +10,7 @@ use backtrail_sframe::write::FunctionRows;
 
 use crate::code::{self, Convention, Input};
 use crate::eh_frame::Converted;
-use crate::undescribed::{described, not_described};
+use crate::undescribed::{self, described};
 
 /// The largest function that is read, and the limit for all functions together, in bytes.
 const LONGEST: u64 = 1 << 18;
@@ -42,11 +42,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         })
         .flatten()
         .collect();
-    if !found.is_empty() {
-        let found = not_described(found, &known, &image.code_ranges());
-        converted.functions.extend(found);
-        converted.functions.sort_by_key(|function| function.start);
-    }
+    undescribed::add(converted, found, &known, image);
 }
 
 fn has_own_convention(name: &str) -> bool {

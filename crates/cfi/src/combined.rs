@@ -8,7 +8,7 @@ use crate::eh_frame::{self, Converted, EhFrame, Reason, Skipped, debug_frame};
 use crate::error::Error;
 use crate::go_frames;
 use crate::gopclntab;
-use crate::undescribed::{described, not_described};
+use crate::undescribed::{self, described};
 
 /// Whether `image` has call frame information of any kind.
 pub(crate) fn has_any(image: &Image<'_>) -> Result<bool, Error> {
@@ -54,9 +54,7 @@ fn complete(converted: &mut Converted, more: Converted, image: &Image<'_>) {
         .extend(skipped.filter(|skipped| !is_known(skipped.start)));
     converted.skipped.sort_by_key(|skipped| (skipped.start, skipped.reason));
     converted.unsaid.extend(more.unsaid);
-    let functions = not_described(more.functions, &known, &image.code_ranges());
-    converted.functions.extend(functions);
-    converted.functions.sort_by_key(|function| function.start);
+    undescribed::add(converted, more.functions, &known, image);
     converted.damage = converted.damage.or(more.damage);
 }
 

@@ -12,7 +12,7 @@ use backtrail_sframe::{Base, Location, Row, Rule};
 use crate::by_hand;
 use crate::eh_frame::{Converted, end_of};
 use crate::signal;
-use crate::undescribed::{described, not_described};
+use crate::undescribed::{self, described};
 
 /// DWARF numbers of registers.
 const FP: u8 = 29;
@@ -50,11 +50,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
             .into_iter()
             .filter_map(|range| of_code(image, range)),
     );
-    if !found.is_empty() {
-        let found = not_described(found, &known, &image.code_ranges());
-        converted.functions.extend(found);
-        converted.functions.sort_by_key(|function| function.start);
-    }
+    undescribed::add(converted, found, &known, image);
 }
 
 /// Whether call frame information describes the function at this address otherwise than it is: the

@@ -9,7 +9,7 @@ use backtrail_sframe::{Location, Row, Rule};
 use backtrail_wire::{Bytes, Endian};
 
 use crate::eh_frame::Converted;
-use crate::undescribed::{described, not_described};
+use crate::undescribed::{self, described};
 
 /// DWARF numbers of registers.
 const LR: u8 = 30;
@@ -42,9 +42,8 @@ const JUMP: usize = 4;
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     let stubs = functions(image);
     if !stubs.is_empty() {
-        let stubs = not_described(stubs, &described(converted), &image.code_ranges());
-        converted.functions.extend(stubs);
-        converted.functions.sort_by_key(|function| function.start);
+        let known = described(converted);
+        undescribed::add(converted, stubs, &known, image);
     }
 }
 

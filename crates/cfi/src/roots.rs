@@ -14,7 +14,7 @@ use backtrail_sframe::write::FunctionRows;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
 use crate::eh_frame::{self, Converted};
-use crate::undescribed::{code, described, holes, not_described};
+use crate::undescribed::{self, code, described, holes};
 
 const HLT: u8 = 0xf4;
 const NOP: u8 = 0x90;
@@ -73,11 +73,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         })
         .flat_map(|(start, code)| in_hole(start, code))
         .collect();
-    if !found.is_empty() {
-        let found = not_described(found, &known, &image.code_ranges());
-        converted.functions.extend(found);
-        converted.functions.sort_by_key(|function| function.start);
-    }
+    undescribed::add(converted, found, &known, image);
     reach_back(converted, image);
 }
 

@@ -10,7 +10,7 @@ use backtrail_sframe::{Base, Location, Row, Rule};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use crate::eh_frame::{self, Converted};
-use crate::undescribed::{code, described, holes, not_described};
+use crate::undescribed::{self, code, described, holes};
 
 /// Such code of x86-64: `mov rax, 15` or `mov eax, 15`, then `syscall`.
 const RESTORERS: [&[u8]; 2] = [
@@ -69,11 +69,7 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         .flat_map(|range| holes(&known, range))
         .flat_map(|hole| in_hole(image, hole))
         .collect();
-    if !found.is_empty() {
-        let found = not_described(found, &known, &image.code_ranges());
-        converted.functions.extend(found);
-        converted.functions.sort_by_key(|function| function.start);
-    }
+    undescribed::add(converted, found, &known, image);
     reach_on(converted, image);
 }
 

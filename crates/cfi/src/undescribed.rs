@@ -62,6 +62,15 @@ pub(crate) fn holes(known: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> 
     holes
 }
 
+/// Adds the parts of these functions that `known` does not describe.
+pub(crate) fn add(converted: &mut Converted, found: Vec<FunctionRows>, known: &[Range<u64>], image: &Image<'_>) {
+    if !found.is_empty() {
+        let found = not_described(found, known, &image.code_ranges());
+        converted.functions.extend(found);
+        converted.functions.sort_by_key(|function| function.start);
+    }
+}
+
 /// The parts of `own` outside `described`, each only once.
 pub(crate) fn not_described(
     mut own: Vec<FunctionRows>,

@@ -40,13 +40,7 @@ fn fibres_begin_in_outermost_rows() {
         let section = table.section().unwrap();
         let known = Symbols::named(&image, None, |symbol| symbol == name);
         let near = known.first().expect("the library has the function").address;
-        let found = image.code_ranges().into_iter().find_map(|range| {
-            let bytes = image.data_at(range.start)?;
-            let bytes = bytes.get(..(range.end - range.start) as usize)?;
-            let at = bytes.windows(code.len()).position(|bytes| bytes == code)?;
-            Some(range.start + at as u64)
-        });
-        let Some(start) = found else {
+        let Some(&start) = places(&image, code).first() else {
             skip(format!("{path} begins stacks in other code"));
             continue;
         };
@@ -70,13 +64,7 @@ fn handlers_return_to_the_kernel_s_frame() {
         let image = Image::parse(file.bytes()).unwrap();
         let table = Tables::without_cache().load(&image).unwrap();
         let section = table.section().unwrap();
-        let starts = image.code_ranges().into_iter().filter_map(|range| {
-            let bytes = image.data_at(range.start)?;
-            let bytes = bytes.get(..(range.end - range.start) as usize)?;
-            let at = bytes.windows(RESTORES.len()).position(|bytes| bytes == RESTORES)?;
-            Some(range.start + at as u64)
-        });
-        let starts: Vec<u64> = starts.collect();
+        let starts = places(&image, &RESTORES);
         assert!(!starts.is_empty(), "{path} restores");
         for start in starts {
             let row = |at| section.lookup(at).unwrap();
@@ -93,6 +81,18 @@ fn handlers_return_to_the_kernel_s_frame() {
             );
         }
     }
+}
+
+/// The first place of this code in each of a file's ranges of code.
+fn places(image: &Image<'_>, code: &[u8]) -> Vec<u64> {
+    let ranges = image.code_ranges().into_iter();
+    let found = ranges.filter_map(|range| {
+        let bytes = image.data_at(range.start)?;
+        let bytes = bytes.get(..(range.end - range.start) as usize)?;
+        let at = bytes.windows(code.len()).position(|bytes| bytes == code)?;
+        Some(range.start + at as u64)
+    });
+    found.collect()
 }
 
 fn is_outermost(section: &Section<'_>, svma: u64) -> bool {

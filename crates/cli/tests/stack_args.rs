@@ -99,13 +99,13 @@ fn as_built_told(program: &str, built: &Path, least: usize) -> usize {
         count += 1;
         assert!(
             is_same(value, line),
-            "{program}: {function} {name} in {place}: {value}, told {line}"
+            "{program}: {function} {name} in {place}: {value}, printed {line}"
         );
     }
     if let Some(gdb) = available(gdb_arguments::arguments(&whole, running.pid())) {
         let mut tally = Tally::default();
         tally.count(&document, &gdb, false);
-        println!("{program}: {count} as told; {tally:?}");
+        println!("{program}: {count} as printed; {tally:?}");
         assert!(tally.wrong.is_empty(), "{:?}", tally.wrong);
         assert!(tally.arguments >= least, "{tally:?}");
     }
