@@ -4,6 +4,7 @@ use super::{Peer, locked_directory, run};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// The loaders of the machines that tests run on.
 const LOADERS: [&str; 2] = ["ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"];
@@ -172,7 +173,11 @@ fn unpack(directory: &Path, root: &Path, suite: &str, architecture: &str, packag
     apt.unpack(root)
 }
 
-/// Downloads with the apt configuration of this machine, but lists and caches of its own.
+/// How long lists of packages are taken as new. Reading them takes longer than most packages.
+const LISTS_ARE_NEW: Duration = Duration::from_secs(3_600);
+
+/// Downloads with the apt configuration of this machine, but lists and caches of its own: the lists
+/// are shared by all packages of a suite.
 struct Apt {
     directory: PathBuf,
     archives: PathBuf,
@@ -187,18 +192,23 @@ impl Apt {
         let mirror = mirror()?;
         let keyring = "/usr/share/keyrings/debian-archive-keyring.gpg";
         let sources = ["deb", "deb-src"].map(|kind| format!("{kind} [signed-by={keyring}] {mirror} {suite} main\n"));
-        let sources = sources.concat();
-        fs::write(directory.join("sources.list"), sources).map_err(io)?;
-        let archives = directory.join("cache/archives");
-        for folder in [directory.join("state/lists/partial"), archives.join("partial")] {
+        let (shared, _lock) = locked_directory(&format!("apt-{suite}-{architecture}")).map_err(io)?;
+        fs::write(shared.join("sources.list"), sources.concat()).map_err(io)?;
+        let archives = directory.join("archives");
+        for folder in [
+            shared.join("state/lists/partial"),
+            shared.join("cache"),
+            archives.join("partial"),
+        ] {
             fs::create_dir_all(folder).map_err(io)?;
         }
         let option = |name: &str, path: PathBuf| format!("{name}={}", path.display());
         let mut configuration = vec![
-            option("Dir::Etc::SourceList", directory.join("sources.list")),
-            option("Dir::Etc::SourceParts", directory.join("none")),
-            option("Dir::State", directory.join("state")),
-            option("Dir::Cache", directory.join("cache")),
+            option("Dir::Etc::SourceList", shared.join("sources.list")),
+            option("Dir::Etc::SourceParts", shared.join("none")),
+            option("Dir::State", shared.join("state")),
+            option("Dir::Cache", shared.join("cache")),
+            option("Dir::Cache::Archives", archives.clone()),
             // Nothing counts as installed, so that all libraries come along.
             "Dir::State::status=/dev/null".to_owned(),
             "APT::Sandbox::User=root".to_owned(),
@@ -218,7 +228,13 @@ impl Apt {
             archives,
             configuration,
         };
-        apt.run(&["update"])?;
+        let updated = shared.join("updated");
+        let age = fs::metadata(&updated).and_then(|file| file.modified()).ok();
+        let age = age.and_then(|time| time.elapsed().ok());
+        if age.is_none_or(|age| age > LISTS_ARE_NEW) {
+            apt.run(&["update"])?;
+            fs::write(updated, "").map_err(io)?;
+        }
         Ok(apt)
     }
 
