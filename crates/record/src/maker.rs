@@ -15,8 +15,9 @@ use rustix::thread::gettid;
 
 /// Files that may wait in a lane: each is open.
 const MOST_WAITING: usize = 64;
-/// Bytes of call frame information that other users' files may keep in a lane while they wait.
-const MOST_KEPT: u64 = 128 << 20;
+/// Bytes of call frame information that other users' files may keep in a lane while they wait,
+/// unless a single file has more.
+const MOST_KEPT: u64 = 32 << 20;
 /// Lanes for other users, so that one who delays a table delays few others.
 const LANES: u32 = 4;
 /// How long the end of a recording waits for tables of other users' files. Those of our own are
@@ -79,7 +80,8 @@ impl Maker {
 
     /// Whether this much of a file may be kept until its table is made.
     pub(crate) fn has_room(&self, file: &FileBytes, bytes: u64) -> bool {
-        file.foreign_owner().is_none() || self.lane(file).kept.get().saturating_add(bytes) <= MOST_KEPT
+        let kept = self.lane(file).kept.get();
+        file.foreign_owner().is_none() || kept == 0 || kept.saturating_add(bytes) <= MOST_KEPT
     }
 
     /// Begins to make the table of a module's file, of which `kept` bytes are kept meanwhile;
