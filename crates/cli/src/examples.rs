@@ -37,6 +37,7 @@ const EXAMPLES: &[Examples] = &[
         &[
             "backtrail top --once -p $(pidof -s server)",
             "backtrail top --by thread --interval 0.5 -- sleep 1",
+            "backtrail top -a --once --by process",
         ],
     ),
     (

@@ -254,6 +254,27 @@ fn a_containers_debug_files_give_lines() {
     assert!(lines.contains("source.c:"), "{lines}");
 }
 
+#[test]
+fn what_runs_now_in_a_container_has_its_names() {
+    let Some(roots) = Roots::new() else { return };
+    let program = roots.setup.path("program");
+    let all = || {
+        roots.build("only_in_none", WITHOUT_BUILD_ID, &program)?;
+        roots.root("one", &program, WITHOUT_BUILD_ID)
+    };
+    if all().is_none() {
+        return;
+    }
+    let folder = roots.setup.path("");
+    let script = r#"chroot "$0"one "$0"program 700"#;
+    let mut top = roots.setup.backtrail.command(["top", "--interval", "0.3", "--"]);
+    top.args(["sh", "-ec", script, text(&folder)]);
+    let shown = command::run(&mut top, LIMIT).expect("the binary is there");
+    assert_eq!(shown.code(), 0, "{}", shown.describe());
+    assert!(shown.stdout.contains("only_in_one"), "{}", shown.describe());
+    assert!(!shown.stdout.contains("only_in_none"), "{}", shown.describe());
+}
+
 /// Another program is at the path when names are looked up.
 #[test]
 fn a_replaced_program_keeps_its_names() {

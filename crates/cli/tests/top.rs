@@ -70,6 +70,22 @@ fn one_table_is_printed_at_once_and_several_until_the_end() {
     assert!(nobody.stdout.is_empty(), "{}", nobody.describe());
 }
 
+#[test]
+fn all_processes_and_those_of_a_group() {
+    let Some(_setup) = setup() else { return };
+    let Some((busy, _workload)) = busy() else { return };
+    let pid = busy.0.id().to_string();
+    let all = top(&["--once", "--interval", "2", "--by", "process", "-a"]);
+    assert_eq!(all.code(), 0, "{}", all.describe());
+    assert!(all.stdout.starts_with("all processes: "), "{}", all.describe());
+    assert!(all.stdout.contains(&format!(" shares {pid}")), "{}", all.describe());
+    let both = top(&["-a", "-p", &pid]);
+    assert_eq!(both.code(), 2, "{}", both.describe());
+    let nowhere = top(&["--once", "--cgroup", "/no/such/group"]);
+    assert_eq!(nowhere.code(), 2, "{}", nowhere.describe());
+    assert!(nowhere.stderr.contains("/no/such/group"), "{}", nowhere.describe());
+}
+
 /// What `backtrail top` writes to a terminal after each key, and its status. With each key comes
 /// what is waited for, before the first key with an empty one.
 fn typed(keys: &[[&str; 2]], environment: (&str, &str), pid: u32) -> Option<(Vec<String>, i64)> {

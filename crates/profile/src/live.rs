@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use backtrail_elf::HeldFile;
 use backtrail_recording::Item;
 use rustc_hash::FxHashSet;
 
@@ -105,6 +106,12 @@ impl Live {
             lost: 0,
             functions: Vec::new(),
         }
+    }
+
+    /// Takes an open file, whose names are not those of the file at its path, before the first item
+    /// that names it.
+    pub fn hold(&mut self, file: HeldFile) {
+        self.profile.hold(file);
     }
 
     /// Takes the next item.

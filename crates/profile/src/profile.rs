@@ -396,6 +396,11 @@ impl Profile {
         self.symbolizer.into_symbols()
     }
 
+    /// The next items name this file.
+    pub(crate) fn hold(&mut self, file: HeldFile) {
+        self.symbolizer.hold(vec![file]);
+    }
+
     fn forget_modules(&mut self, pid: u32) {
         self.symbolizer.clear(pid);
         self.spaces.remove(&pid);

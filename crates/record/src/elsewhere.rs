@@ -5,6 +5,7 @@
 //! for it. It stays open until the recording has its names: a container may end before. So does a
 //! file of this root without a build ID, by which one could see that it was replaced.
 
+use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -33,11 +34,32 @@ pub(crate) struct Elsewhere {
     last: u32,
     /// Paths in this root of files with number 0.
     here: FxHashSet<Identity>,
-    /// Nobody wants the files.
-    holds_none: bool,
+    wanted: Wanted,
     held: FxHashMap<Identity, HeldFile>,
     roots: FxHashMap<RootIdentity, Arc<Root>>,
     not_held: u64,
+}
+
+/// What becomes of open files.
+#[derive(Default)]
+pub(crate) enum Wanted {
+    /// They stay open.
+    #[default]
+    Kept,
+    /// Nobody wants them: only their numbers.
+    Nobody,
+    /// Somebody gets each one, once, before anything is recorded that names it.
+    By(Box<dyn FnMut(HeldFile)>),
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Wanted::Kept => "Kept",
+            Wanted::Nobody => "Nobody",
+            Wanted::By(_) => "By",
+        })
+    }
 }
 
 /// What two files must share to be one, as a hash: thousands of files are remembered.
@@ -115,15 +137,27 @@ impl Elsewhere {
         let identity = mapped.identity(path, build_id);
         let known = self.numbers.get(&identity).copied();
         if known.is_none() && self.numbers.len() >= MOST_NUMBERS {
-            self.not_held += u64::from(!self.holds_none);
+            self.not_held += u64::from(!matches!(self.wanted, Wanted::Nobody));
             return TOO_MANY;
         }
         let number = known.unwrap_or_else(|| self.next_number(path, is_here));
-        if !self.holds_none && !self.held.contains_key(&identity) {
-            match self.has_room() {
-                true => self.hold(identity, (path, build_id, number), mapped, pid),
+        let open = |root| HeldFile {
+            path: path.to_owned(),
+            build_id: build_id.to_owned(),
+            elsewhere: number,
+            file: Arc::clone(mapped.file.file()),
+            root,
+        };
+        match &mut self.wanted {
+            Wanted::By(take) if known.is_none() => take(open(root_of(pid).map(|(_, root)| Arc::new(root)))),
+            Wanted::Kept if !self.held.contains_key(&identity) => match self.has_room() {
+                true => {
+                    let root = self.root(pid);
+                    self.held.insert(identity, open(root));
+                }
                 false => self.not_held += u64::from(known.is_none()),
-            }
+            },
+            _ => {}
         }
         self.numbers.insert(identity, number);
         number
@@ -137,9 +171,8 @@ impl Elsewhere {
         self.last
     }
 
-    /// Keeps no file open: only numbers are wanted.
-    pub(crate) fn hold_none(&mut self) {
-        self.holds_none = true;
+    pub(crate) fn want(&mut self, wanted: Wanted) {
+        self.wanted = wanted;
     }
 
     fn has_room(&self) -> bool {
@@ -147,23 +180,6 @@ impl Elsewhere {
         let most = limit.map_or(MOST_OPEN, |limit| MOST_OPEN.min(limit / SHARE));
         // Its root may be a new one.
         ((self.held.len() + self.roots.len() + 2) as u64) <= most
-    }
-
-    fn hold(
-        &mut self,
-        identity: Identity,
-        (path, build_id, number): (&str, &[u8], u32),
-        mapped: &MappedFile,
-        pid: u32,
-    ) {
-        let held = HeldFile {
-            path: path.to_owned(),
-            build_id: build_id.to_owned(),
-            elsewhere: number,
-            file: Arc::clone(mapped.file.file()),
-            root: self.root(pid),
-        };
-        self.held.insert(identity, held);
     }
 
     fn root(&mut self, pid: u32) -> Option<Arc<Root>> {

@@ -72,6 +72,7 @@ pub use options::{
     MAX_STACK_BYTES, Machine, Options, Requests, Storage, Target, Walk,
 };
 pub use outcome::{ModuleProblem, Outcome, Warning};
+use session::Observing;
 
 /// Records until the command or the processes end, the time is over, or a signal asks to stop.
 ///
@@ -94,11 +95,21 @@ pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path, Vec<HeldFil
 }
 
 /// Samples in the same way, but writes no trace: each item goes to `observer`, as soon as it is
-/// known. [`Options::output`] and [`Options::dialect`] have no meaning. A command's output is
-/// discarded, and the call returns when the time is over, even if the command runs on.
+/// known. If [`Options::hold_files`] is set, `files` gets each file that no path leads to, before
+/// the first item that names it. [`Options::output`] and [`Options::dialect`] have no meaning. A
+/// command's output is discarded, and the call returns when the time is over, even if the command
+/// runs on.
 ///
 /// # Errors
 /// As [`record`].
-pub fn observe(options: &Options, observer: impl FnMut(&Item<'_>) + 'static) -> Result<Outcome, Error> {
-    session::run(options, Some(Observer::new(observer)), &mut |_, _| ())
+pub fn observe(
+    options: &Options,
+    observer: impl FnMut(&Item<'_>) + 'static,
+    files: impl FnMut(HeldFile) + 'static,
+) -> Result<Outcome, Error> {
+    let observing = Observing {
+        observer: Observer::new(observer),
+        files: Box::new(files),
+    };
+    session::run(options, Some(observing), &mut |_, _| ())
 }

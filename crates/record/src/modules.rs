@@ -30,7 +30,7 @@ use rustix::fs::{major, minor};
 use crate::ModuleProblem;
 use crate::arena::Arena;
 use crate::elf_module::{ElfModule, Kept, call_frames};
-use crate::elsewhere::{Elsewhere, MappedFile, is_at_home};
+use crate::elsewhere::{Elsewhere, MappedFile, Wanted, is_at_home};
 use crate::file_problems::{MOST_PROBLEMS, Missing, Problems};
 use crate::maker::{self, Maker};
 use crate::memory_image::{MappedAt, look_at_memory, vdso, whole_file_mapping};
@@ -278,9 +278,9 @@ impl<'a> Modules<'a> {
         self.elsewhere.borrow().held()
     }
 
-    /// Does not keep such files open.
-    pub(crate) fn hold_no_files(&mut self) {
-        self.elsewhere.get_mut().hold_none();
+    /// What becomes of such files.
+    pub(crate) fn want_files(&mut self, wanted: Wanted) {
+        self.elsewhere.get_mut().want(wanted);
     }
 
     /// Closes them.

@@ -103,8 +103,8 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// The folder of converted tables; `None`: the user's cache, `$XDG_CACHE_HOME/backtrail`.
     pub cache: Option<PathBuf>,
-    /// Whether files to which no path leads are kept open for whoever names addresses afterwards:
-    /// those of containers, and deleted ones.
+    /// Whether files to which no path leads are kept open for whoever names addresses afterwards,
+    /// or passed on by [`observe`](crate::observe): those of containers, and deleted ones.
     pub hold_files: bool,
 }
 

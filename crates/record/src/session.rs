@@ -26,6 +26,7 @@ use crate::announced::Announced;
 use crate::arena::Arena;
 use crate::calls::Calls;
 use crate::command::Subject;
+use crate::elsewhere::Wanted;
 use crate::groups::directories;
 use crate::kernel::KernelWalks;
 use crate::kernel_module;
@@ -62,6 +63,12 @@ enum Ending {
     Renewed,
 }
 
+/// Who gets the items of a recording that is not written, and the files that no path leads to.
+pub(crate) struct Observing {
+    pub(crate) observer: Observer,
+    pub(crate) files: Box<dyn FnMut(HeldFile)>,
+}
+
 /// What a recording works with.
 struct Surroundings<'o> {
     sampler: Sampler,
@@ -76,7 +83,7 @@ struct Surroundings<'o> {
 /// Records to traces, or only passes the items to an observer.
 pub(crate) fn run(
     options: &Options,
-    observer: Option<Observer>,
+    observing: Option<Observing>,
     written: &mut dyn FnMut(&Path, Vec<HeldFile>),
 ) -> Result<Outcome, Error> {
     let asking = match &options.storage {
@@ -97,20 +104,22 @@ pub(crate) fn run(
         Target::Machine(Machine { groups, .. }) => Sampler::for_groups(&sampling, &directories(groups)?),
     }
     .map_err(Error::Sampling)?;
-    let is_observed = observer.is_some();
-    let (store, writer) = match observer {
-        Some(observer) => (None, Writer::observed(observer)),
+    let is_observed = observing.is_some();
+    let (store, writer, files) = match observing {
+        Some(Observing { observer, files }) => (None, Writer::observed(observer), Some(files)),
         None => {
             let (store, writer) = Store::begin(options, sampler.cpus().collect(), written)?;
-            (Some(store), writer)
+            (Some(store), writer, None)
         }
     };
     let tables = Tables::open(options.cache.clone());
     let arena = Arena::default();
     let mut modules = Modules::new(&tables, &arena);
-    if !options.hold_files {
-        modules.hold_no_files();
-    }
+    modules.want_files(match files {
+        _ if !options.hold_files => Wanted::Nobody,
+        Some(files) => Wanted::By(files),
+        None => Wanted::Kept,
+    });
     let mut session = Session::new(modules, sampler.stack_bytes(), writer);
     if let Trigger::Calls(functions, at_least) = &options.trigger {
         session.calls = Some(Calls::new(functions, *at_least));

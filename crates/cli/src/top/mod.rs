@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use backtrail_elf::HeldFile;
 use backtrail_process::sys::SignalSource;
 use backtrail_profile::{Live, LiveBy, Options as ProfileOptions};
 use backtrail_record::{
-    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Options, Outcome, Storage, Target, Trigger, Walk,
-    observe,
+    DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Machine, Options, Outcome, Storage, Target, Trigger,
+    Walk, observe,
 };
 use backtrail_recording::{Detail, Frame, Sample};
 use clap::{Args, ValueEnum, ValueHint};
@@ -29,7 +30,7 @@ use show::Show;
 /// room for are counted as lost.
 const WAITING: usize = 1 << 14;
 
-/// Show the functions that run now, in a command or in running processes.
+/// Show the functions that run now, in a command, in running processes or on the whole machine.
 ///
 /// On a terminal, a screen shows them, refreshed each second; elsewhere, a table is printed each
 /// second. The command's output is discarded.
@@ -38,6 +39,13 @@ pub(crate) struct Top {
     /// Show this process, with all its threads and everything it starts. Repeatable.
     #[arg(short, long, value_name = "PID", conflicts_with = "command", value_parser = clap::value_parser!(i32).range(1..))]
     pid: Vec<i32>,
+    /// Show all processes. Requires root, CAP_PERFMON or kernel.perf_event_paranoid=0.
+    #[arg(short, long, conflicts_with_all = ["pid", "command"])]
+    all: bool,
+    /// Show the processes in this cgroup and those below it: a directory of cgroupfs, or a name as
+    /// in /proc/PID/cgroup. Repeatable. Requires the same rights as --all.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["pid", "command"], value_hint = ValueHint::DirPath)]
+    cgroup: Vec<PathBuf>,
     /// Take this many samples per second of CPU time.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     frequency: u64,
@@ -59,7 +67,7 @@ pub(crate) struct Top {
     #[command(flatten)]
     limits: Limits,
     /// The command to run and its arguments.
-    #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present = "pid", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_name = "COMMAND", trailing_var_arg = true, required_unless_present_any = ["pid", "all", "cgroup"], value_hint = ValueHint::CommandWithArguments)]
     command: Vec<OsString>,
 }
 
@@ -78,12 +86,35 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+impl Top {
+    /// What is shown, in words.
+    fn subject(&self) -> String {
+        let listed = |parts: Vec<String>| parts.join(", ");
+        match self.command.first() {
+            Some(program) => program.to_string_lossy().into_owned(),
+            None if !self.pid.is_empty() => listed(self.pid.iter().map(i32::to_string).collect()),
+            None if self.all => "all processes".to_owned(),
+            None => listed(self.cgroup.iter().map(|path| path.display().to_string()).collect()),
+        }
+    }
+
+    fn target(&self) -> Target {
+        if !self.pid.is_empty() {
+            Target::Processes(self.pid.clone())
+        } else if self.all || !self.cgroup.is_empty() {
+            Target::Machine(Machine {
+                groups: self.cgroup.clone(),
+                ..Machine::default()
+            })
+        } else {
+            Target::Command(self.command.clone())
+        }
+    }
+}
+
 pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
     arguments.limits.set();
-    let what = match arguments.command.first() {
-        Some(program) => program.to_string_lossy().into_owned(),
-        None => arguments.pid.iter().map(i32::to_string).collect::<Vec<_>>().join(", "),
-    };
+    let what = arguments.subject();
     let how = match arguments.once {
         true => Show::once,
         false if io::stdout().is_terminal() && !screen::is_dumb() => Show::on_screen,
@@ -104,10 +135,7 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
         paused: None,
     };
     let options = Options {
-        target: match arguments.pid.is_empty() {
-            true => Target::Command(arguments.command),
-            false => Target::Processes(arguments.pid),
-        },
+        target: arguments.target(),
         output: PathBuf::new(),
         storage: Storage::Whole,
         trigger: Trigger::Clock(arguments.frequency),
@@ -115,7 +143,7 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
         dialect: Dialect::V1_8,
         duration: arguments.once.then_some(arguments.interval),
         cache: None,
-        hold_files: false,
+        hold_files: true,
         walk: Walk::default(),
     };
     let (outcome, shown) = watch(&options, show, how).map_err(Failure::new)?;
@@ -150,19 +178,30 @@ fn watch(options: &Options, show: Show, how: How) -> io::Result<(Result<Outcome,
     let counting = thread::Builder::new().spawn(move || count(&live, &receiver))?;
     let showing = thread::Builder::new().spawn(move || how(show, &end))?;
     drop(blocked);
-    let outcome = observe(options, move |item| pass(&sender, item));
-    // The observer is gone, and with it the channel's sender.
+    let files = sender.clone();
+    let outcome = observe(
+        options,
+        move |item| pass(&sender, item),
+        // Whoever counts ends only after this.
+        move |file| drop(files.send(Passed::File(file))),
+    );
+    // The observers are gone, and with them the channel's senders.
     let _ = counting.join();
     let _ = ended.send(outcome.is_ok());
     let shown = showing.join().unwrap_or(Ok(()));
     Ok((outcome, shown))
 }
 
-/// An item that can be passed to another thread; a sample's frames are apart.
-struct Passed(Item<'static>, Vec<Frame>);
+/// What can be passed to another thread.
+enum Passed {
+    /// An item; a sample's frames are apart.
+    Item(Item<'static>, Vec<Frame>),
+    /// A file that the next items name.
+    File(HeldFile),
+}
 
 fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
-    let passed = match item {
+    let (item, frames) = match item {
         Item::Sample(sample) => {
             let alone = Sample {
                 frames: &[],
@@ -171,29 +210,30 @@ fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
                 detail: Detail::Nothing,
                 ..*sample
             };
-            Passed(Item::Sample(alone), sample.frames.to_vec())
+            (Item::Sample(alone), sample.frames.to_vec())
         }
-        Item::Module(module) => Passed(Item::Module(module.clone()), Vec::new()),
-        Item::ProcessLabels(labels) => Passed(Item::ProcessLabels(labels.clone()), Vec::new()),
-        Item::ThreadName(name) => Passed(Item::ThreadName(name.clone()), Vec::new()),
-        &Item::Exec { time, pid } => Passed(Item::Exec { time, pid }, Vec::new()),
-        &Item::Fork { time, pid, tid, parent } => Passed(Item::Fork { time, pid, tid, parent }, Vec::new()),
-        &Item::Exit { time, pid, tid } => Passed(Item::Exit { time, pid, tid }, Vec::new()),
-        &Item::Lost { time, count } => Passed(Item::Lost { time, count }, Vec::new()),
+        Item::Module(module) => (Item::Module(module.clone()), Vec::new()),
+        Item::ProcessLabels(labels) => (Item::ProcessLabels(labels.clone()), Vec::new()),
+        Item::ThreadName(name) => (Item::ThreadName(name.clone()), Vec::new()),
+        &Item::Exec { time, pid } => (Item::Exec { time, pid }, Vec::new()),
+        &Item::Fork { time, pid, tid, parent } => (Item::Fork { time, pid, tid, parent }, Vec::new()),
+        &Item::Exit { time, pid, tid } => (Item::Exit { time, pid, tid }, Vec::new()),
+        &Item::Lost { time, count } => (Item::Lost { time, count }, Vec::new()),
     };
     // Whoever counts ends only after this.
-    let _ = sender.send(passed);
+    let _ = sender.send(Passed::Item(item, frames));
 }
 
 fn count(live: &Mutex<Live>, receiver: &Receiver<Passed>) {
-    for Passed(item, frames) in receiver {
-        let item = match item {
-            Item::Sample(sample) => Item::Sample(Sample {
+    for passed in receiver {
+        let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
+        match passed {
+            Passed::Item(Item::Sample(sample), frames) => live.add(&Item::Sample(Sample {
                 frames: &frames,
                 ..sample
-            }),
-            other => other,
-        };
-        live.lock().unwrap_or_else(PoisonError::into_inner).add(&item);
+            })),
+            Passed::Item(item, _) => live.add(&item),
+            Passed::File(file) => live.hold(file),
+        }
     }
 }

@@ -52,7 +52,7 @@ impl Invented {
 }
 
 impl SymbolSource for Invented {
-    fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
+    fn open(&mut self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
         let mut found = self.files.get(&file.path).ok_or(Unavailable::Missing)?.clone();
         found.lookups = Arc::clone(&self.lookups);
         Ok(Box::new(found))

@@ -237,8 +237,13 @@ impl Symbolizer {
     /// These recorded files are open: names come from them, and not from what is at their paths.
     #[must_use]
     pub fn holding(mut self, files: Vec<HeldFile>) -> Symbolizer {
-        self.source.hold(files);
+        self.hold(files);
         self
+    }
+
+    /// The same for files that are named from now on.
+    pub(crate) fn hold(&mut self, files: Vec<HeldFile>) {
+        self.source.hold(files);
     }
 
     /// The files of the recorded machine are below this folder.

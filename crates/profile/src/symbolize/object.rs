@@ -96,7 +96,9 @@ impl SymbolSource for ObjectFiles {
         self.in_memory.insert(path.to_owned(), (base_vaddr, symbols));
     }
 
-    fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
+    fn open(&mut self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
+        // It is asked for once, and its descriptor is needed no longer.
+        let held = self.held.remove(file);
         if let Some((base_vaddr, symbols)) = self.in_memory.get(&file.path) {
             return Ok(Box::new(ObjectSymbols::without_file(*base_vaddr, symbols.clone())));
         }
@@ -107,7 +109,7 @@ impl SymbolSource for ObjectFiles {
             return Err(Unavailable::NoFile);
         }
         let search = &self.search;
-        let found = match self.open_module(file) {
+        let found = match self.open_module(file, held.as_ref()) {
             Ok(found) => found.with_fetched(self.fetch.as_ref()),
             // The separate debug file may still exist.
             Err(reason) => {
@@ -125,8 +127,8 @@ impl SymbolSource for ObjectFiles {
 
 impl ObjectFiles {
     /// The recorded file, if it is open, or still the one at its path.
-    fn open_module(&self, file: &File) -> Result<Files, Unavailable> {
-        match (self.held.get(file), self.found.get(&file.path)) {
+    fn open_module(&self, file: &File, held: Option<&HeldFile>) -> Result<Files, Unavailable> {
+        match (held, self.found.get(&file.path)) {
             (Some(held), _) => open_held(file, held, &self.search),
             (None, Some(place)) => open_at(file, place, &self.search),
             // Nothing distinguishes it from the file that has its path here.

@@ -80,12 +80,12 @@ impl fmt::Debug for FetchDebugFile {
 /// A source of modules' symbols.
 pub(crate) trait SymbolSource: Send {
     /// The symbols of the file, if it is the one that was recorded.
-    fn open(&self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable>;
+    fn open(&mut self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable>;
 
     /// Files recorded with this path are at another place.
     fn found_at(&mut self, _path: &str, _place: PathBuf) {}
 
-    /// These files are open.
+    /// These files are open, until each has been asked for.
     fn hold(&mut self, _files: Vec<HeldFile>) {}
 
     /// There is no file for this path, but a module in memory with this lowest address and these
