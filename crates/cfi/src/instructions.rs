@@ -298,6 +298,9 @@ struct State {
     loaded: Option<Register>,
     /// The first popped value, while it is still in its register, and the place it came from.
     popped: Option<(Register, Place)>,
+    /// A value that this path has loaded from the stack but not written there, in its register, and
+    /// the place it came from.
+    fetched: Option<(Register, Place)>,
     /// The top of the stack, if this path pushed it.
     top: Option<Top>,
     /// Registers that this path has written, a bit for each DWARF number; those that its callees
@@ -393,6 +396,7 @@ impl<'c> Search<'c> {
             pushed: None,
             loaded: self.loaded_before(pc),
             popped: None,
+            fetched: None,
             top: None,
             written: 0,
             has_called: false,
@@ -529,10 +533,11 @@ impl<'c> Search<'c> {
                     return Next::Returns(0);
                 }
                 state.sp = state.sp.map(|sp| sp.plus(-8));
-                let popped = state
-                    .popped
+                let from_stack = [state.popped, state.fetched].into_iter().flatten();
+                let popped = from_stack
                     .filter(|(popped, _)| *popped == first)
-                    .map(|(_, place)| place);
+                    .map(|(_, place)| place)
+                    .next();
                 // A value that returns to its own place is not a store.
                 self.stores.extend(state.sp.filter(|sp| popped != Some(*sp)));
                 let is_kept = |number: &u8| !state.has_called && state.written & 1 << number == 0;
@@ -620,7 +625,7 @@ impl<'c> Search<'c> {
             // The callee may write any register; code that restores its stack pointer from one
             // knows that its callee preserves it.
             (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
-            state.copy = None;
+            (state.copy, state.fetched) = (None, None);
             return;
         }
         let written = written(&mut self.info, instruction);
@@ -644,6 +649,11 @@ impl<'c> Search<'c> {
         };
         let is_pop = mnemonic == Mnemonic::Pop;
         state.popped = state.popped.filter(|(popped, _)| is_pop || !is_written(*popped));
+        let place = is_load.then(|| addressed(state, instruction)).flatten();
+        state.fetched = match place.filter(|place| !self.stores.contains(place)) {
+            Some(place) => Some((first, place)),
+            None => state.fetched.filter(|(fetched, _)| !is_written(*fetched)),
+        };
         if mnemonic != Mnemonic::Push && is_written(Register::RSP) {
             state.top = None;
         }

@@ -12,6 +12,9 @@ use backtrail_sframe::write::{self, Options};
 use backtrail_sframe::{Section, Version};
 use common::real_files;
 
+/// Bytes of call frame information of a small file, as the loader.
+const SMALL: usize = 64 << 10;
+
 fn checked(input: &EhFrame<'_>, bytes: &[u8], skipped: &[build::Skipped]) -> Report {
     check::check(input, &Section::parse(bytes, 0).unwrap(), skipped)
 }
@@ -48,16 +51,24 @@ fn tables_of_real_files_say_what_eh_frame_says() {
             );
             assert!(version != Version::V3 || coverage >= 0.9998, "{}", path.display());
             pcs += report.pcs;
-
-            let options = Options::new(version, tables::abi(&image), 0);
-            let merged = build::table(&eh_frame::convert(&input), &Options { merge: 8, ..options }).unwrap();
-            let joined = checked(&input, &merged.bytes, &merged.skipped);
-            assert_eq!(joined.mismatches, [], "{} {version:?}, merged", path.display());
-            assert_eq!(joined.uncovered, report.uncovered);
-            assert_eq!(joined.pcs - joined.padding, report.pcs);
+            // A small file shows for the other versions what is merged.
+            if version == Version::V3 || section.data.len() < SMALL {
+                merged(&image, &input, version, &report);
+            }
         }
     }
     assert!(pcs > 1_000_000, "only {pcs} comparisons");
+}
+
+/// Tables whose functions are merged say the same as those that are not, of which this is the
+/// report.
+fn merged(image: &Image<'_>, input: &EhFrame<'_>, version: Version, report: &Report) {
+    let options = Options::new(version, tables::abi(image), 0);
+    let merged = build::table(&eh_frame::convert(input), &Options { merge: 8, ..options }).unwrap();
+    let joined = checked(input, &merged.bytes, &merged.skipped);
+    assert_eq!(joined.mismatches, [], "{version:?}");
+    assert_eq!(joined.uncovered, report.uncovered);
+    assert_eq!(joined.pcs - joined.padding, report.pcs);
 }
 
 /// A small file with the relevant cases: a procedure linkage table of repeated blocks, and

@@ -264,6 +264,33 @@ fn a_return_address_that_is_being_moved() {
     assert_eq!(found(&[0x59, 0x51, 0xc3], 0), Some((Place::Sp(8), None)));
 }
 
+/// JavaScriptCore's thunks call native functions like this: they put their return address behind
+/// the arguments, and leave by pushing it.
+#[test]
+fn a_return_address_that_was_put_aside() {
+    // call [rax]; mov r10, [rsp + 0x20]; push r10; ret
+    let code = [0xff, 0x10, 0x4c, 0x8b, 0x54, 0x24, 0x20, 0x41, 0x52, 0xc3];
+    let of_return = |code: &[u8], pc: u64| rule(&ARCH, &plain(code), START + pc, true, &Nothing);
+    let aside = |offset: i32| {
+        let at = |offset, deref| Location {
+            base: Base::Register(ARCH.sp.0),
+            offset,
+            deref,
+        };
+        Some(Rule::new(at(offset + 8, false), at(offset, true)))
+    };
+    assert_eq!(of_return(&code, 2), aside(0x20));
+    // A frame of their own, which is left first: push rbx; call [rax]; pop rbx; …
+    let framed = [&[0x53, 0xff, 0x10, 0x5b][..], &code[2..]].concat();
+    assert_eq!(of_return(&framed, 3), aside(0x28));
+    // mov [rsp + 0x20], rbx: what is pushed is not what was there.
+    let replaced = [&code[..2], &[0x48, 0x89, 0x5c, 0x24, 0x20], &code[2..]].concat();
+    assert_eq!(of_return(&replaced, 2), None);
+    // Nothing on the stack: mov r10, [rax + 0x20]
+    let elsewhere = [&code[..2], &[0x4c, 0x8b, 0x50, 0x20, 0x41, 0x52, 0xc3]].concat();
+    assert_eq!(of_return(&elsewhere, 2), None);
+}
+
 #[test]
 fn what_is_not_clear_is_not_said() {
     // and rsp, -32; ret
