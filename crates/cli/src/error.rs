@@ -186,11 +186,25 @@ pub(crate) fn usage(error: &clap::Error, command: &clap::Command, arguments: &[O
     // no tip for those who mistyped one.
     let mut tips = rendered.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
     let tip = tips.find(|tip| !tip.starts_with("to pass '-"));
+    let verb = asked(command, arguments);
     failure = match tip {
         Some(tip) => failure.help(tip.trim_end_matches('.')),
-        None => failure.help(format_args!("run `{} --help`", asked(command, arguments))),
+        // The parser knows one of the ways to say it.
+        None if error.kind() == ErrorKind::MissingRequiredArgument && chooses_processes(command, &verb) => {
+            Failure::new("neither a command nor a process is named").help(format_args!(
+                "run `{verb} COMMAND`, or with -p PID, --all or --cgroup PATH"
+            ))
+        }
+        None => failure.help(format_args!("run `{verb} --help`")),
     };
     failure.report()
+}
+
+/// Whether a verb takes running processes in place of a command.
+fn chooses_processes(command: &clap::Command, verb: &str) -> bool {
+    let name = verb.split(' ').nth(1).unwrap_or_default();
+    let verb = command.find_subcommand(name);
+    verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "cgroup"))
 }
 
 /// The command and its verbs, from the arguments that it was started with.

@@ -191,6 +191,18 @@ fn usage_that_makes_no_sense() {
 }
 
 #[test]
+fn what_to_record_can_be_said_in_several_ways() {
+    let setup = without_sampling();
+    for verb in ["record", "top"] {
+        let finished = backtrail(&setup, &[verb]);
+        assert_eq!(finished.code(), 2, "{}", finished.describe());
+        let all = ["COMMAND", "-p PID", "--all", "--cgroup PATH"];
+        let says_all = all.iter().all(|way| finished.stderr.contains(way));
+        assert!(says_all, "{}", finished.describe());
+    }
+}
+
+#[test]
 fn reports_of_what_is_no_recording() {
     let setup = without_sampling();
     let absent = setup.path("absent");
