@@ -49,8 +49,42 @@ const SIGNAL_FRAME: SignalFrame = SignalFrame {
     ],
 };
 
-/// The CPU.
-pub static ARCH: Arch = Arch {
+/// The CPU, with the addresses that programs see unless they ask for more.
+pub static ARCH: Arch = sized(48);
+
+/// The CPU with each size of addresses that Linux can be built for, and one that signs nothing.
+static SIZED: [Arch; 7] = [
+    sized(36),
+    sized(39),
+    sized(42),
+    sized(47),
+    sized(48),
+    sized(52),
+    sized(64),
+];
+
+/// The highest bit of a signature: bit 55 says whose address it is, and those above are a tag.
+const HIGHEST_SIGNED: u8 = 54;
+
+/// See [`Arch::signed_in`].
+pub(crate) fn signed_in(mask: u64) -> Option<&'static Arch> {
+    let below = |bits: u8| u64::MAX.checked_shr(64_u32.saturating_sub(bits.into())).unwrap_or(0);
+    let signature = |arch: &Arch| below(HIGHEST_SIGNED.saturating_add(1)) & !below(arch.address_bits);
+    SIZED.iter().find(|arch| signature(arch) == mask)
+}
+
+/// See [`Arch::with_code_below`].
+pub(crate) fn with_code_below(end: u64) -> &'static Arch {
+    let last = end.saturating_sub(1);
+    let mut sizes = SIZED.iter().filter(|_| end > 0);
+    sizes.find(|arch| arch.strip(last) == last).unwrap_or(&ARCH)
+}
+
+const fn sized(address_bits: u8) -> Arch {
+    Arch { address_bits, ..CPU }
+}
+
+const CPU: Arch = Arch {
     cpu: Cpu::Aarch64,
     pointer_bytes: 8,
     sp: SP,
@@ -61,9 +95,7 @@ pub static ARCH: Arch = Arch {
     ra_from_fp: 8,
     cfa_from_fp: 16,
     min_instruction: 4,
-    // Linux gives user space at most 52 bits; the pointer authentication code lies above bit 54 or
-    // 47, and programs see 48-bit addresses unless they ask for more.
-    address_bits: 48,
+    address_bits: 64,
     red_zone: 0,
     // Procedure Call Standard for the Arm 64-bit Architecture, section 6.1.1.
     preserved: &[
@@ -161,3 +193,44 @@ pub static ARCH: Arch = Arch {
         "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp",
     ],
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `GENMASK_ULL(54, vabits_actual)` in the kernel's `asm/pointer_auth.h`.
+    #[test]
+    fn kernels_sign_above_their_addresses() {
+        for (mask, bits) in [
+            (0x007f_fff0_0000_0000, 36),
+            (0x007f_ff80_0000_0000, 39),
+            (0x007f_0000_0000_0000, 48),
+            (0x0070_0000_0000_0000, 52),
+            (0, 64),
+        ] {
+            let arch = ARCH.signed_in(mask).expect("some kernel has it");
+            assert_eq!(arch.address_bits, bits);
+            let address = 0x8_0123_4567_89ab & arch.strip(u64::MAX);
+            assert_eq!(arch.strip(address | mask), address);
+        }
+        for mask in [u64::MAX, 1 << 54, 0x00ff_0000_0000_0000, 0x007f_ffff_ffff_ffff] {
+            assert_eq!(ARCH.signed_in(mask), None, "{mask:x}");
+        }
+    }
+
+    #[test]
+    fn code_shows_how_long_addresses_are() {
+        for (end, bits) in [
+            (0, 48),
+            (1, 36),
+            (1 << 36, 36),
+            (0x55_0080_0000, 39),
+            (0xffff_f7ff_f000, 48),
+            (1 << 48, 48),
+            (1 + (1 << 48), 52),
+            (u64::MAX, 64),
+        ] {
+            assert_eq!(ARCH.with_code_below(end).address_bits, bits, "{end:x}");
+        }
+    }
+}

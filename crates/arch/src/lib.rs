@@ -122,6 +122,7 @@ pub struct Arch {
     /// Size of the shortest instruction in bytes; a return address minus this lies in the call.
     pub min_instruction: u8,
     /// Number of bits in a user-space address; higher ones may hold a pointer authentication code.
+    /// It depends on the kernel: see [`Arch::signed_in`].
     pub address_bits: u8,
     /// Bytes below the stack pointer that a function may use without moving it.
     pub red_zone: u64,
@@ -157,6 +158,24 @@ impl Arch {
     /// The name of a register, if it has one.
     pub fn register_name(&self, register: Register) -> Option<&'static str> {
         self.register_names.get(usize::from(register.0)).copied()
+    }
+
+    /// This CPU with a kernel that has return addresses signed in these bits, as `NT_ARM_PAC_MASK`
+    /// says it; 0 if they are not signed. `None` if no kernel does so.
+    pub fn signed_in(&'static self, mask: u64) -> Option<&'static Arch> {
+        match self.cpu {
+            Cpu::Aarch64 => aarch64::signed_in(mask),
+            Cpu::X86_64 | Cpu::S390x => None,
+        }
+    }
+
+    /// This CPU in a process whose code all lies below this address, so that no bit further up
+    /// belongs to a return address. 0 if that is not known.
+    pub fn with_code_below(&'static self, end: u64) -> &'static Arch {
+        match self.cpu {
+            Cpu::Aarch64 => aarch64::with_code_below(end),
+            Cpu::X86_64 | Cpu::S390x => self,
+        }
     }
 
     /// A return address without its pointer authentication code.

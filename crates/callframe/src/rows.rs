@@ -113,9 +113,9 @@ impl<S: Source> Machine<'_, '_, S> {
 
     fn extended(&mut self, opcode: u8, cursor: &mut Cursor) -> Option<()> {
         match opcode {
-            // DW_CFA_nop, and DW_CFA_AARCH64_negate_ra_state: signatures are stripped from every
-            // address.
-            0x00 | 0x2d => {}
+            // DW_CFA_nop, and DW_CFA_AARCH64_negate_ra_state with or without the program counter:
+            // signatures are stripped from every address.
+            0x00 | 0x2c | 0x2d => {}
             0x01 => self.location = self.reader.pointer(cursor, self.fde.cie.encoding, None)?,
             0x02 => {
                 let delta = self.reader.u8(cursor)?;

@@ -25,6 +25,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod a64;
 pub mod announced;
 mod asked;
 pub mod build;

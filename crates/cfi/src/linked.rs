@@ -9,6 +9,7 @@ use backtrail_elf::{Image, Symbols};
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
+use crate::a64::{self, is};
 use crate::by_hand;
 use crate::eh_frame::{Converted, end_of};
 use crate::signal;
@@ -41,6 +42,8 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
             enter(function);
         } else if is_resolver(image, function.start) {
             shift(function);
+        } else if is_profiler(image, function.start) {
+            shift_profiled(function);
         }
     }
     let known = described(converted);
@@ -65,16 +68,42 @@ pub(crate) fn is_resolver(image: &Image<'_>, start: u64) -> bool {
     // Without branch protection, glibc's macro is a `nop`.
     let is_pad = matches!(first, Some(BTI_C | NOP));
     let word = if is_pad { words.next() } else { first };
-    let (mask, value) = SAVES_ARGUMENTS;
-    word.is_some_and(|word| word & mask == value)
+    word.is_some_and(|word| is(word, SAVES_ARGUMENTS))
+}
+
+/// Whether call frame information describes a function at this address otherwise than it is: what
+/// the dynamic linker runs instead of the resolver if calls are profiled or audited. It does not
+/// count what was pushed either, and its end as if it grew the frame.
+pub(crate) fn is_profiler(image: &Image<'_>, start: u64) -> bool {
+    /// `stp x29, x30, [sp]`, `mov x29, sp`, and `stp x0, x1, [x29, …]`.
+    const MAKES_RECORD: [(u32, u32); 3] = [
+        (u32::MAX, 0xa900_7bfd),
+        (u32::MAX, 0x9100_03fd),
+        (0xffc0_7fff, 0xa900_07a0),
+    ];
+    /// `ldur x0, [x16, #-8]`: the linkage table's second word.
+    const GETS_MODULE: u32 = 0xf85f_8200;
+    /// Instructions up to there.
+    const NEAR: u64 = 24;
+    if image.arch().cpu != Cpu::Aarch64 {
+        return false;
+    }
+    let mut words = words(image, start..start.saturating_add(NEAR * INSTRUCTION)).peekable();
+    words.next_if(|word| matches!(*word, BTI_C | NOP));
+    let grows = words.next().and_then(a64::addition);
+    let is_grown = grows.is_some_and(|add| (add.to, add.from) == (a64::SP, a64::SP) && add.bytes < 0);
+    is_grown
+        && MAKES_RECORD
+            .into_iter()
+            .all(|form| words.next().is_some_and(|word| is(word, form)))
+        && words.any(|word| word == GETS_MODULE)
 }
 
 fn words<'a>(image: &Image<'a>, range: Range<u64>) -> impl Iterator<Item = u32> + use<'a> {
     let length = usize::try_from(range.end - range.start).unwrap_or(0);
     let code = image.data_in(range).unwrap_or(&[]);
     let code = &code[..length.min(code.len())];
-    // Instructions are little-endian even if data is big-endian.
-    code.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+    a64::words(code)
 }
 
 /// The entry point says that it has no caller, but often only after its first instruction.
@@ -93,24 +122,37 @@ fn shift(function: &mut FunctionRows) {
     if !function.rows.iter().all(is_usual) || !function.rows.iter().any(|row| is(row, above)) {
         return;
     }
-    let from_cfa = |location: Location| match location.base {
-        Base::Cfa => Location {
-            offset: location.offset - PUSHED,
-            ..location
-        },
-        Base::Register(_) => location,
-    };
-    for row in &mut function.rows {
-        let Some(rule) = &mut row.rule else { continue };
-        let Some(offset) = rule.cfa.offset.checked_add(PUSHED) else {
-            continue;
-        };
-        rule.cfa.offset = offset;
-        rule.ra = from_cfa(rule.ra);
-        rule.fp = rule.fp.map(from_cfa);
+    for rule in function.rows.iter_mut().filter_map(|row| row.rule.as_mut()) {
+        move_frame(rule);
         // At its end it has popped what stubs push.
         if rule.cfa == Location::register(SP, 0) {
             rule.ra = Location::register(LR, 0);
+        }
+    }
+}
+
+/// Moves the frame of the profiler by what was pushed before.
+fn shift_profiled(function: &mut FunctionRows) {
+    let frame = function.rows.iter().filter_map(|row| row.rule);
+    let Some(frame) = frame.map(|rule| rule.cfa).find(|cfa| cfa.base == Base::Register(FP)) else {
+        return;
+    };
+    for rule in function.rows.iter_mut().filter_map(|row| row.rule.as_mut()) {
+        let is_popped = ![0, frame.offset].contains(&rule.cfa.offset);
+        if is_popped {
+            *rule = ENTERED;
+            continue;
+        }
+        move_frame(rule);
+    }
+}
+
+/// Has a rule count what was pushed before.
+fn move_frame(rule: &mut Rule) {
+    rule.cfa.offset = rule.cfa.offset.saturating_add(PUSHED);
+    for saved in [Some(&mut rule.ra), rule.fp.as_mut()].into_iter().flatten() {
+        if saved.base == Base::Cfa {
+            saved.offset = saved.offset.saturating_sub(PUSHED);
         }
     }
 }
@@ -180,7 +222,6 @@ fn framed(code: &[u32], first: usize) -> Option<Vec<Row>> {
     const PUSH: (u32, u32) = (0xffc0_7fff, 0xa980_7bfd);
     const POP: (u32, u32) = (0xffc0_7fff, 0xa8c0_7bfd);
     const POINT: u32 = 0x9100_03fd;
-    let is = |word: u32, (mask, value): (u32, u32)| word & mask == value;
     let immediate = |word: u32| (((word >> 15 & 0x7f) << 25) as i32 >> 25) * 8;
     let push = *code.get(first)?;
     let bytes = -immediate(push);
@@ -197,14 +238,14 @@ fn framed(code: &[u32], first: usize) -> Option<Vec<Row>> {
     while let Some(&word) = code.get(index) {
         index += 1;
         // Nothing leads back to where there was no record, or past the start of it.
-        if let Some(target) = branch(word, index - 1)
-            && (0..=first as i64 + 1).contains(&target)
+        if let Some(distance) = a64::branch(word)
+            && (0..=first as i64 + 1).contains(&(index as i64 - 1 + distance))
         {
             return None;
         }
         if is(word, POP) && immediate(word) == bytes {
             rows.push(row(index, ENTERED));
-            let ends = |word: &u32| is_return(*word) || word >> 26 == 0b00_0101;
+            let ends = |word: &u32| a64::is_return(*word) || word >> 26 == 0b00_0101;
             let end = index + code[index..].iter().take(3).position(ends)?;
             if code[index..end].iter().any(|word| may_change_frame(*word)) {
                 return None;
@@ -219,22 +260,6 @@ fn framed(code: &[u32], first: usize) -> Option<Vec<Row>> {
         }
     }
     Some(rows)
-}
-
-/// The index of the instruction that a branch leads to.
-fn branch(word: u32, index: usize) -> Option<i64> {
-    let signed = |at: u32, bits: u32| (i64::from(word) << (64 - at - bits)) >> (64 - bits);
-    let distance = match word >> 24 & 0x7f {
-        _ if word >> 26 == 0b00_0101 => signed(0, 26),
-        0x54 | 0x34 | 0x35 => signed(5, 19),
-        0x36 | 0x37 => signed(5, 14),
-        _ => return None,
-    };
-    Some(index as i64 + distance)
-}
-
-fn is_return(word: u32) -> bool {
-    word & 0xfeff_f000 == 0xd65f_0000
 }
 
 /// Whether a word stores: of one register, or of a pair.
@@ -256,10 +281,9 @@ fn may_change_frame(word: u32) -> bool {
         // Branches, exceptions, system instructions (C4.1.66): BL and BLR change x30; RETs, BRs and
         // hints have other things there.
         0b1010 | 0b1011 => {
-            let is_call = word >> 26 == 0b10_0101 || word & 0xfeff_f000 == 0xd63f_0000;
             // MRS and SYSL write a register.
             let reads_system = word & 0xffe0_0000 == 0xd520_0000 && word & 0x0020_0000 != 0;
-            is_call || reads_system && destination == u32::from(LR)
+            a64::is_call(word) || reads_system && destination == u32::from(LR)
         }
         // Loads and stores: by base register with write-back, of pairs and vectors too, or to x30.
         0b0100 | 0b0110 | 0b1100 | 0b1110 => {
@@ -414,5 +438,56 @@ mod tests {
         let mut other = FunctionRows::new(0, 12, expected.clone());
         shift(&mut other);
         assert_eq!(other.rows, expected);
+    }
+
+    /// The rows of glibc 2.36's `_dl_runtime_profile`, and what its instructions do: 16 bytes were
+    /// pushed before, and both ends remove them with the frame.
+    #[test]
+    fn the_profilers_frame_is_moved_by_what_was_pushed() {
+        let in_register = Location::register(LR, 0);
+        let rule = |register, offset, ra, fp: Option<i32>| Rule {
+            fp: fp.map(Location::saved),
+            ..Rule::new(Location::register(register, offset), ra)
+        };
+        let saved = Location::saved;
+        let rows = |rules: &[(u32, Rule)]| -> Vec<Row> {
+            let row = |&(start, rule)| Row {
+                start,
+                rule: Some(rule),
+            };
+            rules.iter().map(row).collect()
+        };
+        let mut function = FunctionRows::new(
+            0,
+            356,
+            rows(&[
+                (0, rule(SP, 0, in_register, None)),
+                (8, rule(SP, 496, in_register, None)),
+                (16, rule(FP, 496, saved(-488), Some(-496))),
+                (168, rule(SP, 496, saved(-488), Some(-496))),
+                (172, rule(SP, 496, in_register, None)),
+                (176, rule(SP, 944, in_register, None)),
+                (180, rule(FP, 496, saved(-488), Some(-496))),
+                (340, rule(FP, 496, in_register, Some(-496))),
+                (344, rule(SP, 496, in_register, Some(-496))),
+                (348, rule(SP, 496, in_register, None)),
+                (352, rule(SP, 944, in_register, None)),
+            ]),
+        );
+        shift_profiled(&mut function);
+        let expected = rows(&[
+            (0, rule(SP, 16, in_register, None)),
+            (8, rule(SP, 512, in_register, None)),
+            (16, rule(FP, 512, saved(-504), Some(-512))),
+            (168, rule(SP, 512, saved(-504), Some(-512))),
+            (172, rule(SP, 512, in_register, None)),
+            (176, rule(SP, 0, in_register, None)),
+            (180, rule(FP, 512, saved(-504), Some(-512))),
+            (340, rule(FP, 512, in_register, Some(-512))),
+            (344, rule(SP, 512, in_register, Some(-512))),
+            (348, rule(SP, 512, in_register, None)),
+            (352, rule(SP, 0, in_register, None)),
+        ]);
+        assert_eq!(function.rows, expected);
     }
 }

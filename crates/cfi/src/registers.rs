@@ -225,7 +225,8 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             if self.arch.cpu != Cpu::Aarch64 {
                 return Normalized::default();
             }
-            let normalized = augmentation::normalize(Bytes::new(self.eh_frame.bytes.as_ref(), self.endian));
+            let normalized =
+                augmentation::normalize(Bytes::new(self.eh_frame.bytes.as_ref(), self.endian), self.arch.cpu);
             Normalized {
                 bytes: match normalized.data {
                     Cow::Owned(bytes) => Some(bytes),

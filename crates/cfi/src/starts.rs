@@ -74,7 +74,7 @@ impl<'a> Frames<'a> {
         }
         let data = match image.arch().cpu {
             Cpu::Aarch64 => {
-                let normalized = augmentation::normalize(Bytes::new(&section.data, image.endian())).data;
+                let normalized = augmentation::normalize(Bytes::new(&section.data, image.endian()), Cpu::Aarch64).data;
                 Cow::Owned(normalized.into_owned())
             }
             Cpu::X86_64 | Cpu::S390x => section.data,

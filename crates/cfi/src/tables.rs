@@ -101,7 +101,7 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
 /// Whether a module's table differs from its call frame information for the function that begins at
 /// `svma`.
 pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
-    roots::is_misdescribed(image, svma) || linked::is_resolver(image, svma)
+    roots::is_misdescribed(image, svma) || linked::is_resolver(image, svma) || linked::is_profiler(image, svma)
 }
 
 /// The module's own `.sframe`, if it has a valid one.

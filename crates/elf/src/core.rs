@@ -9,7 +9,7 @@ pub mod bounded;
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
-use crate::constants::{NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
+use crate::constants::{NT_ARM_PAC_MASK, NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
 use crate::source::Stored;
 use crate::{Error, ErrorKind, Result};
 use crate::{FileBytes, Image, Kind, Segment};
@@ -20,6 +20,9 @@ mod prstatus {
     pub(super) const PID: usize = 32;
     pub(super) const REG: usize = 112;
 }
+
+/// `struct user_pac_mask`: the mask for data precedes it.
+const INSTRUCTION_MASK: usize = 8;
 
 /// `struct elf_prpsinfo`: the same offsets on every 64-bit CPU.
 mod prpsinfo {
@@ -95,8 +98,10 @@ pub struct Load<'a> {
 /// A core.
 #[derive(Clone, Debug)]
 pub struct Core<'a> {
-    /// The CPU.
+    /// The CPU, with the signatures that `NT_ARM_PAC_MASK` describes.
     pub arch: &'static Arch,
+    /// Whether there is such a note.
+    pub describes_signatures: bool,
     /// Its byte order.
     pub endian: Endian,
     /// The threads; the kernel puts the one that died first.
@@ -148,6 +153,7 @@ impl<'a> Core<'a> {
             .map(|segment| segment.offset.saturating_add(segment.filesz));
         let mut core = Core {
             arch: image.arch(),
+            describes_signatures: false,
             endian: image.endian(),
             threads: Vec::new(),
             process: None,
@@ -194,9 +200,11 @@ impl<'a> Core<'a> {
             let name = data.slice(at + 12, name_len as usize).map_err(|_| past())?;
             let desc_at = at + 12 + aligned(name_len);
             let desc = data.slice(desc_at, desc_len as usize).map_err(|_| past())?;
-            if name == b"CORE\0" {
-                self.read_note(kind, Bytes::new(desc, self.endian))
-                    .map_err(|error| located(desc_at, error))?;
+            let desc = Bytes::new(desc, self.endian);
+            match name {
+                b"CORE\0" => self.read_note(kind, desc).map_err(|error| located(desc_at, error))?,
+                b"LINUX\0" if kind == NT_ARM_PAC_MASK => self.read_signatures(desc),
+                _ => {}
             }
             at = desc_at + aligned(desc_len);
         }
@@ -206,6 +214,15 @@ impl<'a> Core<'a> {
             return Err(Error::at(ErrorKind::Truncated { missing }, end));
         }
         Ok(())
+    }
+
+    /// Reads where return addresses are signed: the same in each thread's note.
+    fn read_signatures(&mut self, desc: Bytes<'a>) {
+        let mask = desc.u64(INSTRUCTION_MASK).ok();
+        if let Some(arch) = mask.and_then(|mask| self.arch.signed_in(mask)) {
+            self.arch = arch;
+            self.describes_signatures = true;
+        }
     }
 
     /// Reads a note; errors count from its first byte.

@@ -56,6 +56,11 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
         mappings_by_note(core)
     };
     name_vdso(core, &mut snapshot.mappings);
+    if !core.describes_signatures {
+        snapshot.arch = core
+            .arch
+            .with_code_below(snapshot.mappings.last().map_or(0, |last| last.end));
+    }
     snapshot.executable = core
         .auxiliary(auxv::PHDR)
         .and_then(|phdr| snapshot.mapping(phdr))
@@ -263,7 +268,9 @@ fn dynamic_section(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
 fn dynamic_section_by_file(core: &Core<'_>, snapshot: &Snapshot<'_>) -> Option<u64> {
     let path = executable(core, snapshot)?;
     let file = door::open(Path::new(&path)).ok()?.contents(&Budget::new()).ok()?;
-    let image = Image::of(&file).ok().filter(|image| image.arch() == core.arch)?;
+    let image = Image::of(&file)
+        .ok()
+        .filter(|image| image.arch().cpu == core.arch.cpu)?;
     let address_of = |wanted| {
         let segment = image.segments().iter().find(|segment| segment.kind == wanted);
         segment.map(|segment| segment.vaddr)

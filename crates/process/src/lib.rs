@@ -6,6 +6,7 @@
 pub mod core;
 pub mod isolated;
 pub mod live;
+mod machine;
 pub mod perf;
 pub mod proc;
 pub mod snapshot;
@@ -13,5 +14,6 @@ pub mod stack;
 pub mod sys;
 pub mod watchpoint;
 
+pub use machine::this_machine;
 pub use snapshot::Snapshot;
 pub use stack::SampledStack;

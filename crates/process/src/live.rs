@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
+use crate::machine::this_machine;
 use crate::proc::{self, MapsEntry};
 use crate::snapshot::{Mapping, NotStopped, Pieces, Snapshot, Thread};
 use crate::sys::ptrace::{self, Progress};
@@ -175,7 +176,7 @@ pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'st
 /// If there is no such process, it is not dying, or its mappings may not be read.
 pub fn dumping(pid: u32, dead: &Snapshot<'_>) -> Result<Snapshot<'static>, Error> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
-    if proc::status_field(&status, "CoreDumping") != Some(1) || dead.arch != Arch::native() {
+    if proc::status_field(&status, "CoreDumping") != Some(1) || dead.arch.cpu != Arch::native().cpu {
         return Err(Error::Gone);
     }
     let tids = proc::threads(pid as i32).unwrap_or_default();
@@ -284,7 +285,7 @@ impl Copied {
             path: map.path,
         });
         Snapshot {
-            arch: Arch::native(),
+            arch: this_machine(),
             endian: Endian::NATIVE,
             pid,
             reader: self.reader,

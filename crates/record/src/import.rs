@@ -136,6 +136,7 @@ pub fn import(options: &ImportOptions) -> Result<Imported, ImportError> {
     // A pipe's copy ends now, and no file is younger.
     modules.ended = input.metadata().and_then(|metadata| metadata.modified()).ok();
     let mut session = Session::new(modules, file.stack_bytes(), writer);
+    session.walker.is_elsewhere = true;
     // The kernel that runs here may be loaded elsewhere than the recorded one was.
     let build_id = about.build_ids.get(&b"[kernel.kallsyms]"[..]);
     let kernel = about

@@ -224,7 +224,7 @@ fn wait(subject: &mut Subject, signals: &SignalSource) {
 pub(crate) struct Session<'a> {
     pub(crate) modules: Modules<'a>,
     spaces: Spaces,
-    walker: StackWalker,
+    pub(crate) walker: StackWalker,
     code: Code,
     announced: Announced,
     /// If stacks are walked in the kernel.
@@ -757,7 +757,7 @@ impl<'a> Session<'a> {
         let space = self.spaces.get(sample.pid, &mut self.modules);
         let process = Process {
             pid: sample.pid,
-            arch: Arch::native(),
+            arch: self.walker.arch_of(space),
             space,
             modules: &self.modules,
         };

@@ -40,6 +40,11 @@ impl Space {
         self.mappings.iter()
     }
 
+    /// The end of the last mapping; 0 without any.
+    pub(crate) fn end(&self) -> u64 {
+        self.mappings.last().map_or(0, |last| last.end)
+    }
+
     /// The mapping that contains `address`.
     pub(crate) fn find(&self, address: u64) -> Option<&Mapping> {
         let index = self.mappings.partition_point(|mapping| mapping.end <= address);

@@ -1,9 +1,9 @@
 //! Walks the stack of one sample.
 
 use backtrail_arch::{Arch, Register, Registers};
-use backtrail_process::SampledStack;
 use backtrail_process::perf::{Sample, Sampler, UserState};
 use backtrail_process::stack::{Beyond, Piece};
+use backtrail_process::{SampledStack, this_machine};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_unwind::goroutine::{Outside, is_left};
 use backtrail_unwind::{
@@ -15,6 +15,7 @@ use crate::chain;
 use crate::deep::{DeepSample, DeepThreads};
 use crate::goroutines::{CutSample, Goroutines, signal_slot};
 use crate::holes::{Holes, ShortCopy};
+use crate::spaces::Space;
 use crate::view::SpaceView;
 use crate::walks::{Walker, Walks};
 use crate::watch::{Edge, Watches};
@@ -40,6 +41,9 @@ const LARGEST_STACK: u64 = 1 << 30;
 /// Walks stacks, and reuses its memory from sample to sample.
 pub(crate) struct StackWalker {
     arch: &'static Arch,
+    /// Whether the samples are another machine's, whose kernel may sign return addresses in other
+    /// bits.
+    pub(crate) is_elsewhere: bool,
     cache: Vec<CacheEntry>,
     walks: Walks,
     holes: Holes,
@@ -90,7 +94,8 @@ impl<'s> Program<'s> {
 impl StackWalker {
     pub(crate) fn new() -> Self {
         StackWalker {
-            arch: Arch::native(),
+            arch: this_machine(),
+            is_elsewhere: false,
             cache: vec![CacheEntry::EMPTY; CACHED_RULES],
             walks: Walks::default(),
             holes: Holes::default(),
@@ -103,6 +108,14 @@ impl StackWalker {
             has_start: false,
             read_apart: false,
         }
+    }
+
+    /// The CPU of the machine whose samples of this process are walked next.
+    pub(crate) fn arch_of(&mut self, space: &Space) -> &'static Arch {
+        if self.is_elsewhere {
+            self.arch = self.arch.with_code_below(space.end());
+        }
+        self.arch
     }
 
     /// The end of the last walk, without a user stack that does not exist: in execve, and while a

@@ -557,7 +557,7 @@ fn key(snapshot: &Snapshot<'_>, mapping: &Mapping, first: &Mapping) -> Key {
 fn image_of_process<'f>(file: &'f FileBytes, snapshot: &Snapshot<'_>, wanted: &[u8]) -> Result<Image<'f>, Reason> {
     let image = Image::of(file).map_err(Reason::Elf)?;
     let found = image.build_id().unwrap_or_default();
-    match image.arch() == snapshot.arch {
+    match image.arch().cpu == snapshot.arch.cpu {
         false => Err(Reason::OtherMachine(image.arch().name())),
         true if wanted.is_empty() || found == wanted => Ok(image),
         true => Err(Reason::OtherBuild(wanted.to_vec(), found.to_vec())),

@@ -5,3 +5,4 @@ pub mod fuzz;
 mod fuzz_core;
 mod memory;
 mod registers;
+mod signed_core;

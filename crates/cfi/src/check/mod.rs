@@ -103,7 +103,7 @@ fn compare(arch: &'static Arch, sources: &Sources<'_>, table: &Section<'_>, skip
     let mut described: Vec<Range<u64>> = sources.go.iter().map(|function| function.code.clone()).collect();
     walk.go(sources.go);
     for input in sources.sections {
-        let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
+        let normalized = augmentation::normalize(Bytes::new(input.data, input.endian), input.arch.cpu);
         let mut frames = Frames::new(input, &normalized.data, &normalized.key_b);
         frames.exclude(&described);
         walk.frames(&mut frames);

@@ -1,5 +1,5 @@
-//! Rewrites what the reader of call frame information does not know: augmentation letters, and
-//! `DW_CFA_restore` in a CIE.
+//! Rewrites what the reader of call frame information does not know: augmentation letters,
+//! `DW_CFA_restore` in a CIE, and an instruction of AArch64.
 //!
 //! AArch64 has two (DWARF for the Arm 64-bit Architecture, section 5): `B`, return addresses are
 //! signed with key B, and `G`, the frame tags its memory. Neither has data. They are removed from
@@ -9,13 +9,18 @@
 //! `DW_CFA_restore` in a CIE, which assemblers write if a function begins with `.cfi_restore`,
 //! gives a register the rule that it has without any instruction: it and the register's
 //! instructions before it become `DW_CFA_nop`.
+//!
+//! `DW_CFA_AARCH64_negate_ra_state_with_pc`, after an instruction that signs with the program
+//! counter too, says of signed return addresses what `DW_CFA_AARCH64_negate_ra_state` says.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+use backtrail_arch::Cpu;
 use backtrail_wire::Bytes;
 
-use super::initial::{self, STRING_AT, letters};
+use super::initial::{self, STRING_AT, entry, letters};
+use super::sign_state;
 
 /// A section without these.
 pub(crate) struct Normalized<'a> {
@@ -25,7 +30,7 @@ pub(crate) struct Normalized<'a> {
     pub(crate) key_b: HashSet<usize>,
 }
 
-pub(crate) fn normalize(section: Bytes<'_>) -> Normalized<'_> {
+pub(crate) fn normalize(section: Bytes<'_>, cpu: Cpu) -> Normalized<'_> {
     let mut normalized = Normalized {
         data: Cow::Borrowed(section.data()),
         key_b: HashSet::new(),
@@ -47,6 +52,11 @@ pub(crate) fn normalize(section: Bytes<'_>) -> Normalized<'_> {
                 take_out(cie, string);
             }
         }
+        if cpu == Cpu::Aarch64 {
+            for at in sign_state::changes_with_pc(section, content, end) {
+                normalized.data.to_mut()[at] = sign_state::NEGATE;
+            }
+        }
         offset = end;
     }
     normalized
@@ -54,16 +64,6 @@ pub(crate) fn normalize(section: Bytes<'_>) -> Normalized<'_> {
 
 fn is_bare(letter: u8) -> bool {
     letter == b'B' || letter == b'G'
-}
-
-/// Content and end of the entry at `offset`.
-fn entry(section: Bytes<'_>, offset: usize) -> Option<(usize, usize)> {
-    let (len, content) = match section.u32(offset).ok()? {
-        0xffff_ffff => (section.u64(offset + 4).ok()?, offset + 12),
-        len => (u64::from(len), offset + 4),
-    };
-    let end = content.checked_add(usize::try_from(len).ok()?)?;
-    (end <= section.len()).then_some((content, end))
 }
 
 /// Shortens the string at the start of `cie` and lengthens the LEB128 number after it.
@@ -100,11 +100,11 @@ mod tests {
         };
         let original = [cie(b"zR", &[4]), cie(b"zRBG", &[4]), cie(b"zRG", &[4])].concat();
         let expected = [cie(b"zR", &[4]), cie(b"zR", &[0x84, 0x80, 0]), cie(b"zR", &[0x84, 0])].concat();
-        let normalized = normalize(Bytes::new(&original, Endian::Little));
+        let normalized = normalize(Bytes::new(&original, Endian::Little), Cpu::X86_64);
         assert_eq!(&normalized.data[..], expected);
         assert_eq!(normalized.key_b, HashSet::from([cie(b"zR", &[4]).len()]));
         assert!(matches!(
-            normalize(Bytes::new(&cie(b"zPLR", &[1]), Endian::Little)).data,
+            normalize(Bytes::new(&cie(b"zPLR", &[1]), Endian::Little), Cpu::Aarch64).data,
             Cow::Borrowed(_)
         ));
     }

@@ -12,6 +12,16 @@ pub(super) const NOP: u8 = 0;
 /// Bytes of the CIE id and of the version.
 pub(super) const STRING_AT: usize = 5;
 
+/// Content and end of the entry at `offset`.
+pub(super) fn entry(section: Bytes<'_>, offset: usize) -> Option<(usize, usize)> {
+    let (len, content) = match section.u32(offset).ok()? {
+        0xffff_ffff => (section.u64(offset + 4).ok()?, offset + 12),
+        len => (u64::from(len), offset + 4),
+    };
+    let end = content.checked_add(usize::try_from(len).ok()?)?;
+    (end <= section.len()).then_some((content, end))
+}
+
 /// The augmentation string of the CIE whose contents are between these offsets.
 pub(super) fn letters(section: Bytes<'_>, content: usize, end: usize) -> Option<&[u8]> {
     let tail = section.data().get(content + STRING_AT..end)?;
@@ -46,7 +56,13 @@ pub(super) fn without_effect(section: Bytes<'_>, content: usize, end: usize) -> 
 }
 
 /// The offset of the first instruction.
-fn instructions(section: Bytes<'_>, content: usize, end: usize) -> Option<usize> {
+pub(super) fn instructions(section: Bytes<'_>, content: usize, end: usize) -> Option<usize> {
+    let (_, first) = augmentation(section, content, end)?;
+    Some(first)
+}
+
+/// Where the augmentation's data is, and the first instruction after it.
+pub(super) fn augmentation(section: Bytes<'_>, content: usize, end: usize) -> Option<(Range<usize>, usize)> {
     /// Versions of the format: of `.eh_frame`, and of `.debug_frame` since DWARF 4.
     const WITH_SHORT_COLUMN: u8 = 1;
     const WITH_SIZES: u8 = 4;
@@ -60,15 +76,13 @@ fn instructions(section: Bytes<'_>, content: usize, end: usize) -> Option<usize>
         WITH_SHORT_COLUMN => drop(cursor.u8().ok()?),
         _ => number(&mut cursor).map(drop)?,
     }
-    match string {
-        [] => {}
-        [b'z', ..] => {
-            let len = usize::try_from(number(&mut cursor)?).ok()?;
-            cursor.slice(len).ok()?;
-        }
+    let data = match string {
+        [] => 0,
+        [b'z', ..] => block(&mut cursor)?,
         _ => return None,
-    }
-    Some(cursor.offset())
+    };
+    let first = cursor.offset();
+    Some((first - data..first, first))
 }
 
 fn of_registers(section: Bytes<'_>, start: usize, end: usize) -> Option<Vec<OfRegister>> {
@@ -102,7 +116,7 @@ fn of_registers(section: Bytes<'_>, start: usize, end: usize) -> Option<Vec<OfRe
 
 /// Reads the operands of an instruction without a register in its code. Returns the register and
 /// whether it is restored, if it is about one; `None` if the instruction is not understood.
-fn extended(code: u8, cursor: &mut Cursor<'_>) -> Option<Option<(u64, bool)>> {
+pub(super) fn extended(code: u8, cursor: &mut Cursor<'_>) -> Option<Option<(u64, bool)>> {
     Some(match code {
         // DW_CFA_nop, DW_CFA_AARCH64_negate_ra_state_with_pc, DW_CFA_AARCH64_negate_ra_state
         NOP | 0x2c | 0x2d => None,
@@ -135,18 +149,19 @@ fn extended(code: u8, cursor: &mut Cursor<'_>) -> Option<Option<(u64, bool)>> {
         // DW_CFA_def_cfa_register, _offset, _offset_sf, DW_CFA_GNU_args_size
         0x0d | 0x0e | 0x13 | 0x2e => number(cursor).map(|_| None)?,
         // DW_CFA_def_cfa_expression
-        0x0f => block(cursor).map(|()| None)?,
+        0x0f => block(cursor).map(|_| None)?,
         _ => return None,
     })
 }
 
-fn block(cursor: &mut Cursor<'_>) -> Option<()> {
+/// Skips bytes whose number precedes them; returns it.
+pub(super) fn block(cursor: &mut Cursor<'_>) -> Option<usize> {
     let len = usize::try_from(number(cursor)?).ok()?;
-    cursor.slice(len).ok().map(drop)
+    cursor.slice(len).ok().map(|_| len)
 }
 
 /// An LEB128 number; the value of a signed one is not used.
-fn number(cursor: &mut Cursor<'_>) -> Option<u64> {
+pub(super) fn number(cursor: &mut Cursor<'_>) -> Option<u64> {
     const MORE: u8 = 0x80;
     let mut value = 0u64;
     for shift in (0..70).step_by(7) {

@@ -17,6 +17,7 @@ mod pieces;
 mod reason;
 mod rule;
 mod section;
+mod sign_state;
 
 use backtrail_arch::Cpu;
 use std::panic::resume_unwind;
@@ -49,7 +50,7 @@ pub fn convert(input: &EhFrame<'_>) -> Converted {
 pub(crate) fn convert_within(input: &EhFrame<'_>, budget: &Budget) -> Converted {
     let (offsets, damage) = fdes(Bytes::new(input.data, input.endian));
     let endian = run_time(input.endian);
-    let normalized = augmentation::normalize(Bytes::new(input.data, input.endian));
+    let normalized = augmentation::normalize(Bytes::new(input.data, input.endian), input.arch.cpu);
     let mut section = gimli::EhFrame::new(&normalized.data, endian);
     section.set_address_size(input.arch.pointer_bytes);
     if input.arch.cpu == Cpu::Aarch64 {

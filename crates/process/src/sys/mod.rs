@@ -9,6 +9,8 @@ mod process_vm;
 pub mod ptrace;
 mod ring;
 mod signals;
+#[cfg(target_arch = "aarch64")]
+mod signatures;
 
 pub use bpf::{BpfMap, MapKind, load_program};
 pub use descriptors::only_standard_input;
@@ -20,3 +22,5 @@ pub use perf_event::{
 pub use process_vm::{read_process, robust_list, touch_pages, touch_pages_below};
 pub use ring::Ring;
 pub use signals::{Signal, SignalSource};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use signatures::signed_bits;

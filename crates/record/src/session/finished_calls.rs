@@ -2,8 +2,7 @@
 
 use std::mem;
 
-use backtrail_arch::Arch;
-use backtrail_process::perf;
+use backtrail_process::{perf, this_machine};
 use backtrail_recording::{Detail, Sample, Stop, WriteError};
 
 use super::{Session, recorded};
@@ -19,7 +18,7 @@ impl Session<'_> {
         probe: u32,
         sample: &perf::Sample<'_>,
     ) -> Result<(), WriteError> {
-        let (Some(place), Some(calls)) = (Place::of(time, sample, Arch::native()), &self.calls) else {
+        let (Some(place), Some(calls)) = (Place::of(time, sample, this_machine()), &self.calls) else {
             return Ok(());
         };
         let roles = calls.roles(probe).to_vec();

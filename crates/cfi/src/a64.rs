@@ -1,0 +1,62 @@
+//! The few instructions of AArch64 (Arm Architecture Reference Manual, C4.1) that show where code
+//! continues, and what becomes of the stack pointer.
+
+/// The stack pointer's number in additions of immediate values and as the base of an address.
+pub(crate) const SP: u32 = 31;
+
+/// Whether the bits of a mask have a value.
+pub(crate) const fn is(word: u32, (mask, value): (u32, u32)) -> bool {
+    word & mask == value
+}
+
+/// `ret`, with or without authentication.
+pub(crate) const fn is_return(word: u32) -> bool {
+    is(word, (0xfeff_f000, 0xd65f_0000))
+}
+
+/// `bl` and `blr`.
+pub(crate) const fn is_call(word: u32) -> bool {
+    word >> 26 == 0b10_0101 || is(word, (0xfeff_f000, 0xd63f_0000))
+}
+
+/// The distance in instructions to where a branch that is no call leads.
+pub(crate) const fn branch(word: u32) -> Option<i64> {
+    match word >> 24 & 0x7f {
+        _ if word >> 26 == 0b00_0101 => Some(signed(word, 0, 26)),
+        0x54 | 0x34 | 0x35 => Some(signed(word, 5, 19)),
+        0x36 | 0x37 => Some(signed(word, 5, 14)),
+        _ => None,
+    }
+}
+
+const fn signed(word: u32, at: u32, bits: u32) -> i64 {
+    ((word as i64) << (64 - at - bits)) >> (64 - bits)
+}
+
+/// An addition of an immediate value, or a move to or from the stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addition {
+    pub(crate) to: u32,
+    pub(crate) from: u32,
+    pub(crate) bytes: i64,
+}
+
+/// `add` and `sub` of an immediate value in 64 bits, which set no flags.
+pub(crate) fn addition(word: u32) -> Option<Addition> {
+    let sign = match word & 0xff80_0000 {
+        0x9100_0000 => 1,
+        0xd100_0000 => -1,
+        _ => return None,
+    };
+    let shift = if word >> 22 & 1 == 1 { 12 } else { 0 };
+    Some(Addition {
+        to: word & 31,
+        from: word >> 5 & 31,
+        bytes: sign * (i64::from(word >> 10 & 0xfff) << shift),
+    })
+}
+
+/// The instructions of code, which are little-endian even if data is big-endian.
+pub(crate) fn words(code: &[u8]) -> impl Iterator<Item = u32> {
+    code.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
+}
