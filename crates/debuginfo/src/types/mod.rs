@@ -12,6 +12,7 @@ mod left_out;
 mod origins;
 mod sections;
 mod source;
+mod variants;
 
 use backtrail_ctype::link::Unit;
 use backtrail_ctype::{TypeId, threads};

@@ -8,8 +8,10 @@
 
 mod contents;
 mod float;
+mod inside;
 pub(crate) mod module;
 mod show;
+mod variants;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -109,6 +111,7 @@ pub(crate) fn values_at(
             types,
             measures: Measures::new(types, AlignmentRule::StrictestMember),
             out: String::new(),
+            code: Vec::new(),
             shown: &shown,
             hidden: Hidden::Nothing,
         };
@@ -298,7 +301,7 @@ impl<'l, 's> Look<'l, 's> {
             value: None,
             place: None,
             at_entry: false,
-            code: None,
+            code: Vec::new(),
             hidden: Hidden::Nothing,
         };
         if self.shown.amount == Amount::Types {
@@ -359,12 +362,12 @@ impl<'l, 's> Look<'l, 's> {
                 types,
                 measures: Measures::new(types, AlignmentRule::StrictestMember),
                 out: String::new(),
+                code: Vec::new(),
                 shown: self.shown,
                 hidden: Hidden::Nothing,
             };
             show.value(parameter.type_id, &bytes, 0)?;
-            let code = show.code(parameter.type_id, &bytes);
-            Some((show.out, code, show.hidden))
+            Some((show.out, show.code, show.hidden))
         });
         if let Some((shown, code, hidden)) = shown {
             argument.hidden = hidden;
