@@ -320,7 +320,8 @@ impl<'l, 's> Look<'l, 's> {
             let found = self.passed(pieces, *passing, &mut register, frame);
             self.show(&mut argument, known, parameter, found, &parameter.location.passed);
         }
-        if let Some(value) = known.places.get(index).filter(|_| !known.at_start) {
+        let place = known.places.get(index).filter(|_| !known.at_start);
+        if let Some(value) = place.filter(|value| !self.is_in_doubt(frame, known, parameter, value)) {
             let found = self.value(known, frame, *value, 0);
             self.show(&mut argument, known, parameter, found, &parameter.location.now);
         }
@@ -341,6 +342,26 @@ impl<'l, 's> Look<'l, 's> {
             argument.at_entry = argument.value.is_some();
         }
         argument
+    }
+
+    /// Whether a place may be that of the value's address. Rust passes structs of more than a word by
+    /// address, and if there is no register for it, LLVM says that the struct itself is where the
+    /// caller has put its address. gcc's places count from the frame, and C's structs have a storage.
+    fn is_in_doubt(&self, frame: usize, known: &Known<'_, '_>, parameter: &Parameter, value: &Value) -> bool {
+        let is_passed_there = || {
+            let cfa = self.cfa(frame)?;
+            let Value::AtRegister(number, offset) = *value else {
+                return None;
+            };
+            let base = self.registers(frame)?.get(Register(number))?;
+            Some(base < cfa && base.wrapping_add_signed(offset) >= cfa)
+        };
+        let is_struct = || {
+            let kind = known.opened.types(known.dict)?.resolve(parameter.type_id).ok()?.kind();
+            Some(matches!(kind, Kind::Struct | Kind::Union))
+        };
+        let is_large = parameter.size.is_some_and(|size| size > 8);
+        is_large && parameter.passed.is_none() && is_struct() == Some(true) && is_passed_there() == Some(true)
     }
 
     fn show(
