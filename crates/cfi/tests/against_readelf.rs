@@ -195,8 +195,8 @@ fn return_addresses_signed_with_the_program_counter() {
         let rows = converted.functions[function].rows.iter();
         rows.filter_map(|row| Some((row.start, row.rule?.mangled_ra))).collect()
     };
-    let before_authentication = signed(0).into_iter().filter(|(start, _)| !(28..36).contains(start));
-    assert!(before_authentication.map(|(_, signed)| signed).all(|signed| signed));
+    let mut before_authentication = signed(0).into_iter().filter(|(start, _)| !(28..36).contains(start));
+    assert!(before_authentication.all(|(_, signed)| signed));
     assert!(signed(0).contains(&(28, false)) && signed(0).contains(&(36, true)));
     assert_eq!(signed(1).first(), Some(&(0, false)));
     assert_eq!(signed(1)[1], (4, true));

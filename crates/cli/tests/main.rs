@@ -49,6 +49,7 @@ mod sframe_tables;
 mod stack;
 mod stack_announced;
 mod stack_args;
+mod stack_contents;
 mod stack_core;
 mod stack_live;
 mod stack_odd;

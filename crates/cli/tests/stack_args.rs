@@ -24,7 +24,7 @@ fn backtrail(arguments: &[&str]) -> command::Finished {
 
 /// Copies with tables: one that has its debug information too and is run, for gdb, which believes
 /// only a file with the same segments; and one without, which the arguments are taken from.
-fn with_tables(program: &Path, folder: &TempDir) -> [PathBuf; 2] {
+pub(crate) fn with_tables(program: &Path, folder: &TempDir) -> [PathBuf; 2] {
     with_tables_by("strip", program, folder)
 }
 
@@ -349,7 +349,7 @@ fn a_core_of_qemu_for_aarch64() {
 
 /// What a compiler makes of a file, linked by `backtrail link --strict` with more options; `None`
 /// where the compiler is not there.
-fn linked(folder: &TempDir, options: &[&str], compiler: &[&str], source: &str) -> Option<PathBuf> {
+pub(crate) fn linked(folder: &TempDir, options: &[&str], compiler: &[&str], source: &str) -> Option<PathBuf> {
     let [code, out] = ["one.c", "one"].map(|name| folder.path().join(name));
     std::fs::write(&code, source).expect("it can be written");
     available(command::run(Command::new(compiler[0]).arg("--version"), LIMIT))?;
@@ -451,7 +451,7 @@ int main(int argc, char **argv)
 }
 
 /// Each argument of the function `waits`, by its name.
-fn waits_with(running: &Running, executable: &Path) -> BTreeMap<String, String> {
+pub(crate) fn waits_with(running: &Running, executable: &Path) -> BTreeMap<String, String> {
     let (_, shown) = shown(running, executable);
     let of_waits = |function: &str| function.starts_with("waits") || function.ends_with("::waits");
     let own = shown.into_iter().filter(|((function, _), _)| of_waits(function));

@@ -88,3 +88,39 @@ fn packages_are_found() {
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("in another file, which was not found: 2"), "{told}");
 }
+
+/// A type that only a source file defines is not compared, wherever the debug information is.
+#[test]
+fn source_files_are_known_in_split_units() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("open.h"), "struct open { int shown; };\nint use(struct open *);\n").unwrap();
+    let built = |compiler: &str, version: &str, name: &str, hidden: &str| {
+        let source = format!(
+            "#include \"open.h\"\nstruct hidden {{ {hidden} }};\nstruct hidden *kept;\n\
+             int use(struct open *open) {{ return open->shown + kept->x; }}\n"
+        );
+        // Each version has its own files, to which its skeletons refer.
+        let file = format!("{name}.c");
+        fs::write(path(&file), source).unwrap();
+        let mut compile = Command::new(compiler);
+        compile.args(["-g", version, "-gsplit-dwarf", "-fPIC", "-shared", "-o"]);
+        match compile.args([name, &file]).current_dir(folder.path()).output() {
+            Ok(output) => assert!(output.status.success(), "{output:?}"),
+            Err(error) => skip(format!("{compiler}: {error}")),
+        }
+    };
+    for compiler in ["gcc", "clang"] {
+        for version in ["-gdwarf-4", "-gdwarf-5"] {
+            built(compiler, version, "one", "int x;");
+            built(compiler, version, "two", "int x, y;");
+            if !Path::new(&path("two")).exists() {
+                continue;
+            }
+            let same = types(&["diff", &path("one"), &path("two")]);
+            assert_eq!(same.status.code(), Some(0), "{compiler} {version}: {same:?}");
+            let all = types(&["diff", "--all", &path("one"), &path("two")]);
+            println!("{compiler} {version}: {all:?}");
+        }
+    }
+}

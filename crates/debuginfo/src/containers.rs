@@ -1,5 +1,5 @@
-//! The strings, sequences and owning pointers of the C++ and Rust libraries, whose contents are
-//! elsewhere in memory.
+//! The strings, sequences and other containers of the C++ and Rust libraries, which are shown by
+//! their contents.
 
 /// Where a type of a library has its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,16 @@ pub enum End {
     Pointer(&'static str),
     /// The container only owns what its pointer leads to.
     Owned,
+    /// A text of libc++, which is in the object itself if it is short.
+    Short {
+        /// The member that is its number of bytes, if it is long.
+        length: &'static str,
+    },
+    /// `start` is the value that the container has if this member is true.
+    Maybe(&'static str),
+    /// This member is the number of the alternative that the container has; the alternatives are in
+    /// `start`.
+    Alternative(&'static str),
 }
 
 const fn text(name: &'static str, start: &'static str, length: &'static str, zero: bool) -> Container {
@@ -40,7 +50,7 @@ const fn list(name: &'static str, start: &'static str, end: End) -> Container {
 }
 
 /// Of libstdc++, libc++ and Rust. A name occurs once for each library that has it.
-const CONTAINERS: [Container; 17] = [
+const CONTAINERS: [Container; 21] = [
     text("basic_string<char,", "_M_p", "_M_string_length", true),
     text("basic_string_view<char,", "_M_str", "_M_len", false),
     text("basic_string_view<char,", "__data_", "__size_", false),
@@ -58,6 +68,10 @@ const CONTAINERS: [Container; 17] = [
     list("unique_ptr<", "", End::Owned),
     list("shared_ptr<", "_M_ptr", End::Owned),
     list("shared_ptr<", "__ptr_", End::Owned),
+    list("basic_string<char,", "__data_", End::Short { length: "__size_" }),
+    list("optional<", "_M_value", End::Maybe("_M_engaged")),
+    list("optional<", "__val_", End::Maybe("__engaged_")),
+    list("variant<", "_M_u", End::Alternative("_M_index")),
 ];
 
 /// The containers that may have this name. A type is one of them only if it has the members, too.
@@ -130,5 +144,6 @@ mod tests {
         assert_eq!(containers(b"vector<bool, std::allocator<bool> >").count(), 2);
         assert_eq!(containers(b"alloc::boxed::Box<str, alloc::alloc::Global>").count(), 1);
         assert_eq!(containers(b"basic_string<wchar_t, X>").count(), 0);
+        assert_eq!(containers(b"std::__1::basic_string<char, X>").count(), 2);
     }
 }

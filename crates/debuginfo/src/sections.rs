@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use backtrail_ctype::threads;
 use backtrail_elf::File;
-use gimli::{EndianSlice, RunTimeEndian, SectionId};
+use gimli::{EndianSlice, RunTimeEndian, SectionId, UnitHeader};
 use rayon::prelude::*;
 
 use crate::lines::Error;
@@ -60,6 +60,16 @@ pub(crate) fn dwarf<'d>(
         dwarf.load_sup(|id| slice(supplementary.get(id)))?;
     }
     Ok(dwarf)
+}
+
+/// The headers of all units.
+pub(crate) fn headers<'d>(dwarf: &Dwarf<'d>) -> gimli::Result<Vec<UnitHeader<Slice<'d>>>> {
+    let mut headers = Vec::new();
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        headers.push(header);
+    }
+    Ok(headers)
 }
 
 /// The byte order of a file.

@@ -133,6 +133,12 @@ enum Chosen {
         places: u32,
         /// Stop only these programs, by their names on the page, and do not write the page.
         program: Vec<String>,
+        /// Stop only this executable, which has debug information, and list what is missing.
+        #[arg(long, value_name = "FILE", conflicts_with = "program")]
+        executable: Option<PathBuf>,
+        /// Arguments of the executable.
+        #[arg(last = true, requires = "executable")]
+        arguments: Vec<String>,
     },
     /// Run programs and profilers that ask libgcc or libunwind for stacks, as they are and with our
     /// library in their place, and write docs/asking.md. Exits with 1 if stacks differ.
@@ -203,7 +209,13 @@ pub fn main() -> ExitCode {
         } => whole(precision::run(&program, instructions, only.as_deref())),
         Chosen::Soak { samples, rate, seconds } => whole(soak::run(samples, rate, seconds)),
         Chosen::Arguments { signatures } => whole(conventions::conventions(signatures)),
-        Chosen::ArgumentsTruth { places, program } => whole(truth::run(places, &program)),
+        Chosen::ArgumentsTruth {
+            places,
+            executable: Some(executable),
+            arguments,
+            ..
+        } => whole(truth::run_one(places, &executable, &arguments)),
+        Chosen::ArgumentsTruth { places, program, .. } => whole(truth::run(places, &program)),
         Chosen::Asking { program } => asking::run(&program),
         Chosen::Crashes(options) => crashes::run(&options),
         Chosen::Endings(options) => endings::run(&options),

@@ -104,7 +104,7 @@ mod tests {
                 value: Some(value.to_owned()),
                 place: None,
                 at_entry: false,
-                code: None,
+                code: Vec::new(),
                 hidden: Hidden::Nothing,
             }]];
             Process {

@@ -65,7 +65,8 @@ pub(crate) fn names(process: &Process, announced: &[Function], symbolizer: &mut 
         .threads
         .iter()
         .flat_map(|thread| thread.arguments.iter().flatten());
-    let code = arguments.filter_map(|argument| Some((FrameKind::Pc, argument.code?)));
+    let code = arguments.flat_map(|argument| &argument.code);
+    let code = code.map(|&(_, address)| (FrameKind::Pc, address));
     symbolizer.expect(process.pid, asked.chain(code));
     // Threads often have the same frames.
     let mut known: HashMap<Frame, Vec<NamedFrame>> = HashMap::new();
@@ -94,19 +95,20 @@ pub(crate) fn names(process: &Process, announced: &[Function], symbolizer: &mut 
     named.collect()
 }
 
-/// Appends the function's name to its address, as debuggers do.
+/// Writes the names of functions after their addresses, as debuggers do.
 fn name_code(argument: &mut Argument, process: &Process, symbolizer: &mut Symbolizer) {
-    let (Some(address), Some(value)) = (argument.code, &mut argument.value) else {
-        return;
-    };
-    let id = symbolizer.resolve(process.pid, FrameKind::Pc, address);
-    let Some(call) = symbolizer.location(id).calls.last() else {
-        return;
-    };
-    match call.offset {
-        Some(0) => *value += &format!(" <{}>", call.function),
-        Some(offset) => *value += &format!(" <{}+{offset:#x}>", call.function),
-        None => {}
+    let Some(value) = &mut argument.value else { return };
+    // From the last one on, so that the places of the others stay.
+    for &(end, address) in argument.code.iter().rev() {
+        let id = symbolizer.resolve(process.pid, FrameKind::Pc, address);
+        let call = symbolizer.location(id).calls.last();
+        let name = call.and_then(|call| match call.offset? {
+            0 => Some(format!(" <{}>", call.function)),
+            offset => Some(format!(" <{}+{offset:#x}>", call.function)),
+        });
+        if let Some(name) = name.filter(|_| value.is_char_boundary(end)) {
+            value.insert_str(end, &name);
+        }
     }
 }
 

@@ -104,8 +104,8 @@ pub struct Argument {
     pub place: Option<Arc<str>>,
     /// Whether this is the value at the call, which the function may have changed since.
     pub at_entry: bool,
-    /// The code address that the value is, if any.
-    pub code: Option<u64>,
+    /// The addresses of functions in the value, by ascending ends of their texts there.
+    pub code: Vec<(usize, u64)>,
     /// Whether it is shown in full.
     pub hidden: Hidden,
 }

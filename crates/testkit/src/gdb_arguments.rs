@@ -25,6 +25,14 @@ for setting in ["backtrace past-main on", "print frame-arguments all", "print en
                 "print null-stop on"]:
     gdb.execute("set " + setting)
 
+# The printers of libstdc++, which gdb does not load by itself with these options.
+try:
+    sys.path.insert(0, "/usr/share/gcc/python")
+    from libstdcxx.v6.printers import register_libstdcxx_printers
+    register_libstdcxx_printers(None)
+except ImportError:
+    pass
+
 passing = re.compile(r"\$(rax|rcx|rdx|rsi|rdi|r8|r9|r10|r11|[xyz]mm\d+|[xw](\d|1[0-8])|[bhsdqv]([0-7]|1[6-9]|[23]\d))\b")
 
 # By places in functions: a recursion, and many stops, have the same ones.
@@ -261,7 +269,15 @@ fn split(text: &str) -> Vec<String> {
         one.push(c);
     }
     all.push(one);
-    all.iter().map(|one| one.trim().to_owned()).collect()
+    let mut whole: Vec<String> = Vec::new();
+    for one in all.iter().map(|one| one.trim()) {
+        match whole.last_mut().filter(|_| one.starts_with("capacity ")) {
+            // `std::vector of length 2, capacity 4 = {1, 2}`
+            Some(last) => *last += &format!(", {one}"),
+            None => whole.push(one.to_owned()),
+        }
+    }
+    whole
 }
 
 /// Whether two texts of values mean the same: numbers and names must be equal, texts as far as both
@@ -272,23 +288,28 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((_, rest)) => format!("0x{rest}"),
         None => gdbs.to_owned(),
     };
+    let gdbs = gdbs.replace("(anonymous namespace)", "anonymous");
     // References are `@0x10: value`.
     let gdbs = match gdbs.strip_prefix('@').and_then(|rest| rest.split_once(": ")) {
         Some((address, _)) => address.to_owned(),
         None => gdbs,
     };
-    // In C++ and Rust, enumerators are printed with their full paths.
-    let is_path = |text: &str| text.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
-    let gdbs = match gdbs.rsplit_once("::").filter(|_| is_path(&gdbs)) {
-        Some((_, enumerator)) => enumerator.to_owned(),
-        None => gdbs,
-    };
+    if let Some(same) = is_same_as_printed(ours, &gdbs) {
+        return same;
+    }
+    // In C++ and Rust, enumerators and variants are printed with their full paths.
+    let gdbs = without_path(&gdbs).to_owned();
+    // Tuples, and variants that are like these.
+    if let (Some((name, one)), Some((their_name, other))) = (tuple(ours), tuple(&gdbs)) {
+        return (name == their_name || name.is_empty()) && are_same(&one, &other);
+    }
     // Without its libraries' printers, gdb shows the members of a string, among them its text.
     if ours.starts_with('"') && gdbs.starts_with('{') {
         return gdbs.contains(&format!(" {ours}"));
     }
     if let (Some(one), Some(other)) = (members(ours), members(&gdbs)) {
-        return are_same(&one, &other);
+        let name = |text: &str| text.split_once('{').map_or("", |(name, _)| name).to_owned();
+        return (name(ours).is_empty() || name(ours) == name(&gdbs)) && are_same(&one, &other);
     }
     let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(&gdbs)));
     if ours.starts_with("0x") {
@@ -314,10 +335,77 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
     }
 }
 
+/// Whether ours is the value that a printer of libstdc++ has shown; `None` if none has.
+fn is_same_as_printed(ours: &str, gdbs: &str) -> Option<bool> {
+    let is_printed = |text: &str| text.starts_with("std::") || text.starts_with("filesystem::");
+    if gdbs == "empty std::shared_ptr" || gdbs == "empty std::unique_ptr" {
+        return Some(ours == "0x0");
+    }
+    // One of both shows the library's members.
+    if ours.contains("_M_") && !gdbs.contains("_M_") {
+        return Some(true);
+    }
+    // References to what a printer shows have no address.
+    if ours.starts_with("0x") && (is_printed(gdbs) && !gdbs.contains("get() = ") || gdbs.starts_with('"')) {
+        return Some(ours.split_once(' ').is_none_or(|(_, shown)| is_same(shown, gdbs)));
+    }
+    if is_printed(gdbs) && (gdbs.ends_with("[no contained value]") || gdbs.ends_with("of length 0, capacity 0")) {
+        return Some(ours == "{}");
+    }
+    let (head, shown) = gdbs.split_once(" = {").filter(|(head, _)| is_printed(head))?;
+    let shown = shown.strip_suffix('}')?;
+    if let Some(address) = shown.strip_prefix("get() = ") {
+        return Some(is_same(ours, address));
+    }
+    let own = ours.strip_prefix('{').and_then(|own| own.strip_suffix('}'));
+    let number = head.split_once("[index ").and_then(|(_, rest)| rest.strip_suffix(']'));
+    Some(match (own, number) {
+        (None, _) => false,
+        (Some(own), Some(number)) => {
+            let value = own.strip_prefix(&format!("[{number}] = "));
+            value.is_some_and(|value| is_same(value, shown))
+        }
+        (Some(own), None) => {
+            let value = shown.strip_prefix("[contained value] = ");
+            is_same(&format!("{{{own}}}"), &format!("{{{}}}", value.unwrap_or(shown)))
+        }
+    })
+}
+
+/// The text from its last name on, before which there are only those of namespaces and types.
+fn without_path(text: &str) -> &str {
+    let (mut depth, mut last, mut colon) = (0u32, 0, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            _ if depth > 0 => {}
+            ':' if colon => last = at + 1,
+            ':' => {}
+            _ if c.is_alphanumeric() || c == '_' => {}
+            '(' | '{' => return &text[last..],
+            _ => return text,
+        }
+        colon = c == ':';
+    }
+    &text[last..]
+}
+
+/// The name before parentheses, and the values in these.
+fn tuple(text: &str) -> Option<(&str, Vec<Member>)> {
+    let (name, inner) = text.strip_suffix(')')?.split_once('(')?;
+    let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let values = split(inner).into_iter().filter(|one| !one.is_empty());
+    is_name.then(|| (name, values.map(|value| (String::new(), value)).collect()))
+}
+
+/// A member's name and its value.
+type Member = (String, String);
+
 /// The members or elements of a struct or an array with their names, if there are any: in the
 /// format of C, of C++, which prints bases as `<space::Base>`, or of Rust, which has a path in
 /// front and colons.
-fn members(text: &str) -> Option<Vec<(String, String)>> {
+fn members(text: &str) -> Option<Vec<Member>> {
     let (path, inner) = text.strip_suffix('}')?.split_once('{')?;
     let is_path = path.chars().all(|c| c.is_alphanumeric() || "_: ".contains(c));
     let member = |text: &str| {
@@ -347,7 +435,7 @@ fn repeated(one: String) -> Vec<String> {
 }
 
 /// Whether both have the same members, as far as neither has lost them.
-fn are_same(ours: &[(String, String)], gdbs: &[(String, String)]) -> bool {
+fn are_same(ours: &[Member], gdbs: &[Member]) -> bool {
     let is_lost =
         |value: &str| value == "..." || value.starts_with("<optimized out") || value.starts_with("<synthetic");
     // Long ones are cut off, and deep ones are not shown at all.
@@ -454,9 +542,11 @@ impl Tally {
                 self.ours[usize::from(passed)] += usize::from(value.is_some());
                 match (value, theirs) {
                     (Some(_), None) => self.more += 1,
-                    (None, Some(_)) => {
+                    (None, Some(theirs)) => {
                         let function = frame["function"].as_str().unwrap_or("?");
-                        self.missing.push(format!("{function} {} at {pc:#x}", argument.name));
+                        let reason = reason(own.copied(), theirs);
+                        let name = &argument.name;
+                        self.missing.push(format!("{function} {name} at {pc:#x}: {reason}"));
                     }
                     // The value at the call may differ from the current one.
                     (Some(value), Some(theirs)) if passed == argument.at_entry && !is_same(value, theirs) => {
@@ -471,6 +561,17 @@ impl Tally {
                 }
             }
         }
+    }
+}
+
+/// Why we do not show an argument that gdb shows.
+fn reason(own: Option<&serde_json::Value>, theirs: &str) -> String {
+    let Some(own) = own else {
+        return "no parameter of ours".to_owned();
+    };
+    match own["type"].as_str() {
+        None => format!("a type that cannot be expressed: {theirs}"),
+        Some(of) => format!("no place of this {of}: {theirs}"),
     }
 }
 
@@ -528,6 +629,25 @@ mod tests {
         ));
         assert!(is_same("\"ab\"", "{p = 0x1 \"ab\", n = 2}") && !is_same("\"ab\"", "{p = 0x1 \"abc\", n = 3}"));
         assert!(is_same("{1, 0 <repeats 3 times>}", "{1, 0, 0, 0}") && !is_same("{0 <repeats 3 times>}", "{0, 0}"));
+        assert!(is_same(
+            "Some((1, \"a\"))",
+            "core::option::Option<(i32, &str)>::Some((1, \"a\"))"
+        ));
+        assert!(is_same("Rect{w = 3}", "a::Shape::Rect{w: 3}") && !is_same("Rect{w = 3}", "a::Shape::Square{w: 3}"));
+        assert!(is_same("{1, 2}", "std::vector of length 2, capacity 4 = {1, 2}"));
+        assert!(!is_same("{1, 2}", "std::vector of length 2, capacity 4 = {1, 3}"));
+        assert!(is_same("{4}", "std::optional<int> = {[contained value] = 4}"));
+        assert!(
+            is_same("{}", "std::optional<int> [no contained value]")
+                && !is_same("{4}", "std::optional<int> [no contained value]")
+        );
+        assert!(is_same("{[1] = 2.5}", "std::variant<int, double> [index 1] = {2.5}"));
+        assert!(!is_same("{[0] = 2.5}", "std::variant<int, double> [index 1] = {2.5}"));
+        assert!(
+            is_same("0x20", "std::unique_ptr<int> = {get() = 0x20}")
+                && !is_same("0x20", "std::unique_ptr<int> = {get() = 0x21}")
+        );
+        assert!(!is_same("Some(1)", "o::Option<i32>::Some(2)") && !is_same("Some(1)", "o::Option<i32>::None"));
         assert!(!is_same("{x = 1}", "{y = 1}") && !is_same("{1, 2}", "{1, 2, 3}") && !is_same("{1, 2}", "{1, 3}"));
     }
 }

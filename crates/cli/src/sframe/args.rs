@@ -5,8 +5,7 @@ use std::path::Path;
 use backtrail_args::table::SECTION;
 use backtrail_args::table::write::Places;
 use backtrail_debuginfo::arguments::{self, ArgumentTable, TypesOfFile};
-use backtrail_debuginfo::split::SplitFiles;
-use backtrail_debuginfo::types::{Sections, surroundings};
+use backtrail_debuginfo::types::surroundings;
 use backtrail_elf::{Image, edit};
 use clap::Args;
 
@@ -61,16 +60,8 @@ pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec
         section: &section,
         surroundings: surroundings(&image, &section),
     };
-    let made = types::with_debug_information(path, &image, |at, with_dwarf, supplementary| {
-        let failed = |error| Failure::of(at, error);
-        let Some(mut sections) = Sections::load_for_arguments(with_dwarf, supplementary).map_err(failed)? else {
-            return Ok(None);
-        };
-        let units = sections.split_units().map_err(failed)?;
-        let split = SplitFiles::find(&units, &[at, path], image.budget());
-        types::add_split(&mut sections, &split)?;
-        let made = arguments::table(&image, &sections, types_of_file, places);
-        made.map(Some).map_err(|error| Failure::of(path, error))
+    let made = types::with_debug_information(path, &image, types::ARGUMENTS, |_, sections| {
+        arguments::table(&image, sections, types_of_file, places).map_err(|error| Failure::of(path, error))
     })?;
     let made = made.ok_or_else(|| types::no_debug_information(path))?;
     let edited = edit::set_section(bytes, SECTION, &made.bytes).map_err(elf)?;

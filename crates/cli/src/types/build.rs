@@ -104,21 +104,14 @@ pub(super) fn from_debug_information(
     needs_file: NeedsFile,
     making: &Making,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let made = with_debug_information(path, file, |at, with_dwarf, supplementary| {
-        let failed = |error| Failure::of(at, error);
-        let Some(mut sections) = Sections::load(with_dwarf, supplementary).map_err(failed)? else {
-            return Ok(None);
-        };
-        let units = sections.split_units().map_err(failed)?;
-        let split = SplitFiles::find(&units, &[at, path], file.budget());
-        add_split(&mut sections, &split)?;
-        let parts = Parts::read(&sections).map_err(failed)?;
+    let made = with_debug_information(path, file, TYPES, |at, sections| {
+        let parts = Parts::read(sections).map_err(|error| Failure::of(at, error))?;
         let made = match making.arguments {
             true => parts.make_with_arguments(),
             false => parts.make(),
         };
         let section = write_for(path, file, &made.units, needs_file, making)?;
-        Ok(Some((section, made.left_out)))
+        Ok((section, made.left_out))
     })?;
     Ok(made.map(|(section, left_out)| {
         tell_left_out(path, &left_out);
@@ -127,7 +120,7 @@ pub(super) fn from_debug_information(
 }
 
 /// Adds the rests of split units.
-pub(crate) fn add_split<'a>(sections: &mut Sections<'a>, split: &'a SplitFiles) -> Result<(), Failure> {
+fn add_split<'a>(sections: &mut Sections<'a>, split: &'a SplitFiles) -> Result<(), Failure> {
     for (at, file) in split.iter() {
         let failed = |error| Failure::of(at, error);
         let file = File::of(file).map_err(|error| failed(Error::Elf(error)))?;
@@ -138,23 +131,25 @@ pub(crate) fn add_split<'a>(sections: &mut Sections<'a>, split: &'a SplitFiles) 
 
 /// The source files of the types in a file's debug information; `None` if it has none.
 pub(super) fn origins(path: &Path, file: &File<'_>) -> Result<Option<Origins>, Failure> {
-    with_debug_information(path, file, |at, with_dwarf, supplementary| {
-        let failed = |error| Failure::of(at, error);
-        let Some(sections) = Sections::load(with_dwarf, supplementary).map_err(failed)? else {
-            return Ok(None);
-        };
-        let parts = Parts::read(&sections).map_err(failed)?;
-        parts.origins(&sections).map(Some).map_err(failed)
+    with_debug_information(path, file, TYPES, |at, sections| {
+        let origins = Parts::read(sections).and_then(|parts| parts.origins(sections));
+        origins.map_err(|error| Failure::of(at, error))
     })
 }
 
-/// Passes on the debug information of the file at `path`: its path, the file that contains it
-/// (`file` itself, or a separate one), and the supplementary file.
+/// Reads sections of a file, and of its supplementary file; `None` without debug information.
+type Load = for<'a> fn(&File<'a>, Option<&File<'a>>) -> Result<Option<Sections<'a>>, Error>;
+const TYPES: Load = |file, supplementary| Sections::load(file, supplementary);
+pub(crate) const ARGUMENTS: Load = |file, supplementary| Sections::load_for_arguments(file, supplementary);
+
+/// Passes on the debug information of the file at `path`, with that of split units, and the path of
+/// the file that has it (`path` itself, or a separate one); `None` without any.
 pub(crate) fn with_debug_information<T>(
     path: &Path,
     file: &File<'_>,
-    make: impl FnOnce(&Path, &File<'_>, Option<&File<'_>>) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    load: Load,
+    make: impl FnOnce(&Path, &Sections<'_>) -> Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
     let search = Search::new();
     let debug = search.debug_file(path, file).filter(|found| found != path);
     let own = file.section_header(".debug_info").is_some() || file.section_header(".zdebug_info").is_some();
@@ -172,7 +167,14 @@ pub(crate) fn with_debug_information<T>(
         .and_then(|link| search.supplementary(at, &link));
     let supplementary = supplementary.as_deref().map(open).transpose()?;
     let supplementary = supplementary.as_ref().map(parse).transpose()?;
-    make(at, with_dwarf, supplementary.as_ref())
+    let failed = |error| Failure::of(at, error);
+    let Some(mut sections) = load(with_dwarf, supplementary.as_ref()).map_err(failed)? else {
+        return Ok(None);
+    };
+    let units = sections.split_units().map_err(failed)?;
+    let split = SplitFiles::find(&units, &[at, path], file.budget());
+    add_split(&mut sections, &split)?;
+    make(at, &sections).map(Some)
 }
 
 /// Links the .ctf sections that a linker which does not know the format only concatenated; `None`

@@ -13,7 +13,7 @@ mod print;
 mod show;
 mod visible;
 
-pub(crate) use build::{add_split, no_debug_information, with_debug_information};
+pub(crate) use build::{ARGUMENTS, no_debug_information, with_debug_information};
 use clap::Subcommand;
 
 use crate::error::{Failure, Status};

@@ -28,6 +28,7 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::lines;
+use crate::sections::headers;
 use crate::types::{Parts, Place, Sections};
 use tails::Tails;
 use types::{Dicts, Finder};
@@ -214,15 +215,6 @@ fn read_rests<'d>(
         }
     }
     Ok(read)
-}
-
-fn headers<'d>(dwarf: &gimli::Dwarf<Slice<'d>>) -> gimli::Result<Vec<gimli::UnitHeader<Slice<'d>>>> {
-    let mut headers = Vec::new();
-    let mut all = dwarf.units();
-    while let Some(header) = all.next()? {
-        headers.push(header);
-    }
-    Ok(headers)
 }
 
 /// Finds a function's calls and jumps.

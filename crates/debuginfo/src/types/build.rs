@@ -6,9 +6,9 @@ use backtrail_ctype::{Array, Encoding, Enumerator, Kind, Slice, StructMember, Sy
 use gimli::constants as dw;
 use rustc_hash::FxHashMap;
 
-use super::All;
 use super::dies::{Die, NONE, Parsed, Ref, is_type};
 use super::left_out::{LeftOut, Reason};
+use super::{All, MAX_ORIGINS};
 use crate::containers::containers;
 
 /// `CTF_FP_*` ("Floating-point types"), by the encoding and the size in bytes.
@@ -31,8 +31,8 @@ pub(crate) type Place = (u32, u32);
 
 /// Builds the types of one unit.
 pub(super) struct Builder<'p, 'd> {
-    all: &'p All<'d>,
-    graph: Graph<'d>,
+    pub(super) all: &'p All<'d>,
+    pub(super) graph: Graph<'d>,
     ids: FxHashMap<Place, TypeId>,
     /// Types that have an id but are not built yet.
     pending: Vec<(Place, TypeId)>,
@@ -49,8 +49,8 @@ pub(super) struct Builder<'p, 'd> {
 enum Which {
     All,
     /// Only types of arguments and results, for a language other than C, that C has too: numbers,
-    /// enums, addresses of numbers, of containers or of anything, and types that consist of these.
-    /// All other types have no representation.
+    /// enums, addresses of numbers, functions, containers or anything, and types that consist of
+    /// these. All other types have no representation.
     Arguments,
     /// The named types of a language other than C, as far as C can express them.
     Foreign,
@@ -136,7 +136,7 @@ fn is_foreign_root(die: &Die<'_>) -> bool {
 }
 
 impl<'d> Builder<'_, 'd> {
-    fn die(&self, at: Place) -> &Die<'d> {
+    pub(super) fn die(&self, at: Place) -> &Die<'d> {
         &self.all.units[at.0 as usize].dies[at.1 as usize]
     }
 
@@ -145,7 +145,7 @@ impl<'d> Builder<'_, 'd> {
     }
 
     /// The direct children of an entry.
-    fn children(&self, at: Place) -> Vec<(Place, Die<'d>)> {
+    pub(super) fn children(&self, at: Place) -> Vec<(Place, Die<'d>)> {
         let parsed = self.parsed(at);
         let end = (self.die(at).end as usize).min(parsed.dies.len());
         let range = at.1 as usize + 1..end.max(at.1 as usize + 1);
@@ -156,7 +156,7 @@ impl<'d> Builder<'_, 'd> {
     }
 
     /// The id of the entry's type; `void` if it has none.
-    fn type_of(&mut self, die: &Die<'d>, at: Place) -> TypeId {
+    pub(super) fn type_of(&mut self, die: &Die<'d>, at: Place) -> TypeId {
         let Some(reference) = die.of else { return self.void() };
         match self.all.resolve(at.0, reference) {
             Some(to) if is_type(self.die(to).tag) => self.type_at(to),
@@ -231,6 +231,7 @@ impl<'d> Builder<'_, 'd> {
                 Body::Array(_) | Body::Function(_) | Body::Reference(Kind::Pointer, _) => &[],
                 Body::Reference(kind, _) if kind.is_qualifier() => &[],
                 Body::Aggregate(..) if self.which == Which::Arguments && self.is_internal(at) => &[],
+                Body::Aggregate(..) if self.which == Which::Arguments && self.is_variant(at) => &[],
                 _ => die.name,
             };
             self.graph.replace(id, Node { name, root: true, body });
@@ -258,24 +259,30 @@ impl<'d> Builder<'_, 'd> {
     /// Builds the type of an argument or a result, unless the function is only declared, as most
     /// functions of a class are.
     fn argument(&mut self, at: Place, die: &Die<'d>) {
-        let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));
         let is_declared = |function: &Die<'_>| function.declaration;
-        let described = match die.tag {
-            dw::DW_TAG_subprogram if !is_declared(die) => match die.of {
-                None => origin,
-                Some(_) => Some(at),
-            },
-            dw::DW_TAG_formal_parameter if die.parent != NONE => {
-                Some(at).filter(|_| !is_declared(self.die((at.0, die.parent))))
-            }
-            _ => None,
+        let is_described = match die.tag {
+            dw::DW_TAG_subprogram => !is_declared(die),
+            dw::DW_TAG_formal_parameter => die.parent != NONE && !is_declared(self.die((at.0, die.parent))),
+            _ => false,
         };
-        if let Some(described) = described {
-            let die = *self.die(described);
-            if die.of.is_some() {
-                self.type_of(&die, described);
-            }
+        let typed = is_described.then(|| self.typed(at)).flatten();
+        if let Some(typed) = typed {
+            let die = *self.die(typed);
+            self.type_of(&die, typed);
         }
+    }
+
+    /// The entry itself, or the one of its origins that has its type. With link-time optimization,
+    /// origins are in other units.
+    fn typed(&self, mut at: Place) -> Option<Place> {
+        for _ in 0..MAX_ORIGINS {
+            let die = self.die(at);
+            if die.of.is_some() {
+                return Some(at);
+            }
+            at = self.all.resolve(at.0, die.origin?)?;
+        }
+        None
     }
 
     /// The substitute for a type of another language; `None` if C has the type too.
@@ -289,14 +296,17 @@ impl<'d> Builder<'_, 'd> {
                 Some(Body::Reference(Kind::Pointer, to))
             }
             dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
-                // A variant part selects the members that a value has, and a virtual base has no
-                // fixed offset.
-                let is_unlike =
-                    |(_, member): (Place, Die<'_>)| member.tag == dw::DW_TAG_variant_part || member.place.computed;
-                self.children(at).into_iter().any(is_unlike).then_some(Body::Unknown)
+                let children = self.children(at);
+                if children.iter().any(|(_, child)| child.tag == dw::DW_TAG_variant_part) {
+                    return Some(self.variants(at, die).unwrap_or(Body::Unknown));
+                }
+                // A virtual base has no fixed offset.
+                let is_unlike = children.iter().any(|(_, member)| member.place.computed);
+                is_unlike.then_some(Body::Unknown)
             }
             dw::DW_TAG_base_type
             | dw::DW_TAG_array_type
+            | dw::DW_TAG_subroutine_type
             | dw::DW_TAG_enumeration_type
             | dw::DW_TAG_typedef
             | dw::DW_TAG_const_type
@@ -323,13 +333,13 @@ impl<'d> Builder<'_, 'd> {
     }
 
     /// The type that an address leads to, through typedefs and qualifiers, if values show it: a
-    /// number, or a container of a library.
+    /// number, a function, or a container of a library.
     fn pointed_to(&self, at: Place, die: &Die<'d>) -> Option<Place> {
         let mut at = self.all.resolve(at.0, die.of?)?;
         for _ in 0..MAX_ATOMIC {
             let die = self.die(at);
             match die.tag {
-                dw::DW_TAG_base_type => return Some(at),
+                dw::DW_TAG_base_type | dw::DW_TAG_subroutine_type => return Some(at),
                 dw::DW_TAG_structure_type | dw::DW_TAG_class_type => {
                     let is_container = !die.declaration && containers(die.name).next().is_some();
                     return is_container.then_some(at);
@@ -432,7 +442,7 @@ impl<'d> Builder<'_, 'd> {
         Body::Aggregate(kind, die.size.unwrap_or(0), self.graph.add_members(members))
     }
 
-    fn member(&mut self, at: Place, member: &Die<'d>) -> StructMember<'d> {
+    pub(super) fn member(&mut self, at: Place, member: &Die<'d>) -> StructMember<'d> {
         let id = self.type_of(member, at);
         // A base class is a member with the name of its class.
         let base = member.of.filter(|_| member.tag == dw::DW_TAG_inheritance);
@@ -468,7 +478,7 @@ impl<'d> Builder<'_, 'd> {
     }
 
     /// Bytes of a number, through typedefs and qualifiers.
-    fn size_of(&self, die: &Die<'d>, at: Place) -> Option<u64> {
+    pub(super) fn size_of(&self, die: &Die<'d>, at: Place) -> Option<u64> {
         let mut at = self.all.resolve(at.0, die.of?)?;
         for _ in 0..MAX_ATOMIC {
             let die = self.die(at);

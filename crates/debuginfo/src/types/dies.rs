@@ -31,7 +31,7 @@ pub(super) struct Die<'d> {
     pub(super) offset: u64,
     pub(super) tag: DwTag,
     pub(super) name: &'d [u8],
-    /// `DW_AT_type`
+    /// `DW_AT_type`, or `DW_AT_discr` of a variant part.
     pub(super) of: Option<Ref>,
     /// `DW_AT_specification`, `DW_AT_abstract_origin` or `DW_AT_signature`: the entry with the
     /// rest.
@@ -45,7 +45,7 @@ pub(super) struct Die<'d> {
     pub(super) place: Place,
     /// `DW_AT_encoding`
     pub(super) encoding: dw::DwAte,
-    /// `DW_AT_const_value`
+    /// `DW_AT_const_value`, or `DW_AT_discr_value` of a variant.
     pub(super) value: Option<i128>,
     /// `DW_AT_count`, or the count that follows from `DW_AT_upper_bound`.
     pub(super) count: Option<u64>,
@@ -66,7 +66,7 @@ pub(super) struct Place {
     pub(super) data_bits: Option<u64>,
     /// `DW_AT_bit_offset`, from the most significant bit of the storage.
     pub(super) bits_from_top: Option<u64>,
-    /// The location is an expression.
+    /// The location is an expression; of a variant, it has several or unknown values.
     pub(super) computed: bool,
 }
 
@@ -103,6 +103,7 @@ fn matters(tag: DwTag) -> bool {
             dw::DW_TAG_member
                 | dw::DW_TAG_inheritance
                 | dw::DW_TAG_variant_part
+                | dw::DW_TAG_variant
                 | dw::DW_TAG_enumerator
                 | dw::DW_TAG_subrange_type
                 | dw::DW_TAG_formal_parameter
@@ -243,7 +244,8 @@ fn is_kept(tag: DwTag, depth: usize, parent: u32) -> bool {
         | dw::DW_TAG_enumerator
         | dw::DW_TAG_subrange_type
         | dw::DW_TAG_formal_parameter
-        | dw::DW_TAG_unspecified_parameters => parent != NONE,
+        | dw::DW_TAG_unspecified_parameters
+        | dw::DW_TAG_variant => parent != NONE,
         _ => true,
     }
 }
@@ -283,7 +285,7 @@ impl<'d> Die<'d> {
         let flag = || matches!(value, AttributeValue::Flag(true));
         match name {
             dw::DW_AT_name => self.name = dwarf.attr_string(unit, value)?.slice(),
-            dw::DW_AT_type => self.of = reference(&value),
+            dw::DW_AT_type | dw::DW_AT_discr => self.of = reference(&value),
             dw::DW_AT_specification | dw::DW_AT_abstract_origin | dw::DW_AT_signature => {
                 self.origin = reference(&value)
             }
@@ -304,13 +306,12 @@ impl<'d> Die<'d> {
                     self.encoding = encoding;
                 }
             }
-            dw::DW_AT_const_value => {
-                self.value = match value {
-                    AttributeValue::Sdata(value) => Some(value.into()),
-                    AttributeValue::Udata(value) => Some(value.into()),
-                    _ => attribute.udata_value().map(i128::from),
-                }
+            dw::DW_AT_const_value => self.value = constant(&value, attribute),
+            dw::DW_AT_discr_value => {
+                self.value = constant(&value, attribute);
+                self.place.computed |= self.value.is_none();
             }
+            dw::DW_AT_discr_list => self.place.computed = true,
             dw::DW_AT_count => self.count = attribute.udata_value(),
             dw::DW_AT_upper_bound => {
                 self.count = match value {
@@ -332,6 +333,14 @@ impl<'d> Die<'d> {
             _ => {}
         }
         Ok(())
+    }
+}
+
+fn constant(value: &AttributeValue<Slice<'_>>, attribute: &gimli::Attribute<Slice<'_>>) -> Option<i128> {
+    match *value {
+        AttributeValue::Sdata(value) => Some(value.into()),
+        AttributeValue::Udata(value) => Some(value.into()),
+        _ => attribute.udata_value().map(i128::from),
     }
 }
 

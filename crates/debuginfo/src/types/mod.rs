@@ -12,6 +12,7 @@ mod left_out;
 mod origins;
 mod sections;
 mod source;
+mod variants;
 
 use backtrail_ctype::link::Unit;
 use backtrail_ctype::{TypeId, threads};
@@ -21,7 +22,7 @@ use rustc_hash::FxHashMap;
 
 use crate::lines::Error;
 use crate::reader::Slice;
-use crate::sections::Dwarf;
+use crate::sections::{Dwarf, headers};
 use dies::{Parsed, Ref, UnitKind};
 pub use left_out::{LeftOut, Reason};
 pub use origins::Origins;
@@ -65,10 +66,10 @@ impl<'d> Parts<'d> {
 
     fn read_in_pool(sections: &'d Sections<'_>) -> Result<Parts<'d>, Error> {
         let dwarf = sections.main()?;
-        let mut units = parse_all(&dwarf, dwarf.units())?;
+        let mut units = parse_all(&dwarf)?;
         let own = units.len();
         if let Some(dwarf) = sections.supplementary()? {
-            units.extend(parse_all(&dwarf, dwarf.units())?);
+            units.extend(parse_all(&dwarf)?);
         }
         let supplementary = units.len();
         units.extend(parse_types(&dwarf)?);
@@ -295,18 +296,9 @@ fn add_split<'d>(
     Ok(())
 }
 
-fn parse_all<'d>(
-    dwarf: &Dwarf<'d>,
-    mut units: gimli::DebugInfoUnitHeadersIter<Slice<'d>>,
-) -> gimli::Result<Vec<Parsed<'d>>> {
-    let mut headers = Vec::new();
-    while let Some(header) = units.next()? {
-        headers.push(header);
-    }
-    headers
-        .into_par_iter()
-        .map(|header| dies::parse(dwarf, header))
-        .collect()
+fn parse_all<'d>(dwarf: &Dwarf<'d>) -> gimli::Result<Vec<Parsed<'d>>> {
+    let parsed = headers(dwarf)?.into_par_iter().map(|header| dies::parse(dwarf, header));
+    parsed.collect()
 }
 
 fn parse_types<'d>(dwarf: &Dwarf<'d>) -> gimli::Result<Vec<Parsed<'d>>> {

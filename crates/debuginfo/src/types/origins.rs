@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use backtrail_ctype::Kind;
-use gimli::constants as dw;
+use gimli::{Unit, UnitHeader, UnitType, constants as dw};
 use rayon::prelude::*;
+use rustc_hash::FxHashMap;
 
 use super::dies::{Die, Parsed};
 use super::{Parts, Sections};
 use crate::lines::Error;
 use crate::reader::Slice;
-use crate::sections::Dwarf;
+use crate::sections::{Dwarf, headers as headers_of};
 
 /// The paths of the source files that define a type, by the kind and name of the type: structs,
 /// unions and enums, and typedefs of those that have no other name.
@@ -23,32 +24,65 @@ impl Parts<'_> {
     /// If debug information is invalid.
     pub fn origins(&self, sections: &Sections<'_>) -> Result<Origins, Error> {
         let dwarf = sections.main()?;
-        let mut headers = Vec::new();
-        let mut units = dwarf.units();
-        while let Some(header) = units.next()? {
-            headers.push(header);
-        }
-        let each = headers.into_par_iter().zip(&self.0.units).map(|(header, parsed)| {
-            let mut found = Origins::new();
-            let unit = dwarf.unit(header)?;
-            let mut names: BTreeMap<u64, Option<String>> = BTreeMap::new();
-            for (die, kind, name) in parsed.dies.iter().filter_map(|die| defined(parsed, die)) {
-                let Some(number) = die.file else { continue };
-                let file = names.entry(number).or_insert_with(|| path(&dwarf, &unit, number));
-                if let Some(file) = file {
-                    let key = (kind, String::from_utf8_lossy(name).into_owned());
-                    found.entry(key).or_default().insert(file.clone());
-                }
-            }
-            Ok(found)
+        let headers = headers_of(&dwarf)?;
+        let own = headers.par_iter().zip(&self.0.units).map(|(header, parsed)| {
+            let unit = dwarf.unit(*header)?;
+            Ok(of_unit(parsed, |number| path(&dwarf, &unit, number)))
         });
-        let each: gimli::Result<Vec<Origins>> = each.collect();
+        let mut each = own.collect::<gimli::Result<Vec<Origins>>>()?;
+        let rests = self.rests();
+        let ids: Vec<u64> = rests.keys().copied().collect();
+        for split in sections.split_dwarfs(&dwarf, &ids)? {
+            for header in headers_of(&split)? {
+                let unit = split.unit(header)?;
+                each.extend(self.of_split(&dwarf, &headers, &rests, &split, &unit)?);
+            }
+        }
         let mut all = Origins::new();
-        for (key, files) in each?.into_iter().flatten() {
+        for (key, files) in each.into_iter().flatten() {
             all.entry(key).or_default().extend(files);
         }
         Ok(all)
     }
+
+    /// The source files of a split unit, which its skeleton's line table names, or of a type unit
+    /// there, which has one of its own; `None` if the unit was not read.
+    fn of_split<'u>(
+        &self,
+        main: &Dwarf<'u>,
+        skeletons: &[UnitHeader<Slice<'u>>],
+        rests: &FxHashMap<u64, (usize, u32)>,
+        split: &Dwarf<'u>,
+        unit: &Unit<Slice<'u>>,
+    ) -> gimli::Result<Option<Origins>> {
+        if let UnitType::SplitType { type_signature, .. } | UnitType::Type { type_signature, .. } = unit.header.type_()
+        {
+            let parsed = self.0.types.get(&type_signature.0);
+            let parsed = parsed.and_then(|&number| self.0.units.get(number as usize));
+            return Ok(parsed.map(|parsed| of_unit(parsed, |number| path(split, unit, number))));
+        }
+        let rest = unit.dwo_id.and_then(|id| rests.get(&id.0));
+        let found = rest.and_then(|&(at, number)| Some((skeletons.get(at)?, self.0.units.get(number as usize)?)));
+        let Some((skeleton, parsed)) = found else {
+            return Ok(None);
+        };
+        let skeleton = main.unit(*skeleton)?;
+        Ok(Some(of_unit(parsed, |number| path(main, &skeleton, number))))
+    }
+}
+
+/// The source files of a unit's types; `path` is that of the file with a number.
+fn of_unit(parsed: &Parsed<'_>, path: impl Fn(u64) -> Option<String>) -> Origins {
+    let mut found = Origins::new();
+    let mut names: BTreeMap<u64, Option<String>> = BTreeMap::new();
+    for (die, kind, name) in parsed.dies.iter().filter_map(|die| defined(parsed, die)) {
+        let Some(number) = die.file else { continue };
+        if let Some(file) = names.entry(number).or_insert_with(|| path(number)) {
+            let key = (kind, String::from_utf8_lossy(name).into_owned());
+            found.entry(key).or_default().insert(file.clone());
+        }
+    }
+    found
 }
 
 /// The kind and name of a type that users would see the contents of.
@@ -72,7 +106,7 @@ fn defined<'p, 'd>(parsed: &'p Parsed<'d>, die: &'p Die<'d>) -> Option<(&'p Die<
 }
 
 /// The path of a file in a unit's line table.
-fn path(dwarf: &Dwarf<'_>, unit: &gimli::Unit<Slice<'_>>, number: u64) -> Option<String> {
+fn path(dwarf: &Dwarf<'_>, unit: &Unit<Slice<'_>>, number: u64) -> Option<String> {
     let header = unit.line_program.as_ref()?.header();
     let file = header.file(number)?;
     let name = dwarf.attr_string(unit, file.path_name()).ok()?;

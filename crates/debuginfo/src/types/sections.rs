@@ -190,7 +190,7 @@ fn debug_bytes(file: &File<'_>) -> u64 {
 }
 
 fn all_of<'d>(dwarf: &Dwarf<'d>) -> Result<Vec<Parsed<'d>>, Error> {
-    let mut all = parse_all(dwarf, dwarf.units())?;
+    let mut all = parse_all(dwarf)?;
     all.extend(parse_types(dwarf)?);
     Ok(all)
 }

@@ -2,6 +2,7 @@
 
 mod programs;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +47,7 @@ impl Seen {
 
 /// The name of a program in the document: its own, and its compiler unless that is gcc for this
 /// CPU.
-fn name(subject: &Subject, compiler: Compiler) -> String {
+fn name(subject: &Subject<'_>, compiler: Compiler) -> String {
     match compiler {
         Compiler::ClangOptimizing => format!("{} (clang)", subject.name),
         Compiler::GccAarch64 => format!("{} (AArch64)", subject.name),
@@ -65,7 +66,7 @@ pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
         let name = name(subject, *compiler);
         names.is_empty() || names.contains(&name)
     });
-    let wanted: Vec<(&Subject, Compiler)> = wanted.collect();
+    let wanted: Vec<(&Subject<'_>, Compiler)> = wanted.collect();
     let all = at_once(&wanted, places)
         .into_iter()
         .collect::<Result<Vec<Seen>, String>>()?;
@@ -93,9 +94,42 @@ pub(crate) fn run(places: u32, names: &[String]) -> Result<(), String> {
     }
 }
 
+/// Stops this program at this many places, and lists gdb's values that are missing.
+pub(crate) fn run_one(places: u32, program: &Path, arguments: &[String]) -> Result<(), String> {
+    let program = program.canonicalize().map_err(|error| error.to_string())?;
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let call: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let calls = [&call[..]];
+    let seen = look(&Subject::of(&name, &calls), Compiler::GccOptimizing, &program, places)?;
+    for (which, tally) in [
+        ("outer", &seen.outer),
+        ("innermost", &seen.inner),
+        ("--innermost", &seen.everywhere),
+    ] {
+        let mut missing: BTreeMap<&str, usize> = BTreeMap::new();
+        for one in &tally.missing {
+            *missing.entry(one).or_default() += 1;
+        }
+        for (one, count) in missing {
+            println!("{name}, {which}: gdb alone has {one}, {count} times");
+        }
+    }
+    for wrong in seen.wrong() {
+        println!("{name}: {wrong}");
+    }
+    for differs in seen.by_inlined() {
+        println!("{name}: by an inlined caller: {differs}");
+    }
+    println!("{}", page(places, std::slice::from_ref(&seen)));
+    match seen.wrong().count() {
+        0 => Ok(()),
+        wrong => Err(format!("{wrong} values are not gdb's")),
+    }
+}
+
 /// Runs all of them at once: each waits for its process and its debugger most of the time.
-fn at_once(wanted: &[(&Subject, Compiler)], places: u32) -> Vec<Result<Seen, String>> {
-    let one = |subject: &Subject, compiler| {
+fn at_once(wanted: &[(&Subject<'_>, Compiler)], places: u32) -> Vec<Result<Seen, String>> {
+    let one = |subject: &Subject<'_>, compiler| {
         let program = CProgram::get(subject.name, compiler).ok_or("it can't be had")?;
         let seen = look(subject, compiler, &program.linked, places);
         eprintln!("{}: done", name(subject, compiler));
@@ -115,7 +149,7 @@ fn at_once(wanted: &[(&Subject, Compiler)], places: u32) -> Vec<Result<Seen, Str
 
 /// The program with a table, and its current process.
 struct Stage<'s> {
-    subject: &'s Subject,
+    subject: &'s Subject<'s>,
     folder: TempDir,
     /// With its debug information, for gdb.
     whole: PathBuf,
@@ -206,7 +240,7 @@ impl Drop for Stage<'_> {
     }
 }
 
-fn look(subject: &Subject, compiler: Compiler, built: &Path, places: u32) -> Result<Seen, String> {
+fn look(subject: &Subject<'_>, compiler: Compiler, built: &Path, places: u32) -> Result<Seen, String> {
     let folder = backtrail_testkit::scratch();
     let [whole, stripped, larger, everywhere] =
         ["whole", "stripped", "larger", "everywhere"].map(|name| folder.path().join(name));

@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 type Questions = fn() -> Vec<u8>;
 
 /// A program, by its name.
-pub(super) struct Subject {
-    pub(super) name: &'static str,
+pub(super) struct Subject<'s> {
+    pub(super) name: &'s str,
     /// Makes its input in a folder; the second argument is the program.
     pub(super) prepare: fn(&Path, &Path) -> io::Result<()>,
     /// Its command lines in that folder, used one after the other.
-    pub(super) calls: &'static [&'static [&'static str]],
+    pub(super) calls: &'s [&'s [&'s str]],
     /// For servers, the client: the socket, and the requests.
     pub(super) asked: Option<(&'static str, Questions)>,
     /// Whether it is compiled by clang too.
@@ -25,7 +25,21 @@ pub(super) struct Subject {
     pub(super) for_aarch64_too: bool,
 }
 
-pub(super) const SUBJECTS: [Subject; 9] = [
+impl<'s> Subject<'s> {
+    /// Any program, with this command line.
+    pub(super) fn of(name: &'s str, calls: &'s [&'s [&'s str]]) -> Subject<'s> {
+        Subject {
+            name,
+            prepare: |_, _| Ok(()),
+            calls,
+            asked: None,
+            by_clang_too: false,
+            for_aarch64_too: false,
+        }
+    }
+}
+
+pub(super) const SUBJECTS: [Subject<'static>; 9] = [
     Subject {
         name: "lua",
         prepare: |folder, _| fs::write(folder.join("script.lua"), LUA),

@@ -11,39 +11,39 @@ use crate::shown::Amount;
 /// Size of a pointer and of a length in bytes.
 const WORD: usize = 8;
 /// How deep the members of a container are nested; in real ones, up to six.
-const DEEPEST_MEMBER: u32 = 10;
+pub(super) const DEEPEST_MEMBER: u32 = 10;
 /// Maximum number of members that are searched.
-const MOST_SEARCHED: u32 = 100;
+pub(super) const MOST_SEARCHED: u32 = 100;
 /// Maximum number of bytes read of a sequence's elements.
 const MOST_ELEMENT_BYTES: u64 = 4096;
 
-impl Show<'_, '_> {
+impl<'d> Show<'_, 'd> {
     /// Appends the contents of a container; `None`, and nothing is appended, if it is not one, or
     /// its contents cannot be read.
-    pub(super) fn container(&mut self, found: &Type<'_>, bytes: &[Byte], depth: u32) -> Option<()> {
+    pub(super) fn container(&mut self, found: &Type<'d>, bytes: &[Byte], depth: u32) -> Option<()> {
         let name = found.name().ok()?;
         let before = self.out.len();
         let shown = containers(name).find_map(|container| {
-            self.out.truncate(before);
+            self.cut(before);
             self.contents(container, found, name, bytes, depth)
         });
         if shown.is_none() {
-            self.out.truncate(before);
+            self.cut(before);
         }
         shown
     }
 
     /// Appends the contents of a container that a pointer leads to. Appends nothing if they are
     /// unknown.
-    pub(super) fn container_at(&mut self, declared: &Type<'_>, address: u64, depth: u32) {
+    pub(super) fn container_at(&mut self, declared: &Type<'d>, address: u64, depth: u32) {
         let before = self.out.len();
         self.out.push(' ');
         if self.try_container_at(declared, address, depth).is_none() {
-            self.out.truncate(before);
+            self.cut(before);
         }
     }
 
-    fn try_container_at(&mut self, declared: &Type<'_>, address: u64, depth: u32) -> Option<()> {
+    fn try_container_at(&mut self, declared: &Type<'d>, address: u64, depth: u32) -> Option<()> {
         let name = declared.name().ok()?;
         containers(name).next().filter(|_| depth < DEEPEST)?;
         // Pointers that units share lead to declarations of what units define differently.
@@ -59,36 +59,45 @@ impl Show<'_, '_> {
     fn contents(
         &mut self,
         container: &Container,
-        found: &Type<'_>,
+        found: &Type<'d>,
         name: &[u8],
         bytes: &[Byte],
         depth: u32,
     ) -> Option<()> {
-        let start = self.word(found, container.start, Kind::Pointer, bytes)?;
+        let start = || self.word(found, container.start, Kind::Pointer, bytes);
         match container.end {
             End::Text { length, zero } => {
-                let length = self.word(found, length, Kind::Integer, bytes)?;
-                // Every valid string is followed by it.
-                if zero && self.memory(start.checked_add(length)?, 1)? != [Some(0)] {
-                    return None;
-                }
-                self.text_of(start, length)
+                let (start, length) = (start()?, self.word(found, length, Kind::Integer, bytes)?);
+                self.text_in_memory(start, length, zero)
             }
             End::Length(length) => {
-                let count = self.word(found, length, Kind::Integer, bytes)?;
+                let (start, count) = (start()?, self.word(found, length, Kind::Integer, bytes)?);
                 self.sequence(name, start, count, depth)
             }
             End::Pointer(end) => {
+                let start = start()?;
                 let len = self.word(found, end, Kind::Pointer, bytes)?.checked_sub(start)?;
                 let size = self.measures.size(self.element(name)?).ok().filter(|&size| size > 0)?;
                 let count = len.is_multiple_of(size).then(|| len / size)?;
                 self.sequence(name, start, count, depth)
             }
             End::Owned => {
+                let start = start()?;
                 self.out += &format!("{start:#x}");
                 Some(())
             }
+            End::Short { length } => self.short_text(found, container.start, length, bytes),
+            End::Maybe(is_there) => self.maybe(found, container.start, is_there, bytes, depth),
+            End::Alternative(index) => self.alternative(found, container.start, index, bytes, depth),
         }
+    }
+
+    /// Appends a text in memory; with `zero`, it is valid only if a zero byte follows it.
+    pub(super) fn text_in_memory(&mut self, start: u64, length: u64, zero: bool) -> Option<()> {
+        if zero && self.memory(start.checked_add(length)?, 1)? != [Some(0)] {
+            return None;
+        }
+        self.text_of(start, length)
     }
 
     /// Appends the elements of a container with this name.
@@ -110,7 +119,7 @@ impl Show<'_, '_> {
 
     /// The type of a sequence's elements, from its name: a number, or another container. Structs
     /// of one name may differ, and pointers to elements are in structs that share a name.
-    fn element(&self, name: &[u8]) -> Option<TypeId> {
+    pub(super) fn element(&self, name: &[u8]) -> Option<TypeId> {
         let name = element(name)?;
         let id = (self.named)(name)?;
         let found = self.types.resolve(id).ok()?;
@@ -123,7 +132,7 @@ impl Show<'_, '_> {
 
     /// The value of the only member of this kind and name in a struct, at any depth; any name, if
     /// `name` is empty.
-    fn word(&self, found: &Type<'_>, name: &str, kind: Kind, bytes: &[Byte]) -> Option<u64> {
+    fn word(&self, found: &Type<'d>, name: &str, kind: Kind, bytes: &[Byte]) -> Option<u64> {
         let mut search = Search {
             name: name.as_bytes(),
             kind,

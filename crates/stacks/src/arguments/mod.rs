@@ -8,8 +8,10 @@
 
 mod contents;
 mod float;
+mod inside;
 pub(crate) mod module;
 mod show;
+mod variants;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -109,6 +111,7 @@ pub(crate) fn values_at(
             types,
             measures: Measures::new(types, AlignmentRule::StrictestMember),
             out: String::new(),
+            code: Vec::new(),
             shown: &shown,
             hidden: Hidden::Nothing,
         };
@@ -298,7 +301,7 @@ impl<'l, 's> Look<'l, 's> {
             value: None,
             place: None,
             at_entry: false,
-            code: None,
+            code: Vec::new(),
             hidden: Hidden::Nothing,
         };
         if self.shown.amount == Amount::Types {
@@ -317,7 +320,8 @@ impl<'l, 's> Look<'l, 's> {
             let found = self.passed(pieces, *passing, &mut register, frame);
             self.show(&mut argument, known, parameter, found, &parameter.location.passed);
         }
-        if let Some(value) = known.places.get(index).filter(|_| !known.at_start) {
+        let place = known.places.get(index).filter(|_| !known.at_start);
+        if let Some(value) = place.filter(|value| !self.is_in_doubt(frame, known, parameter, value)) {
             let found = self.value(known, frame, *value, 0);
             self.show(&mut argument, known, parameter, found, &parameter.location.now);
         }
@@ -340,6 +344,27 @@ impl<'l, 's> Look<'l, 's> {
         argument
     }
 
+    /// Whether a place may be that of the value's address. Rust passes structs of more than a word
+    /// by address, and if there is no register for it, LLVM says that the struct itself is where
+    /// the caller has put its address. gcc's places count from the frame, and C's structs have a
+    /// storage.
+    fn is_in_doubt(&self, frame: usize, known: &Known<'_, '_>, parameter: &Parameter, value: &Value) -> bool {
+        let is_passed_there = || {
+            let cfa = self.cfa(frame)?;
+            let Value::AtRegister(number, offset) = *value else {
+                return None;
+            };
+            let base = self.registers(frame)?.get(Register(number))?;
+            Some(base < cfa && base.wrapping_add_signed(offset) >= cfa)
+        };
+        let is_struct = || {
+            let kind = known.opened.types(known.dict)?.resolve(parameter.type_id).ok()?.kind();
+            Some(matches!(kind, Kind::Struct | Kind::Union))
+        };
+        let is_large = parameter.size.is_some_and(|size| size > 8);
+        is_large && parameter.passed.is_none() && is_struct() == Some(true) && is_passed_there() == Some(true)
+    }
+
     fn show(
         &self,
         argument: &mut Argument,
@@ -359,12 +384,12 @@ impl<'l, 's> Look<'l, 's> {
                 types,
                 measures: Measures::new(types, AlignmentRule::StrictestMember),
                 out: String::new(),
+                code: Vec::new(),
                 shown: self.shown,
                 hidden: Hidden::Nothing,
             };
             show.value(parameter.type_id, &bytes, 0)?;
-            let code = show.code(parameter.type_id, &bytes);
-            Some((show.out, code, show.hidden))
+            Some((show.out, show.code, show.hidden))
         });
         if let Some((shown, code, hidden)) = shown {
             argument.hidden = hidden;

@@ -43,12 +43,14 @@ pub(super) struct Show<'s, 'd> {
     pub(super) types: Types<'d>,
     pub(super) measures: Measures<'d>,
     pub(super) out: String,
+    /// The addresses of functions, with the ends of their texts in `out`.
+    pub(super) code: Vec<(usize, u64)>,
     pub(super) shown: &'s Shown,
     /// What was not shown so far.
     pub(super) hidden: Hidden,
 }
 
-impl Show<'_, '_> {
+impl<'d> Show<'_, 'd> {
     /// Appends a value of this type; `None` if the type is incomplete, or needs more bytes than
     /// there are.
     pub(super) fn value(&mut self, id: TypeId, bytes: &[Byte], depth: u32) -> Option<()> {
@@ -74,6 +76,12 @@ impl Show<'_, '_> {
             Kind::Array => self.array(&found, bytes, depth),
             _ => None,
         }
+    }
+
+    /// Takes back what was appended to these first bytes.
+    pub(super) fn cut(&mut self, len: usize) {
+        self.out.truncate(len);
+        self.code.retain(|(end, _)| *end <= len);
     }
 
     /// Up to eight bytes as a number.
@@ -147,7 +155,7 @@ impl Show<'_, '_> {
         }
     }
 
-    fn float(&mut self, found: &Type<'_>, bytes: &[u8]) -> Option<()> {
+    fn float(&mut self, found: &Type<'d>, bytes: &[u8]) -> Option<()> {
         let name = found.name().ok()?;
         // CTF_FP_SINGLE, CTF_FP_DOUBLE, CTF_FP_LDOUBLE; CTF_FP_CPLX, CTF_FP_DCPLX, CTF_FP_LDCPLX.
         let text = match found.encoding().ok()?.format {
@@ -190,19 +198,11 @@ impl Show<'_, '_> {
         let to = pointer.reference().ok().and_then(|to| self.types.resolve(to).ok());
         match to.filter(|_| address != 0) {
             Some(to) if is_char(&to) => self.text_at(address),
+            Some(to) if to.kind() == Kind::Function => self.code.push((self.out.len(), address)),
             Some(to) => self.container_at(&to, address, depth),
             None => {}
         }
         Some(())
-    }
-
-    /// The address in a value whose type is a pointer to functions.
-    pub(super) fn code(&self, id: TypeId, bytes: &[Byte]) -> Option<u64> {
-        let found = self.types.resolve(id).ok()?;
-        let to = self.types.resolve(found.reference().ok()?).ok()?;
-        let is_function = found.kind() == Kind::Pointer && to.kind() == Kind::Function;
-        let address = self.number(&known(bytes.get(..8)?)?)?;
-        (is_function && address != 0).then_some(address)
     }
 
     /// Appends the string at an address, up to its zero byte. Appends nothing if it cannot be read.
@@ -250,7 +250,7 @@ impl Show<'_, '_> {
         Some(())
     }
 
-    fn longest_text(&self) -> usize {
+    pub(super) fn longest_text(&self) -> usize {
         self.shown.longest_text.min(LONGEST_TEXT)
     }
 
@@ -260,7 +260,7 @@ impl Show<'_, '_> {
         self.hidden = self.hidden.max(what);
     }
 
-    fn quoted(&mut self, text: &[u8], is_cut: bool) {
+    pub(super) fn quoted(&mut self, text: &[u8], is_cut: bool) {
         self.out.push('"');
         for chunk in text.utf8_chunks() {
             for c in chunk.valid().chars() {
@@ -298,7 +298,7 @@ impl Show<'_, '_> {
     }
 
     /// Appends the name of the value in this many bits.
-    fn enumerator(&mut self, found: &Type<'_>, number: u64, bits: u32) -> Option<()> {
+    fn enumerator(&mut self, found: &Type<'d>, number: u64, bits: u32) -> Option<()> {
         // Enums are unsigned unless a value is negative.
         let is_negative = |value: Enumerator<'_>| value.value < 0;
         let number = match found.enumerators().ok()?.flatten().any(is_negative) {
@@ -322,7 +322,7 @@ impl Show<'_, '_> {
 
     /// A number as a combination of flags, if the enum's values are flags: no two of them share a
     /// bit.
-    fn flags(&self, found: &Type<'_>, number: i64) -> Option<String> {
+    fn flags(&self, found: &Type<'d>, number: i64) -> Option<String> {
         let mut rest = u64::try_from(number).ok().filter(|&number| number != 0)?;
         let (mut seen, mut names) = (0u64, Vec::new());
         for value in found.enumerators().ok()? {
@@ -345,7 +345,7 @@ impl Show<'_, '_> {
         Some(format!("({})", names.join(" | ")))
     }
 
-    fn members(&mut self, found: &Type<'_>, bytes: &[Byte], depth: u32) -> Option<()> {
+    fn members(&mut self, found: &Type<'d>, bytes: &[Byte], depth: u32) -> Option<()> {
         if depth >= DEEPEST {
             self.out.push_str("{...}");
             return Some(());
@@ -353,7 +353,25 @@ impl Show<'_, '_> {
         if let Some(()) = self.container(found, bytes, depth) {
             return Some(());
         }
-        self.out.push('{');
+        if let Some(variants) = self.variants(found) {
+            let selected = variants.selected(self, bytes)?;
+            return self.variant(&selected, bytes, depth);
+        }
+        self.enclosed(found, bytes, depth)
+    }
+
+    /// Appends the members of a struct or a union: in braces with their names, or in parentheses if
+    /// it is a tuple of Rust.
+    pub(super) fn enclosed(&mut self, found: &Type<'d>, bytes: &[Byte], depth: u32) -> Option<()> {
+        let first = found.members().ok()?.next();
+        let is_tuple = first.is_some_and(|first| first.is_ok_and(|first| first.name == b"__0"));
+        self.out.push(if is_tuple { '(' } else { '{' });
+        self.fields(found, bytes, depth, !is_tuple)?;
+        self.out.push(if is_tuple { ')' } else { '}' });
+        Some(())
+    }
+
+    fn fields(&mut self, found: &Type<'d>, bytes: &[Byte], depth: u32, named: bool) -> Option<()> {
         for (index, member) in found.members().ok()?.enumerate() {
             let member = member.ok()?;
             if index > 0 {
@@ -363,7 +381,7 @@ impl Show<'_, '_> {
                 self.out.push_str(LEFT_OUT);
                 break;
             }
-            if !member.name.is_empty() {
+            if named && !member.name.is_empty() {
                 self.out += &String::from_utf8_lossy(member.name);
                 self.out += " = ";
             }
@@ -373,11 +391,10 @@ impl Show<'_, '_> {
             }
             let before = self.out.len();
             if self.member(member.id, member.offset, bytes, depth).is_none() {
-                self.out.truncate(before);
+                self.cut(before);
                 self.out.push_str(LEFT_OUT);
             }
         }
-        self.out.push('}');
         Some(())
     }
 
@@ -404,7 +421,7 @@ impl Show<'_, '_> {
         }
     }
 
-    fn array(&mut self, found: &Type<'_>, bytes: &[Byte], depth: u32) -> Option<()> {
+    fn array(&mut self, found: &Type<'d>, bytes: &[Byte], depth: u32) -> Option<()> {
         let array = found.array().ok()?;
         let element = self.types.resolve(array.contents).ok()?;
         let count = array.count as usize;
@@ -447,7 +464,7 @@ impl Show<'_, '_> {
             let equal = (index + 1..count.min(known)).take_while(|&other| element(other) == element(index));
             let repeats = 1 + equal.count();
             if self.value(id, element(index)?, depth + 1).is_none() {
-                self.out.truncate(before);
+                self.cut(before);
                 self.out.push_str(LEFT_OUT);
             }
             // As gdb does by default.
