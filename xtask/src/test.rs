@@ -11,7 +11,7 @@ use crate::suite::{self, Compiler};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 58] = [
+const TOOLS: [(&str, &str); 57] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -29,7 +29,6 @@ const TOOLS: [(&str, &str); 58] = [
     ("setpriv", "util-linux"),
     ("taskset", "util-linux"),
     ("clang", "clang"),
-    ("/usr/include/c++/v1/string", "libc++-dev"),
     ("llvm-dwp", "llvm"),
     ("ld.lld", "lld"),
     ("mold", "mold"),

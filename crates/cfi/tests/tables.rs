@@ -525,9 +525,10 @@ fn go_without_debug_information_says_what_it_says_with_it() {
     }
 }
 
-/// glibc's `_dl_runtime_resolve`, whose call frame information leaves out what stubs have pushed.
+/// glibc's `_dl_runtime_resolve` and `_dl_runtime_profile`, whose call frame information leaves out
+/// what stubs have pushed.
 #[test]
-fn the_resolver_of_aarch64_is_entered_after_a_push() {
+fn the_resolvers_of_aarch64_are_entered_after_a_push() {
     const LOADER: &str = "/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1";
     const LR: u8 = 30;
     let Ok(file) = FileBytes::open(Path::new(LOADER)) else {
@@ -540,11 +541,14 @@ fn the_resolver_of_aarch64_is_entered_after_a_push() {
     let resolvers: Vec<&FunctionRows> = functions
         .filter(|function| tables::is_misdescribed(&image, function.start))
         .collect();
-    assert_eq!(resolvers.len(), 1, "{resolvers:x?}");
-    let rules = || resolvers[0].rows.iter().filter_map(|row| row.rule);
-    assert_eq!(rules().next().map(|rule| rule.cfa.offset), Some(16));
-    let popped = rules().find(|rule| rule.cfa.offset == 0);
-    assert_eq!(popped.map(|rule| rule.ra), Some(Location::register(LR, 0)));
-    let saved = rules().filter(|rule| rule.ra.deref);
-    assert!(saved.clone().count() > 0 && saved.clone().all(|rule| rule.ra == Location::saved(-8)));
+    assert_eq!(resolvers.len(), 2, "{resolvers:x?}");
+    // Where the return address is: in the resolver's frame above, in the profiler's at its end.
+    for (resolver, saved_at) in resolvers.into_iter().zip([-8, -504]) {
+        let rules = || resolver.rows.iter().filter_map(|row| row.rule);
+        assert_eq!(rules().next().map(|rule| rule.cfa.offset), Some(16));
+        let popped = rules().find(|rule| rule.cfa.offset == 0);
+        assert_eq!(popped.map(|rule| rule.ra), Some(Location::register(LR, 0)));
+        let saved = rules().filter(|rule| rule.ra.deref);
+        assert!(saved.clone().count() > 0 && saved.clone().all(|rule| rule.ra == Location::saved(saved_at)));
+    }
 }

@@ -2,11 +2,10 @@
 //! that are known.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Signal};
-use backtrail_testkit::{available, scratch, skip};
+use backtrail_testkit::{available, peers, scratch};
 
 use crate::stack::{LIMIT, parked, stack};
 use crate::stack_args::{linked, waits_with, with_tables};
@@ -150,10 +149,8 @@ int main(int argc, char **argv)
 
 #[test]
 fn containers_of_libcxx() {
-    if !Path::new("/usr/include/c++/v1/string").exists() {
-        skip("libc++ is missing");
-        return;
-    }
+    let Some(libcxx) = peers::libcxx() else { return };
+    let libcxx: Vec<&str> = libcxx.iter().map(String::as_str).collect();
     const SOURCE: &str = r#"
 #include <memory>
 #include <optional>
@@ -187,11 +184,10 @@ int main(int argc, char **argv)
         ("numbers", "{1, 2}"),
         ("some", r#"{"x\000y"}"#),
     ];
-    let compilers: [(&[&str], usize); 2] = [
-        (&["clang++", "-stdlib=libc++", "-O0", "-fstandalone-debug"], 7),
-        (&["clang++", "-stdlib=libc++", "-O2", "-fstandalone-debug"], 1),
-    ];
-    contents_of_cpp(SOURCE, &compilers, &expected);
+    for (level, least) in [("-O0", 7), ("-O2", 1)] {
+        let clang = [&["clang++", level, "-fstandalone-debug"], &libcxx[..]].concat();
+        contents_of_cpp(SOURCE, &[(&clang, least)], &expected);
+    }
 }
 
 #[test]
