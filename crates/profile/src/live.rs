@@ -31,9 +31,6 @@ pub enum Span {
     Whole,
 }
 
-/// The most files whose symbols are kept: builds and tests run any number of programs.
-const MOST_FILES: usize = 64;
-
 /// The counts of a recording that is still being made. It takes memory per function and per recent
 /// sample, so it can run for days.
 pub struct Live {
@@ -96,16 +93,14 @@ impl Counts {
 impl Live {
     /// Starts without items; names come from this machine's files.
     pub fn new(options: Options) -> Live {
-        let mut profile = Profile::new(Options {
-            process_root: false,
-            keep_samples: true,
-            // Only functions are counted, so there is no tree of stacks that could grow.
-            max_frames: 0,
-            ..options
-        });
-        profile.keep_symbols_of(MOST_FILES);
         Live {
-            profile,
+            profile: Profile::new(Options {
+                process_root: false,
+                keep_samples: true,
+                // Only functions are counted, so there is no tree of stacks that could grow.
+                max_frames: 0,
+                ..options
+            }),
             recent: VecDeque::new(),
             counts: Default::default(),
             lost: 0,

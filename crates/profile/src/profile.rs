@@ -396,11 +396,6 @@ impl Profile {
         self.symbolizer.into_symbols()
     }
 
-    /// Keeps the symbols of this many files, and reads those of others again.
-    pub(crate) fn keep_symbols_of(&mut self, files: usize) {
-        self.symbolizer.keep_symbols_of(files);
-    }
-
     /// The next items name this file.
     pub(crate) fn hold(&mut self, file: HeldFile) {
         self.symbolizer.hold(vec![file]);

@@ -105,9 +105,6 @@ pub struct Symbolizer {
     system: SystemFiles,
     /// By [`FileId`]; `None` if not used yet.
     files: Vec<Option<Result<Box<dyn ModuleSymbols>, Unavailable>>>,
-    /// Those of them that are in use, the latest last, if they are limited.
-    in_use: Vec<FileId>,
-    most_in_use: Option<usize>,
     run_time: RunTimeCode,
     kallsyms: Option<Kallsyms>,
     known: FxHashMap<Place, LocationId>,
@@ -249,12 +246,6 @@ impl Symbolizer {
         self.source.hold(files);
     }
 
-    /// Keeps the symbols of this many files: a recording without end may meet any number of them.
-    /// A file that is needed again is read again.
-    pub(crate) fn keep_symbols_of(&mut self, files: usize) {
-        self.most_in_use = Some(files);
-    }
-
     /// The files of the recorded machine are below this folder.
     #[must_use]
     pub fn below(mut self, sysroot: Option<PathBuf>) -> Symbolizer {
@@ -271,8 +262,6 @@ impl Symbolizer {
             source,
             system,
             files: Vec::new(),
-            in_use: Vec::new(),
-            most_in_use: None,
             run_time: RunTimeCode::default(),
             kallsyms: None,
             known: FxHashMap::default(),
@@ -504,7 +493,6 @@ impl Symbolizer {
         if self.files.len() <= index {
             self.files.resize_with(index + 1, || None);
         }
-        self.note_use(id);
         if self.files[index].is_none() {
             let file = self.modules.file(id);
             if let Some(root) = &self.sysroot {
@@ -521,17 +509,6 @@ impl Symbolizer {
             }
             self.files[index] = Some(opened);
         }
-    }
-
-    /// A file is used: if that makes them too many, the one is closed that was used longest ago.
-    fn note_use(&mut self, id: FileId) {
-        let Some(most) = self.most_in_use else { return };
-        self.in_use.retain(|used| *used != id);
-        if self.in_use.len() >= most {
-            let oldest = self.in_use.remove(0);
-            self.files[oldest.0 as usize] = None;
-        }
-        self.in_use.push(id);
     }
 
     /// The symbols of a module whose file could be [opened](Self::open).

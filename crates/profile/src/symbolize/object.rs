@@ -2,7 +2,7 @@
 
 mod isolated;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, File as OsFile};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -35,8 +35,6 @@ pub(super) struct ObjectFiles {
     found: HashMap<String, PathBuf>,
     /// Open files that no path leads to.
     held: HashMap<File, HeldFile>,
-    /// Those that were asked for, and closed.
-    closed: HashSet<File>,
     /// By the path in the recording: the lowest address and the symbols of modules that were found
     /// in memory.
     in_memory: HashMap<String, (u64, Symbols)>,
@@ -57,7 +55,6 @@ impl ObjectFiles {
             search,
             found: HashMap::new(),
             held: HashMap::new(),
-            closed: HashSet::new(),
             in_memory: HashMap::new(),
             cache: None,
             fetch: None,
@@ -100,11 +97,8 @@ impl SymbolSource for ObjectFiles {
     }
 
     fn open(&mut self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
-        // One descriptor for each file would be too many in a recording without end.
+        // It is asked for once, and its descriptor is needed no longer.
         let held = self.held.remove(file);
-        if held.is_some() {
-            self.closed.insert(file.clone());
-        }
         if let Some((base_vaddr, symbols)) = self.in_memory.get(&file.path) {
             return Ok(Box::new(ObjectSymbols::without_file(*base_vaddr, symbols.clone())));
         }
@@ -138,9 +132,7 @@ impl ObjectFiles {
             (Some(held), _) => open_held(file, held, &self.search),
             (None, Some(place)) => open_at(file, place, &self.search),
             // Nothing distinguishes it from the file that has its path here.
-            (None, None) if self.closed.contains(file) || file.elsewhere != 0 && file.build_id.is_empty() => {
-                Err(Unavailable::Elsewhere)
-            }
+            (None, None) if file.elsewhere != 0 && file.build_id.is_empty() => Err(Unavailable::Elsewhere),
             (None, None) => open_at(file, Path::new(&file.path), &self.search),
         }
     }
