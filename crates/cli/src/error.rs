@@ -186,29 +186,24 @@ pub(crate) fn usage(error: &clap::Error, command: &clap::Command, arguments: &[O
     // no tip for those who mistyped one.
     let mut tips = rendered.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
     let tip = tips.find(|tip| !tip.starts_with("to pass '-"));
-    let verb = asked(command, arguments);
+    let (verb, name) = asked(command, arguments);
+    let takes_processes = || verb.get_arguments().any(|argument| argument.get_id() == "cgroup");
     failure = match tip {
         Some(tip) => failure.help(tip.trim_end_matches('.')),
         // The parser knows one of the ways to say it.
-        None if error.kind() == ErrorKind::MissingRequiredArgument && chooses_processes(command, &verb) => {
+        None if error.kind() == ErrorKind::MissingRequiredArgument && takes_processes() => {
             Failure::new("neither a command nor a process is named").help(format_args!(
-                "run `{verb} COMMAND`, or with -p PID, --all or --cgroup PATH"
+                "run `{name} COMMAND`, or with -p PID, --all or --cgroup PATH"
             ))
         }
-        None => failure.help(format_args!("run `{verb} --help`")),
+        None => failure.help(format_args!("run `{name} --help`")),
     };
     failure.report()
 }
 
-/// Whether a verb takes running processes in place of a command.
-fn chooses_processes(command: &clap::Command, verb: &str) -> bool {
-    let name = verb.split(' ').nth(1).unwrap_or_default();
-    let verb = command.find_subcommand(name);
-    verb.is_some_and(|verb| verb.get_arguments().any(|argument| argument.get_id() == "cgroup"))
-}
-
-/// The command and its verbs, from the arguments that it was started with.
-fn asked(mut command: &clap::Command, arguments: &[OsString]) -> String {
+/// The verb that the arguments ask for, and its name with those of the command and the verbs
+/// before.
+fn asked<'c>(mut command: &'c clap::Command, arguments: &[OsString]) -> (&'c clap::Command, String) {
     let mut verbs = command.get_name().to_owned();
     for argument in arguments.iter().skip(1) {
         let Some(verb) = command.find_subcommand(argument) else {
@@ -217,7 +212,7 @@ fn asked(mut command: &clap::Command, arguments: &[OsString]) -> String {
         verbs = format!("{verbs} {}", verb.get_name());
         command = verb;
     }
-    verbs
+    (command, verbs)
 }
 
 /// A file's name in a line of text.

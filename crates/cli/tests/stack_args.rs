@@ -365,6 +365,19 @@ pub(crate) fn linked(folder: &TempDir, options: &[&str], compiler: &[&str], sour
     Some(out)
 }
 
+/// What rustc makes of a file at this level of optimization; `None` where it is not there.
+pub(crate) fn built_by_rustc(folder: &TempDir, level: &str, source: &str) -> Option<PathBuf> {
+    let [code, out] = ["one.rs", "one"].map(|name| folder.path().join(name));
+    std::fs::write(&code, source).expect("it can be written");
+    let mut rustc = Command::new("rustc");
+    rustc
+        .args(["--edition", "2024", "-g", "-C"])
+        .arg(format!("opt-level={level}"));
+    let built = available(command::run(rustc.arg(&code).arg("-o").arg(&out), LIMIT))?;
+    assert!(built.status.success(), "{}", built.describe());
+    Some(out)
+}
+
 /// For each compiler, and each argument of `waits` by its name, its value.
 fn waiting(source: &str, check: impl Fn(&str, &dyn Fn(&str) -> String)) {
     for compiler in ["gcc", "clang"] {
@@ -577,17 +590,10 @@ fn main() {
 "#;
     for level in ["0", "3"] {
         let folder = scratch();
-        let [code, out] = ["one.rs", "one"].map(|name| folder.path().join(name));
-        std::fs::write(&code, SOURCE).expect("it can be written");
-        let mut rustc = Command::new("rustc");
-        rustc
-            .args(["--edition", "2024", "-g", "-C"])
-            .arg(format!("opt-level={level}"));
-        let Some(built) = available(command::run(rustc.arg(&code).arg("-o").arg(&out), LIMIT)) else {
+        let Some(built) = built_by_rustc(&folder, level, SOURCE) else {
             return;
         };
-        assert!(built.status.success(), "{}", built.describe());
-        let [whole, stripped] = with_tables(&out, &folder);
+        let [whole, stripped] = with_tables(&built, &folder);
         let running = parked(&whole, &[]);
         let values = waits_with(&running, &stripped);
         running.signal(Signal::KILL);

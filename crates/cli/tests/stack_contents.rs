@@ -8,7 +8,7 @@ use backtrail_testkit::command::{self, Signal};
 use backtrail_testkit::{available, peers, scratch};
 
 use crate::stack::{LIMIT, parked, stack};
-use crate::stack_args::{linked, waits_with, with_tables};
+use crate::stack_args::{built_by_rustc, linked, waits_with, with_tables};
 
 /// The part of a value after the address of what it refers to.
 fn after_address<'v>(values: &'v BTreeMap<String, String>, name: &str) -> &'v str {
@@ -244,17 +244,10 @@ fn main() {
     ];
     for (level, least) in [("0", 16), ("3", 6)] {
         let folder = scratch();
-        let [code, out] = ["one.rs", "one"].map(|name| folder.path().join(name));
-        std::fs::write(&code, SOURCE).expect("it can be written");
-        let mut rustc = Command::new("rustc");
-        rustc
-            .args(["--edition", "2024", "-g", "-C"])
-            .arg(format!("opt-level={level}"));
-        let Some(built) = available(command::run(rustc.arg(&code).arg("-o").arg(&out), LIMIT)) else {
+        let Some(built) = built_by_rustc(&folder, level, SOURCE) else {
             return;
         };
-        assert!(built.status.success(), "{}", built.describe());
-        let [whole, stripped] = with_tables(&out, &folder);
+        let [whole, stripped] = with_tables(&built, &folder);
         let running = parked(&whole, &[]);
         let values = waits_with(&running, &stripped);
         let stripped = stripped.to_str().expect("a name");

@@ -201,24 +201,25 @@ enum Passed {
 }
 
 fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
-    let (item, frames) = match item {
-        Item::Sample(sample) => {
-            let alone = Sample {
-                frames: &[],
-                wait: None,
-                passed: &[],
-                detail: Detail::Nothing,
-                ..*sample
-            };
-            (Item::Sample(alone), sample.frames.to_vec())
-        }
-        Item::Module(module) => (Item::Module(module.clone()), Vec::new()),
-        Item::ProcessLabels(labels) => (Item::ProcessLabels(labels.clone()), Vec::new()),
-        Item::ThreadName(name) => (Item::ThreadName(name.clone()), Vec::new()),
-        &Item::Exec { time, pid } => (Item::Exec { time, pid }, Vec::new()),
-        &Item::Fork { time, pid, tid, parent } => (Item::Fork { time, pid, tid, parent }, Vec::new()),
-        &Item::Exit { time, pid, tid } => (Item::Exit { time, pid, tid }, Vec::new()),
-        &Item::Lost { time, count } => (Item::Lost { time, count }, Vec::new()),
+    let frames = match item {
+        Item::Sample(sample) => sample.frames.to_vec(),
+        _ => Vec::new(),
+    };
+    let item = match item {
+        Item::Sample(sample) => Item::Sample(Sample {
+            frames: &[],
+            wait: None,
+            passed: &[],
+            detail: Detail::Nothing,
+            ..*sample
+        }),
+        Item::Module(module) => Item::Module(module.clone()),
+        Item::ProcessLabels(labels) => Item::ProcessLabels(labels.clone()),
+        Item::ThreadName(name) => Item::ThreadName(name.clone()),
+        &Item::Exec { time, pid } => Item::Exec { time, pid },
+        &Item::Fork { time, pid, tid, parent } => Item::Fork { time, pid, tid, parent },
+        &Item::Exit { time, pid, tid } => Item::Exit { time, pid, tid },
+        &Item::Lost { time, count } => Item::Lost { time, count },
     };
     // Whoever counts ends only after this.
     let _ = sender.send(Passed::Item(item, frames));

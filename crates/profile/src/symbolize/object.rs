@@ -97,7 +97,7 @@ impl SymbolSource for ObjectFiles {
     }
 
     fn open(&mut self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
-        // It is asked for once, and its descriptor is needed no longer.
+        // It is asked for once, and whoever reads it has a descriptor of its own.
         let held = self.held.remove(file);
         if let Some((base_vaddr, symbols)) = self.in_memory.get(&file.path) {
             return Ok(Box::new(ObjectSymbols::without_file(*base_vaddr, symbols.clone())));
