@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use backtrail_profile::is_active;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Prints a line on standard error, as `eprintln` does, which panics if that is full or closed.
 macro_rules! say {
@@ -188,10 +188,14 @@ pub(crate) fn usage(error: &clap::Error, command: &clap::Command, arguments: &[O
     let tip = tips.find(|tip| !tip.starts_with("to pass '-"));
     let (verb, name) = asked(command, arguments);
     let takes_processes = || verb.get_arguments().any(|argument| argument.get_id() == "cgroup");
+    let lacks_command = || match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.iter().any(|one| one.contains("COMMAND")),
+        _ => false,
+    };
     failure = match tip {
         Some(tip) => failure.help(tip.trim_end_matches('.')),
         // The parser knows one of the ways to say it.
-        None if error.kind() == ErrorKind::MissingRequiredArgument && takes_processes() => {
+        None if error.kind() == ErrorKind::MissingRequiredArgument && lacks_command() && takes_processes() => {
             Failure::new("neither a command nor a process is named").help(format_args!(
                 "run `{name} COMMAND`, or with -p PID, --all or --cgroup PATH"
             ))

@@ -21,6 +21,7 @@ pub fn libcxx() -> Option<Vec<String>> {
         "-nostdinc++".to_owned(),
         format!("-isystem{}", headers.display()),
         format!("-L{}", libraries.display()),
-        format!("-Wl,-rpath,{}", libraries.display()),
+        // Also for the libraries that its libraries need.
+        format!("-Wl,--disable-new-dtags,-rpath,{}", libraries.display()),
     ])
 }
