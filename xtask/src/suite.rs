@@ -5,12 +5,14 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use backtrail_testkit::place;
 use serde_json::Value;
@@ -22,6 +24,9 @@ const COMMAND: [&str; 2] = ["--test", "command"];
 
 /// Features that only tests use: in one build with everything else, as two would be made otherwise.
 const FEATURES: [&str; 2] = ["--features", "backtrail-tracer/log,backtrail-tracer/tracing"];
+
+/// Whoever waits this long for a test program is told what it is doing.
+const LONG: Duration = Duration::from_secs(900);
 
 /// A test program.
 pub(crate) struct Program {
@@ -164,7 +169,73 @@ impl Program {
         path.parent().map(fs::create_dir_all).transpose()?;
         let output = File::create(path)?;
         let mut command = self.command(threads);
-        let status = command.stdout(output.try_clone()?).stderr(output).status()?;
-        Ok((status, File::open(path)?))
+        let mut child = command.stdout(output.try_clone()?).stderr(output).spawn()?;
+        let pid = child.id();
+        let (end, has_ended) = mpsc::channel::<()>();
+        let status = thread::scope(|scope| {
+            scope.spawn(move || {
+                while has_ended.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
+                    let log = fs::read_to_string(path).unwrap_or_default();
+                    let (tests, started) = (unfinished(&log), started_by(pid));
+                    println!("{} still runs: {tests:?}, with {started:?}", self.name);
+                }
+            });
+            let status = child.wait();
+            drop(end);
+            status
+        });
+        Ok((status?, File::open(path)?))
+    }
+}
+
+/// The tests of which a test program has said that they take long, and not yet that they have
+/// ended.
+fn unfinished(log: &str) -> Vec<&str> {
+    let tests = || log.lines().filter_map(|line| line.strip_prefix("test "));
+    let slow = tests().filter_map(|test| test.strip_suffix(" has been running for over 60 seconds"));
+    slow.filter(|slow| !tests().any(|test| test.starts_with(&format!("{slow} ... "))))
+        .collect()
+}
+
+/// The command lines of a process's descendants.
+fn started_by(pid: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let children: Vec<u32> = children
+        .flat_map(|pids| {
+            pids.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<u32>>()
+        })
+        .collect();
+    let of = |pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        iter::once(format!("{pid} {line}")).chain(started_by(pid))
+    };
+    children.into_iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_that_take_long_are_named_until_they_end() {
+        let log = "test a::b has been running for over 60 seconds\ntest a::c ... ok\n";
+        assert_eq!(unfinished(log), ["a::b"]);
+        assert!(unfinished(&format!("{log}test a::b ... FAILED\n")).is_empty());
+    }
+
+    #[test]
+    fn what_a_test_has_started_is_found() {
+        let mut child = Command::new("sleep").arg("600").spawn().expect("there is a sleep");
+        let started = started_by(std::process::id());
+        child.kill().expect("it runs");
+        child.wait().expect("it has ended");
+        assert!(started.iter().any(|line| line.ends_with(" sleep 600 ")), "{started:?}");
     }
 }
