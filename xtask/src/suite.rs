@@ -25,7 +25,7 @@ const COMMAND: [&str; 2] = ["--test", "command"];
 /// Features that only tests use: in one build with everything else, as two would be made otherwise.
 const FEATURES: [&str; 2] = ["--features", "backtrail-tracer/log,backtrail-tracer/tracing"];
 
-/// Whoever waits this long for a test program is told what it is doing.
+/// After this time, and again after it, what a test program is doing is printed.
 const LONG: Duration = Duration::from_secs(900);
 
 /// A test program.
