@@ -8,6 +8,7 @@ use rustc_hash::FxHashSet;
 
 use crate::profile::{Options, Profile};
 use crate::report::{Row, Rows, sort};
+use crate::symbolize::Kept;
 use crate::threads::{Thread, ThreadId};
 
 /// What live samples are grouped by.
@@ -30,6 +31,12 @@ pub enum Span {
     /// All.
     Whole,
 }
+
+/// Whose symbols are kept: builds and tests run any number of programs.
+const MOST_KEPT: Kept = Kept {
+    files: 64,
+    bytes: 128 << 20,
+};
 
 /// The counts of a recording that is still being made. It takes memory per function and per recent
 /// sample, so it can run for days.
@@ -93,14 +100,16 @@ impl Counts {
 impl Live {
     /// Starts without items; names come from this machine's files.
     pub fn new(options: Options) -> Live {
+        let mut profile = Profile::new(Options {
+            process_root: false,
+            keep_samples: true,
+            // Only functions are counted, so there is no tree of stacks that could grow.
+            max_frames: 0,
+            ..options
+        });
+        profile.keep_symbols_of(MOST_KEPT);
         Live {
-            profile: Profile::new(Options {
-                process_root: false,
-                keep_samples: true,
-                // Only functions are counted, so there is no tree of stacks that could grow.
-                max_frames: 0,
-                ..options
-            }),
+            profile,
             recent: VecDeque::new(),
             counts: Default::default(),
             lost: 0,

@@ -21,7 +21,7 @@ use crate::functions::{Functions, Unplaced};
 use crate::processes::Processes;
 use crate::report::{EventCount, FunctionCount, Measure, Report, Summary};
 use crate::stacks::{StackFrame, Stacks};
-use crate::symbolize::{FetchDebugFile, LocationId, NO_FILE, Symbolizer, SystemFiles};
+use crate::symbolize::{FetchDebugFile, Kept, LocationId, NO_FILE, Symbolizer, SystemFiles};
 use crate::threads::{StackSample, ThreadId, Threads};
 use path::{Memo, Walked};
 
@@ -394,6 +394,11 @@ impl Profile {
     /// The names of all addresses of the recording.
     pub fn into_symbols(self) -> Symbols {
         self.symbolizer.into_symbols()
+    }
+
+    /// Keeps the symbols of these files, and reads those of others again.
+    pub(crate) fn keep_symbols_of(&mut self, most: Kept) {
+        self.symbolizer.keep_symbols_of(most);
     }
 
     /// The next items name this file.

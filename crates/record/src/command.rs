@@ -10,6 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use backtrail_process::sys::SignalSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open};
 
@@ -31,6 +32,22 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
+    /// Waits until a command ends, and forwards signals meanwhile.
+    pub(crate) fn wait(&mut self, signals: &SignalSource) {
+        if let Subject::Processes(_) | Subject::Machine = self {
+            return;
+        }
+        while !self.ended() {
+            let mut ready = [PollFd::new(signals, PollFlags::IN)];
+            let _ = poll(&mut ready, None);
+            while let Some(signal) = signals.next() {
+                if signal.sent && signal.number != libc::SIGCHLD {
+                    self.forward(signal.number);
+                }
+            }
+        }
+    }
+
     /// Starts the command, or finds the processes. Events that this thread has opened for its next
     /// child start to count when the command is executed. A silent command has no input, and its
     /// output is discarded.

@@ -18,7 +18,6 @@ use backtrail_recording::{
     Detail, Module, Observer, ProcessLabels, Sample, Stop, WriteError, Writer, is_kernel_address,
 };
 use rustc_hash::FxHashMap;
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{getpriority_process, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -49,6 +48,8 @@ const SHORTEST_SLEEP: Duration = Duration::from_millis(4);
 const SLEEPS_SINCE_NEWS: u32 = 16;
 /// How long records may wait in memory before they are written.
 const FLUSH_INTERVAL: Duration = Duration::from_secs(2);
+/// How often processes and files that are gone are looked for.
+const TIDY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why the recording is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,8 @@ struct Surroundings<'o> {
     store: Option<Store<'o>>,
     /// When it is over at the latest.
     end: Option<Instant>,
+    /// When what is gone was last forgotten.
+    tidied: Instant,
 }
 
 /// Records to traces, or only passes the items to an observer.
@@ -161,6 +164,7 @@ pub(crate) fn run(
         signals,
         store,
         end,
+        tidied: Instant::now(),
     };
     let (mut ending, mut state) = session.part(&mut surroundings);
     while ending == Ending::Renewed {
@@ -187,7 +191,7 @@ pub(crate) fn run(
     outcome.cpu_time = process_cpu_time();
     outcome.set_id = subject.has_set_id();
     if ending != Ending::Interrupted && !is_observed {
-        wait(&mut subject, &signals);
+        subject.wait(&signals);
     }
     outcome.exit_status = subject.exit_status();
     Ok(outcome)
@@ -201,22 +205,6 @@ fn prefer_recorder() {
         && own > NICE
     {
         let _ = setpriority_process(None, NICE);
-    }
-}
-
-/// Waits until a command ends, and forwards signals meanwhile.
-fn wait(subject: &mut Subject, signals: &SignalSource) {
-    if let Subject::Processes(_) | Subject::Machine = subject {
-        return;
-    }
-    while !subject.ended() {
-        let mut ready = [PollFd::new(signals, PollFlags::IN)];
-        let _ = poll(&mut ready, None);
-        while let Some(signal) = signals.next() {
-            if signal.sent && signal.number != libc::SIGCHLD {
-                subject.forward(signal.number);
-            }
-        }
     }
 }
 
@@ -415,26 +403,28 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Lets the store do what is due. Returns whether much memory can be given back.
+    /// Lets the store do what is due, and forgets what is gone. Returns whether much memory can be
+    /// given back.
     fn has_begun_another(&mut self, with: &mut Surroundings<'_>) -> bool {
-        let Some(store) = &mut with.store else { return false };
         if self.failure.is_some() {
             return false;
         }
         let held = || self.modules.held();
-        match store.look(&mut self.writer, Instant::now(), &with.signals, &held) {
-            Ok(false) => false,
-            Ok(true) => {
-                self.modules.release_held();
-                self.spaces.forget_ended(&mut self.modules);
-                self.names.retain(|tid, _| proc::exists(*tid));
-                self.modules.are_mostly_gone()
-            }
-            Err(error) => {
-                self.check(Err(error));
-                false
-            }
+        let looked = with.store.as_mut().map_or(Ok(false), |store| {
+            store.look(&mut self.writer, Instant::now(), &with.signals, &held)
+        });
+        let is_another = matches!(looked, Ok(true));
+        self.check(looked.map(drop));
+        if is_another {
+            self.modules.release_held();
         }
+        if !is_another && with.tidied.elapsed() < TIDY_INTERVAL {
+            return false;
+        }
+        with.tidied = Instant::now();
+        self.spaces.forget_ended(&mut self.modules);
+        self.names.retain(|tid, _| proc::exists(*tid));
+        self.modules.are_mostly_gone()
     }
 
     fn enable(&mut self, sampler: &mut Sampler) {

@@ -606,7 +606,8 @@ mod tests {
 
     #[test]
     fn lines_are_taken_apart() {
-        let line = r#"16 #1  0x10 in f (a=3, s=0x20 "x, \")", p={x = 1, y = {2, 3}}, l=<optimized out>, e@entry=7) at f.c:3"#;
+        let line =
+            r#"16 #1  0x10 in f (a=3, s=0x20 "x, \")", p={x = 1, y = {2, 3}}, l=<optimized out>, e@entry=7) at f.c:3"#;
         let (pc, arguments) = frame(line).expect("a frame");
         assert_eq!(pc, 16);
         let told: Vec<(String, bool, Option<String>)> = arguments

@@ -85,4 +85,8 @@ impl ModuleSymbols for InventedFile {
         let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
         (names == &[STRIPPED]).then_some(*start)
     }
+
+    fn bytes(&self) -> u64 {
+        1000
+    }
 }

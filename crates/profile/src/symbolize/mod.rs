@@ -97,6 +97,13 @@ impl Default for SystemFiles {
     }
 }
 
+/// How many files may have their symbols in memory, and how many bytes of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) files: usize,
+    pub(crate) bytes: u64,
+}
+
 /// Gives addresses names. Mappings are reported to it in time order, and look-ups may come in
 /// between.
 pub struct Symbolizer {
@@ -105,6 +112,9 @@ pub struct Symbolizer {
     system: SystemFiles,
     /// By [`FileId`]; `None` if not used yet.
     files: Vec<Option<Result<Box<dyn ModuleSymbols>, Unavailable>>>,
+    /// Those of them that are in use, the latest last, if they are limited.
+    in_use: Vec<FileId>,
+    most_in_use: Option<Kept>,
     run_time: RunTimeCode,
     kallsyms: Option<Kallsyms>,
     known: FxHashMap<Place, LocationId>,
@@ -246,6 +256,12 @@ impl Symbolizer {
         self.source.hold(files);
     }
 
+    /// Keeps the symbols of no more files than this: a recording without end may meet any number of
+    /// them. A file that is needed again is read again.
+    pub(crate) fn keep_symbols_of(&mut self, most: Kept) {
+        self.most_in_use = Some(most);
+    }
+
     /// The files of the recorded machine are below this folder.
     #[must_use]
     pub fn below(mut self, sysroot: Option<PathBuf>) -> Symbolizer {
@@ -262,6 +278,8 @@ impl Symbolizer {
             source,
             system,
             files: Vec::new(),
+            in_use: Vec::new(),
+            most_in_use: None,
             run_time: RunTimeCode::default(),
             kallsyms: None,
             known: FxHashMap::default(),
@@ -493,6 +511,7 @@ impl Symbolizer {
         if self.files.len() <= index {
             self.files.resize_with(index + 1, || None);
         }
+        self.note_use(id);
         if self.files[index].is_none() {
             let file = self.modules.file(id);
             if let Some(root) = &self.sysroot {
@@ -509,6 +528,22 @@ impl Symbolizer {
             }
             self.files[index] = Some(opened);
         }
+    }
+
+    /// A file is used: while the others are too many, the one is closed that was used longest ago.
+    fn note_use(&mut self, id: FileId) {
+        let Some(most) = self.most_in_use else { return };
+        self.in_use.retain(|used| *used != id);
+        let is_room = |symbolizer: &Symbolizer| {
+            let used = symbolizer.in_use.iter();
+            let bytes = used.filter_map(|id| symbolizer.symbols(*id)).map(ModuleSymbols::bytes);
+            symbolizer.in_use.len() < most.files && bytes.sum::<u64>() <= most.bytes
+        };
+        while !self.in_use.is_empty() && !is_room(self) {
+            let oldest = self.in_use.remove(0);
+            self.files[oldest.0 as usize] = None;
+        }
+        self.in_use.push(id);
     }
 
     /// The symbols of a module whose file could be [opened](Self::open).

@@ -1,8 +1,9 @@
 //! Symbols, lines and inlined calls from the files themselves.
 
 mod isolated;
+mod owned;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File as OsFile};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -11,10 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use backtrail_arch::Cpu;
 use backtrail_cfi::cache::{Cache, FileIdentity, Name, Namer};
-use backtrail_cfi::go_names::{GoCall, GoNames};
-use backtrail_cfi::starts::FunctionStarts;
+use backtrail_cfi::go_names::GoCall;
 use backtrail_ctype::threads;
-use backtrail_debuginfo::lines::{DebugSections, Lines};
+use backtrail_debuginfo::lines::DebugSections;
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::door::RegularFile;
@@ -22,6 +22,7 @@ use backtrail_elf::{ErrorKind, FileBytes, HeldFile, Image, Symbols, door};
 
 pub use isolated::IsolatedNames;
 use isolated::IsolatedSymbols;
+use owned::{OwnedGoNames, OwnedLines, OwnedSections, OwnedStarts};
 
 use super::remembered::Remembered;
 use super::source::{Call, FetchDebugFile, ModuleSymbols, SymbolSource, Unavailable};
@@ -35,6 +36,8 @@ pub(super) struct ObjectFiles {
     found: HashMap<String, PathBuf>,
     /// Open files that no path leads to.
     held: HashMap<File, HeldFile>,
+    /// Those that were asked for, and closed.
+    closed: HashSet<File>,
     /// By the path in the recording: the lowest address and the symbols of modules that were found
     /// in memory.
     in_memory: HashMap<String, (u64, Symbols)>,
@@ -55,6 +58,7 @@ impl ObjectFiles {
             search,
             found: HashMap::new(),
             held: HashMap::new(),
+            closed: HashSet::new(),
             in_memory: HashMap::new(),
             cache: None,
             fetch: None,
@@ -97,8 +101,11 @@ impl SymbolSource for ObjectFiles {
     }
 
     fn open(&mut self, file: &File) -> Result<Box<dyn ModuleSymbols>, Unavailable> {
-        // It is asked for once, and whoever reads it has a descriptor of its own.
+        // One descriptor for each file would be too many in a recording without end.
         let held = self.held.remove(file);
+        if held.is_some() {
+            self.closed.insert(file.clone());
+        }
         if let Some((base_vaddr, symbols)) = self.in_memory.get(&file.path) {
             return Ok(Box::new(ObjectSymbols::without_file(*base_vaddr, symbols.clone())));
         }
@@ -132,7 +139,9 @@ impl ObjectFiles {
             (Some(held), _) => open_held(file, held, &self.search),
             (None, Some(place)) => open_at(file, place, &self.search),
             // Nothing distinguishes it from the file that has its path here.
-            (None, None) if file.elsewhere != 0 && file.build_id.is_empty() => Err(Unavailable::Elsewhere),
+            (None, None) if self.closed.contains(file) || file.elsewhere != 0 && file.build_id.is_empty() => {
+                Err(Unavailable::Elsewhere)
+            }
             (None, None) => open_at(file, Path::new(&file.path), &self.search),
         }
     }
@@ -320,46 +329,39 @@ impl Files {
     }
 
     fn read_here(self, remembered: Remembered) -> Result<ObjectSymbols, Unavailable> {
-        // Lines borrow from the files. Both are needed until the report is done, and a process
-        // makes one report: so they are leaked, which avoids a lifetime in everything that contains
-        // names.
-        let files: &'static Files = Box::leak(Box::new(self));
-        let image = Image::of(&files.module).map_err(unreadable)?;
         Ok(ObjectSymbols {
-            base_vaddr: image.base_vaddr(),
+            base_vaddr: Image::of(&self.module).map_err(unreadable)?.base_vaddr(),
             remembered: Mutex::new(remembered),
             names: OnceLock::new(),
             starts: OnceLock::new(),
-            files: Some(files),
+            files: Some(Arc::new(self)),
         })
     }
 
     /// Reads names and lines, which takes long; of compressed ones only what these addresses need.
-    fn names(&'static self, asked: &[u64]) -> Names {
-        let parse = |file: &'static FileBytes| Image::of(file).ok();
-        let Some(image) = parse(&self.module) else {
+    fn names(self: &Arc<Self>, asked: &[u64]) -> Names {
+        let Ok(image) = Image::of(&self.module) else {
             return Names::default();
         };
-        let debug = self.debug.as_ref().and_then(parse);
-        let supplementary = self.supplementary.as_ref().and_then(parse);
-        let symbols = || match &debug {
+        let symbols = || match &self.debug.as_ref().and_then(|file| Image::of(file).ok()) {
             Some(debug) => Symbols::with_debug_file(&image, debug),
             None => Symbols::new(&image),
         };
         // Damaged debugging information costs the lines, not the names.
-        let sections = || {
-            [Some(&image), debug.as_ref()]
-                .into_iter()
-                .flatten()
-                .find_map(|image| DebugSections::load(image, supplementary.as_ref(), asked).ok()?)
-        };
-        let (sections, symbols) = threads::scoped(|| rayon::join(sections, symbols));
-        let lines = sections.and_then(|sections| Lines::new(Box::leak(Box::new(sections))).ok());
+        let lines = || OwnedLines::of(OwnedSections::load(Arc::clone(self), asked)?);
+        let (lines, symbols) = threads::scoped(|| rayon::join(lines, symbols));
         Names {
             symbols,
             lines,
-            go: GoNames::of_image(&image),
+            go: OwnedGoNames::of(Arc::clone(self)),
         }
+    }
+
+    /// The debugging information, in the module itself or in its debug file.
+    fn sections(&self, asked: &[u64]) -> Option<DebugSections<'_>> {
+        let supplementary = self.supplementary.as_ref().and_then(|file| Image::of(file).ok());
+        let mut files = [Some(&self.module), self.debug.as_ref()].into_iter().flatten();
+        files.find_map(|file| DebugSections::load(&Image::of(file).ok()?, supplementary.as_ref(), asked).ok()?)
     }
 }
 
@@ -435,16 +437,16 @@ struct ObjectSymbols {
     /// Read for the first address without a remembered answer.
     names: OnceLock<Names>,
     /// Read for the first address without a name.
-    starts: OnceLock<Option<FunctionStarts<'static>>>,
-    files: Option<&'static Files>,
+    starts: OnceLock<Option<OwnedStarts>>,
+    files: Option<Arc<Files>>,
 }
 
 #[derive(Default)]
 struct Names {
     symbols: Symbols,
-    lines: Option<Lines<'static>>,
+    lines: Option<OwnedLines>,
     /// The names that stripped Go programs keep.
-    go: Option<GoNames<'static>>,
+    go: Option<OwnedGoNames>,
 }
 
 impl ObjectSymbols {
@@ -468,7 +470,7 @@ impl ObjectSymbols {
     }
 
     fn names(&self, asked: &[u64]) -> &Names {
-        let read = || self.files.map(|files| files.names(asked)).unwrap_or_default();
+        let read = || self.files.as_ref().map(|files| files.names(asked)).unwrap_or_default();
         self.names.get_or_init(read)
     }
 }
@@ -488,12 +490,12 @@ impl ModuleSymbols for ObjectSymbols {
     }
 
     fn start(&self, svma: u64) -> Option<u64> {
-        let read = || FunctionStarts::of_image(&Image::of(&self.files?.module).ok()?);
+        let read = || OwnedStarts::of(Arc::clone(self.files.as_ref()?));
         self.starts.get_or_init(read).as_ref()?.start(svma)
     }
 
     fn code(&self, svma: u64, most: u64) -> Option<(Cpu, &[u8])> {
-        code_of(&self.files?.module, svma, most)
+        code_of(&self.files.as_ref()?.module, svma, most)
     }
 
     fn expect(&self, svmas: &[u64]) {
@@ -511,12 +513,18 @@ impl ModuleSymbols for ObjectSymbols {
         }
     }
 
+    fn bytes(&self) -> u64 {
+        // Its debug files have the same.
+        self.files.as_ref().map_or(0, |files| files.module.budget().taken())
+    }
+
     fn unreadable(&self) -> Option<&Path> {
-        self.files?.unreadable.as_deref()
+        self.files.as_ref()?.unreadable.as_deref()
     }
 
     fn is_limited(&self) -> bool {
         self.files
+            .as_ref()
             .is_some_and(|files| files.module.budget().exceeded().is_some())
     }
 }

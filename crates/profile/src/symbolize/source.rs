@@ -42,6 +42,11 @@ pub(crate) trait ModuleSymbols: Send + Sync {
         false
     }
 
+    /// The bytes of files that are in memory.
+    fn bytes(&self) -> u64 {
+        0
+    }
+
     /// A debug file that can't be read.
     fn unreadable(&self) -> Option<&Path> {
         None

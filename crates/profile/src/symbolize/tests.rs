@@ -87,6 +87,27 @@ fn each_place_of_a_file_is_looked_up_once() {
 }
 
 #[test]
+fn files_are_closed_and_read_again() {
+    for most in [(1, u64::MAX), (9, 999)] {
+        let (files, bytes) = most;
+        let mut setting = Setting::new("");
+        setting.symbolizer.keep_symbols_of(Kept { files, bytes });
+        setting.symbolizer.map(&module(1, 0x70_0000, "/good", true));
+        setting.symbolizer.map(&module(1, 0x80_0000, "/stripped", true));
+        for (at, expected) in [
+            (0x70_0010, pair("good", "f10")),
+            (0x80_0110, pair("stripped", "stripped+0x1100")),
+            (0x70_0110, pair("good", "f11")),
+            (0x80_0120, pair("stripped", "stripped+0x1100")),
+            (0x70_0210, pair("good", "f12")),
+        ] {
+            assert_eq!(setting.name(1, FrameKind::Pc, at), expected);
+            assert_eq!(setting.symbolizer.files.iter().flatten().count(), 1, "{most:?}");
+        }
+    }
+}
+
+#[test]
 fn fixed_position_files_are_asked_for_the_address_itself() {
     let mut setting = Setting::new("");
     setting.symbolizer.map(&module(1, 0x1000, "/good", false));

@@ -177,6 +177,11 @@ impl ModuleSymbols for IsolatedSymbols {
         }
     }
 
+    fn bytes(&self) -> u64 {
+        let module = self.module.get().and_then(Option::as_ref);
+        module.map_or(0, |module| module.budget().taken())
+    }
+
     fn unreadable(&self) -> Option<&Path> {
         self.unreadable.as_deref()
     }
