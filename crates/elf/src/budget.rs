@@ -180,11 +180,6 @@ impl Budget {
         Limit::of_number(self.0.exceeded.load(Ordering::Relaxed))
     }
 
-    /// The bytes of memory that were taken.
-    pub fn taken(&self) -> u64 {
-        times(BYTES).saturating_sub(self.0.bytes.load(Ordering::Relaxed))
-    }
-
     /// Takes memory.
     ///
     /// # Errors

@@ -158,6 +158,14 @@ impl FileBytes {
         self.slice(0, end.min(len)).unwrap_or_default()
     }
 
+    /// The number of bytes that are in memory.
+    pub fn bytes_in_memory(&self) -> usize {
+        match &self.memory {
+            Memory::Whole(bytes) => bytes.len(),
+            Memory::OnDemand(memory) => memory.bytes_read.load(Ordering::Relaxed),
+        }
+    }
+
     /// The bytes of a range, which reads only these.
     ///
     /// # Errors
@@ -235,6 +243,7 @@ struct OnDemand {
     chunk: usize,
     /// Which chunks were read. Their bytes don't change any more.
     read: Vec<AtomicBool>,
+    bytes_read: AtomicUsize,
     /// Where the file ended if that was before `len`.
     end: AtomicUsize,
     /// Held while chunks are read.
@@ -261,6 +270,7 @@ impl OnDemand {
             room,
             chunk,
             read: (0..room / chunk).map(|_| AtomicBool::new(false)).collect(),
+            bytes_read: AtomicUsize::new(0),
             end: AtomicUsize::new(len),
             file: Mutex::new(file),
         })
@@ -303,6 +313,7 @@ impl OnDemand {
             let (from, to) = (at * self.chunk, until * self.chunk);
             budget.take((to.min(self.len) - from) as u64).map_err(Missing::Limit)?;
             self.read_range(&file, from, to)?;
+            self.bytes_read.fetch_add(to - from, Ordering::Relaxed);
             for chunk in &self.read[at..until] {
                 chunk.store(true, Ordering::Release);
             }

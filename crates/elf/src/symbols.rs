@@ -88,6 +88,12 @@ impl Symbols {
         found
     }
 
+    /// The number of bytes that they take in memory.
+    pub fn bytes_in_memory(&self) -> usize {
+        let strings = self.strings.iter().map(|table| table.len());
+        size_of_val(&self.entries[..]) + strings.sum::<usize>()
+    }
+
     fn of_files(image: &Image<'_>, debug: Option<&Image<'_>>) -> Symbols {
         let code = image.code_ranges();
         let mut symbols = Self::collected(image, debug, &code);

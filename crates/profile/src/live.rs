@@ -35,7 +35,7 @@ pub enum Span {
 /// Whose symbols are kept: builds and tests run any number of programs.
 const MOST_KEPT: Kept = Kept {
     files: 64,
-    bytes: 128 << 20,
+    bytes: 256 << 20,
 };
 
 /// The counts of a recording that is still being made. It takes memory per function and per recent

@@ -530,20 +530,21 @@ impl Symbolizer {
         }
     }
 
-    /// A file is used: while the others are too many, the one is closed that was used longest ago.
+    /// A file is used; while the others are too many for it to be opened, the one is closed that was
+    /// used longest ago.
     fn note_use(&mut self, id: FileId) {
         let Some(most) = self.most_in_use else { return };
         self.in_use.retain(|used| *used != id);
-        let is_room = |symbolizer: &Symbolizer| {
-            let used = symbolizer.in_use.iter();
-            let bytes = used.filter_map(|id| symbolizer.symbols(*id)).map(ModuleSymbols::bytes);
-            symbolizer.in_use.len() < most.files && bytes.sum::<u64>() <= most.bytes
-        };
-        while !self.in_use.is_empty() && !is_room(self) {
+        while self.files[id.0 as usize].is_none() && !self.in_use.is_empty() && !self.has_room(most) {
             let oldest = self.in_use.remove(0);
             self.files[oldest.0 as usize] = None;
         }
         self.in_use.push(id);
+    }
+
+    fn has_room(&self, most: Kept) -> bool {
+        let used = self.in_use.iter().filter_map(|id| self.symbols(*id));
+        self.in_use.len() < most.files && used.map(ModuleSymbols::bytes).sum::<u64>() <= most.bytes
     }
 
     /// The symbols of a module whose file could be [opened](Self::open).

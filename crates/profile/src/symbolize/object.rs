@@ -323,9 +323,12 @@ impl Files {
 
     /// Whose files a worker should read.
     fn foreign_owner(&self) -> Option<u32> {
+        self.all().find_map(FileBytes::foreign_owner)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &FileBytes> {
         let others = [self.debug.as_ref(), self.supplementary.as_ref()];
-        let mut files = [Some(&self.module)].into_iter().chain(others).flatten();
-        files.find_map(FileBytes::foreign_owner)
+        [Some(&self.module)].into_iter().chain(others).flatten()
     }
 
     fn read_here(self, remembered: Remembered) -> Result<ObjectSymbols, Unavailable> {
@@ -340,12 +343,16 @@ impl Files {
 
     /// Reads names and lines, which takes long; of compressed ones only what these addresses need.
     fn names(self: &Arc<Self>, asked: &[u64]) -> Names {
-        let Ok(image) = Image::of(&self.module) else {
-            return Names::default();
-        };
-        let symbols = || match &self.debug.as_ref().and_then(|file| Image::of(file).ok()) {
-            Some(debug) => Symbols::with_debug_file(&image, debug),
-            None => Symbols::new(&image),
+        // They are copies, so what they are read from need not stay.
+        let symbols = || {
+            let again = |file: &FileBytes| file.again(file.budget()).ok();
+            let (module, debug) = (again(&self.module), self.debug.as_ref().and_then(again));
+            let debug = debug.as_ref().and_then(|file| Image::of(file).ok());
+            match (module.as_ref().and_then(|file| Image::of(file).ok()), debug) {
+                (Some(image), Some(debug)) => Symbols::with_debug_file(&image, &debug),
+                (Some(image), None) => Symbols::new(&image),
+                (None, _) => Symbols::default(),
+            }
         };
         // Damaged debugging information costs the lines, not the names.
         let lines = || OwnedLines::of(OwnedSections::load(Arc::clone(self), asked)?);
@@ -514,8 +521,9 @@ impl ModuleSymbols for ObjectSymbols {
     }
 
     fn bytes(&self) -> u64 {
-        // Its debug files have the same.
-        self.files.as_ref().map_or(0, |files| files.module.budget().taken())
+        let files = self.files.iter().flat_map(|files| files.all());
+        let names = self.names.get().map_or(0, |names| names.symbols.bytes_in_memory());
+        (names + files.map(FileBytes::bytes_in_memory).sum::<usize>()) as u64
     }
 
     fn unreadable(&self) -> Option<&Path> {

@@ -179,7 +179,7 @@ impl ModuleSymbols for IsolatedSymbols {
 
     fn bytes(&self) -> u64 {
         let module = self.module.get().and_then(Option::as_ref);
-        module.map_or(0, |module| module.budget().taken())
+        module.map_or(0, |module| module.bytes_in_memory() as u64)
     }
 
     fn unreadable(&self) -> Option<&Path> {
