@@ -54,7 +54,7 @@ fn is_complete(summary: &Summary) {
 #[test]
 fn processes_that_run_already_and_those_that_start() {
     let Some(setup) = machine() else { return };
-    let Some(deep) = available(workload::built("deep", &program::DEEP, &["50", "20", "one"])) else {
+    let Some(deep) = available(workload::built("deep", &program::DEEP, &["50", "300", "one"])) else {
         return;
     };
     let Some(spin) = spinning() else { return };
@@ -103,7 +103,7 @@ impl Drop for Group {
 #[test]
 fn a_control_group_without_its_surroundings() {
     let Some(setup) = machine() else { return };
-    let Some(deep) = available(workload::built("deep", &program::DEEP, &["50", "20", "one"])) else {
+    let Some(deep) = available(workload::built("deep", &program::DEEP, &["50", "300", "one"])) else {
         return;
     };
     let Some(spin) = spinning() else { return };
