@@ -174,7 +174,7 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
         match rule {
             Rule::Undefined => None,
             Rule::Unspecified | Rule::SameValue => self.register(register),
-            Rule::Offset(offset) => self.saved(cfa.wrapping_add_signed(offset.into()), register),
+            Rule::Offset(offset) => self.saved(cfa, cfa.wrapping_add_signed(offset.into()), register),
             Rule::ValOffset(offset) => Some(cfa.wrapping_add_signed(offset.into())),
             Rule::Register(other) => self.register(other),
             Rule::Expression { bytes, at } => {
@@ -185,11 +185,12 @@ impl<W: FnMut(u64) -> Option<u64>> Callee<'_, W> {
         }
     }
 
-    fn saved(&mut self, slot: u64, register: Register) -> Option<u64> {
+    fn saved(&mut self, cfa: u64, slot: u64, register: Register) -> Option<u64> {
         match self.frame.registers.get(self.arch.sp) {
             // In an epilogue the register has been popped, and compilers go on saying that it is
-            // saved where nothing is kept any more (gcc 12 on x86-64).
-            Some(sp) if sp.saturating_sub(slot) > self.arch.red_zone => {
+            // saved where nothing is kept any more (gcc 12 on x86-64). A whole frame below it is on
+            // another stack (OCaml 5).
+            Some(sp) if sp <= cfa && sp.saturating_sub(slot) > self.arch.red_zone => {
                 let is_popped = register != self.arch.ra || self.arch.link_register;
                 is_popped.then(|| self.register(register))?
             }

@@ -333,8 +333,10 @@ impl<W: FnMut(u64) -> Option<u64>> Target<'_, W> {
                 match self.registers.get(self.arch.sp) {
                     // In an epilogue the register has been popped, but compilers still describe it
                     // as saved in a slot that is below the stack pointer by then (gcc 12 on
-                    // x86-64).
-                    Some(sp) if slot < sp && sp - slot > self.arch.red_zone => self.registers.get(number(register)?),
+                    // x86-64). A whole frame below it is on another stack (OCaml 5).
+                    Some(sp) if sp <= cfa && slot < sp && sp - slot > self.arch.red_zone => {
+                        self.registers.get(number(register)?)
+                    }
                     _ => evaluate::Machine::word(self, slot),
                 }
             }

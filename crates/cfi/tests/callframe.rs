@@ -7,7 +7,7 @@ use backtrail_arch::{Register, Registers};
 use backtrail_callframe::{Entries, Frame, Missing, Search, Source, caller, is_searchable};
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_elf::{FileBytes, Image};
-use backtrail_testkit::skip;
+use backtrail_testkit::{available, program, skip};
 
 /// A file as it would be loaded at its own addresses.
 struct Loaded<'i> {
@@ -123,6 +123,54 @@ fn callers_are_those_of_another_reader() {
     ] {
         check(path);
     }
+}
+
+/// A frame that was popped lies below the stack pointer, too: that of another stack does as a whole.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn calls_may_come_from_a_stack_at_lower_addresses() {
+    const OTHER: u64 = 0x1000;
+    let Some(path) = available(program::ODD_STACKS.build()) else {
+        return;
+    };
+    let file = FileBytes::open(&path).expect("it was just built");
+    let image = Image::parse(file.bytes()).expect("it is a program");
+    let held = |section: backtrail_elf::SectionData<'_>| Held {
+        address: section.address,
+        bytes: section.data.into_owned(),
+    };
+    let section = held(image.eh_frame().expect("valid").expect("compilers write it"));
+    let header = held(image.eh_frame_hdr().expect("valid").expect("linkers write it"));
+    let end = section.address + section.bytes.len() as u64;
+    let entries: Vec<_> = Entries::new(section.address, end, &mut Loaded { image: &image }).collect();
+    let search = Search::Header(header.address);
+    let frames = CallFrames::new(&image, section, Some(header));
+    // Words at the stack pointer are those of the other stack.
+    let sp = value(7);
+    let word = |address| match address {
+        _ if (sp..sp + 16).contains(&address) => Some(OTHER),
+        _ => word(address),
+    };
+    let mut callers = 0;
+    for pc in entries.iter().flat_map(|&(start, _)| start..start + 32) {
+        let all = registers(&image, pc);
+        let Some(expected) = frames.caller(&all, pc, word).filter(|caller| caller.cfa == OTHER + 8) else {
+            continue;
+        };
+        let ours = caller(
+            image.arch(),
+            &search,
+            &Frame::new(all),
+            pc,
+            &mut Loaded { image: &image },
+            word,
+        );
+        let ours = ours.expect("its caller is there").frame.registers;
+        assert_eq!(Some(ours.pc), word(OTHER), "{pc:#x}");
+        assert_eq!(ours, expected.registers, "{pc:#x}");
+        callers += 1;
+    }
+    assert!(callers > 0);
 }
 
 /// Assembly keeps its CFA in a register that functions need not preserve, and calls functions that

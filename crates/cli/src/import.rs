@@ -70,6 +70,9 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
             Counted(imported.damaged, "record")
         );
     }
+    if imported.outcome.samples == 0 {
+        say!("backtrail: warning: {}: has no samples", shown(&arguments.input));
+    }
     if let Some(incomplete) = imported.outcome.incomplete {
         return Err(Failure::new(incomplete));
     }

@@ -485,6 +485,24 @@ fn lost_samples_are_counted_once() {
 }
 
 #[test]
+fn files_without_samples_are_reported() {
+    let Some(setup) = setup() else { return };
+    let (data, trace) = (setup.path("perf.data"), setup.path("trace"));
+    let mut stat = Command::new("perf");
+    stat.args(["stat", "record", "-e", "task-clock", "-o"])
+        .arg(&data)
+        .arg("true");
+    let counted = available(command::run(&mut stat, LIMIT));
+    if counted.is_none_or(|counted| counted.code() != 0) {
+        return backtrail_testkit::skip("perf cannot count here");
+    }
+    let imported = backtrail(&["import", text(&data), "-o", text(&trace)]);
+    assert_eq!(imported.code(), 0, "{}", imported.describe());
+    let warning = format!("backtrail: warning: {}: has no samples\n", data.display());
+    assert!(imported.stderr.contains(&warning), "{}", imported.describe());
+}
+
+#[test]
 fn what_is_no_perf_data_is_one_error() {
     let Some(setup) = setup() else { return };
     let file = setup.file("perf.data", b"PERFILE1 and what follows");

@@ -72,6 +72,31 @@ fn a_context_ends_where_it_was_started() {
     assert_eq!(names(thread)[count - 2], "in_context", "{thread:?}");
 }
 
+/// OCaml 5 runs its own code in the heap, and functions of C on the thread's stack.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn calls_from_one_stack_to_another_are_followed_and_in_cores_too() {
+    let Some(running) = odd("elsewhere") else { return };
+    let pid = running.pid().to_string();
+    let folder = scratch();
+    let core = folder.path().join("core");
+    let mut looks = vec![stack(&[&pid, "--json"])];
+    if available(debugger::gcore(running.pid(), &core)).is_some() {
+        looks.push(stack(&[core.to_str().expect("text"), "--json"]));
+    }
+    running.signal(Signal::KILL);
+    for look in &looks {
+        let ours = threads(look);
+        let thread = ours.values().next().expect("a thread");
+        assert_eq!(thread.stop, "end_of_stack", "{thread:?}");
+        let names = names(thread);
+        let home = names.iter().position(|name| *name == "at_home");
+        let outer = home.and_then(|home| names.get(home + 1..home + 5));
+        let expected = ["on_own_stack", "elsewhere", "on_other_stack", "main"];
+        assert_eq!(outer, Some(&expected[..]), "{thread:?}");
+    }
+}
+
 #[test]
 fn long_names_are_shortened_in_text_alone() {
     let Some(running) = odd("named") else { return };

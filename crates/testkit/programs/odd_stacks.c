@@ -3,6 +3,7 @@
 //   odd_stacks leader    the first thread ends, two others wait
 //   odd_stacks deep      50,000 frames, 12 MB, in code that runs on
 //   odd_stacks context   waits in a function of makecontext
+//   odd_stacks elsewhere waits on its own stack, called from another one (x86-64)
 //   odd_stacks named     waits in a function whose name has more than 200 characters
 //
 // Each prints `ready` when it is there.
@@ -54,6 +55,61 @@ static void in_context(void)
     spun++;
 }
 
+#ifdef __x86_64__
+// Like the run-time system of OCaml 5: code runs on a stack in the heap, and calls functions of C
+// on the thread's own. Each switch leaves the old stack pointer on the new stack, and is described
+// as a signal frame.
+void on_other_stack(void (*function)(void), char *end);
+void on_own_stack(void (*function)(void));
+__asm__(".text\n"
+        ".globl on_other_stack\n"
+        ".type on_other_stack, @function\n"
+        "on_other_stack:\n"
+        ".cfi_startproc\n"
+        ".cfi_signal_frame\n"
+        "movq %rsp, own_stack(%rip)\n"
+        "movq %rsp, -16(%rsi)\n"
+        "leaq -16(%rsi), %rsp\n"
+        ".cfi_escape 0x0f, 5, 0x77, 0, 0x06, 0x23, 8\n" // CFA: the word at rsp, plus 8
+        "call *%rdi\n"
+        "movq (%rsp), %rsp\n"
+        ".cfi_def_cfa %rsp, 8\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size on_other_stack, . - on_other_stack\n"
+        ".globl on_own_stack\n"
+        ".type on_own_stack, @function\n"
+        "on_own_stack:\n"
+        ".cfi_startproc\n"
+        ".cfi_signal_frame\n"
+        "movq own_stack(%rip), %rax\n"
+        "leaq -24(%rax), %rax\n"
+        "movq %rsp, 8(%rax)\n"
+        "movq %rax, %rsp\n"
+        ".cfi_escape 0x0f, 5, 0x77, 8, 0x06, 0x23, 8\n" // the word at rsp + 8, plus 8
+        "call *%rdi\n"
+        "movq 8(%rsp), %rsp\n"
+        ".cfi_def_cfa %rsp, 8\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size on_own_stack, . - on_own_stack\n"
+        ".local own_stack\n"
+        ".comm own_stack, 8, 8\n");
+
+static NOINLINE void at_home(void)
+{
+    spun++; // without it, compilers make one function of this and another one
+    ready();
+    waits(NULL);
+}
+
+static NOINLINE void elsewhere(void)
+{
+    on_own_stack(at_home);
+    spun++;
+}
+#endif
+
 static NOINLINE void a_function_whose_name_is_longer_than_any_line_part0_part1_part2_part3_part4_part5_part6_part7_part8_part9_part10_part11_part12_part13_part14_part15_part16_part17_part18_part19_part20_part21_part22_part23_part24_part25_part26_part27_part28_part29_part30_part31_part32_part33_part34_part35_part36_part37_part38_part39(void)
 {
     ready();
@@ -88,6 +144,13 @@ int main(int argc, char **argv)
         makecontext(&other, in_context, 0);
         swapcontext(&own, &other);
     }
+#ifdef __x86_64__
+    if (strcmp(what, "elsewhere") == 0) {
+        static char stack[64 << 10] __attribute__((aligned(16)));
+        on_other_stack(elsewhere, stack + sizeof stack);
+        spun++;
+    }
+#endif
     if (strcmp(what, "named") == 0)
         a_function_whose_name_is_longer_than_any_line_part0_part1_part2_part3_part4_part5_part6_part7_part8_part9_part10_part11_part12_part13_part14_part15_part16_part17_part18_part19_part20_part21_part22_part23_part24_part25_part26_part27_part28_part29_part30_part31_part32_part33_part34_part35_part36_part37_part38_part39();
     return 2;

@@ -68,10 +68,16 @@ pub fn step_restoring(
             let caller = modules.caller(&callee, address, &mut noting);
             let missing = noting.missing.map_or(stop, Stop::Unreadable);
             let caller = caller.ok_or(missing)?;
-            if !leads_outwards(arch, &callee, kind, &caller) {
+            let (ra, is_called) = (caller.registers.pc, || {
+                modules.is_called(caller.registers.pc, callee.pc)
+            });
+            // A description marks a call that changes stacks as a signal's, whose caller may be on
+            // any stack: debuggers reject other frames that lead inwards (OCaml 5).
+            let changes_stacks = caller.signal_frame && ra != 0 && is_called();
+            if !changes_stacks && !leads_outwards(arch, &callee, kind, &caller) {
                 return Err(stop);
             }
-            if modules.is_called(caller.registers.pc, callee.pc) {
+            if changes_stacks || is_called() {
                 *registers = caller.registers;
                 return Ok((AddressKind::Ra, true));
             }
@@ -148,8 +154,13 @@ mod tests {
         }
     }
 
-    /// Code whose description says that the return address is the word at this address.
-    struct Described(u64);
+    /// Code whose description says that the return address is the word at this address, which may
+    /// be on another stack, or that of a signal frame.
+    struct Described {
+        ra_at: u64,
+        caller_sp: u64,
+        signal_frame: bool,
+    }
 
     impl Modules for Described {
         fn coverage(&self, _address: u64) -> Coverage<'_> {
@@ -167,22 +178,30 @@ mod tests {
 
     impl Restore for Described {
         fn caller(&self, _callee: &Registers, _address: u64, memory: &mut impl Memory) -> Option<Restored> {
-            let mut registers = Registers::new(memory.word(self.0)?);
-            registers.set(ARCH.sp, STACK + 32);
+            let mut registers = Registers::new(memory.word(self.ra_at)?);
+            registers.set(ARCH.sp, self.caller_sp);
             Some(Restored {
                 registers,
-                signal_frame: false,
+                signal_frame: self.signal_frame,
             })
         }
     }
 
     fn caller(ra_at: u64, fp: u64, kind: AddressKind) -> Result<(u64, bool), Stop> {
+        let described = Described {
+            ra_at,
+            caller_sp: STACK + 32,
+            signal_frame: false,
+        };
+        caller_of(described, fp, kind)
+    }
+
+    fn caller_of(modules: Described, fp: u64, kind: AddressKind) -> Result<(u64, bool), Stop> {
         let mut registers = Registers::new(0x1000);
         registers.set(ARCH.sp, STACK);
         registers.set(ARCH.fp, fp);
         let mut memory = Stack([STACK + 16, CALLED, 0, 0x5000]);
         let mut cache = RuleCache::new(&mut []);
-        let modules = Described(ra_at);
         let stepped = step_restoring(&ARCH, &mut registers, kind, &modules, &mut memory, &mut cache);
         stepped.map(|(_, restored)| (registers.pc, restored))
     }
@@ -198,5 +217,25 @@ mod tests {
         assert_eq!(caller(other, STACK + 16, AddressKind::Ra), Err(Stop::NoCall));
         // What the description needs is not in the copy.
         assert_eq!(caller(beyond, STACK, AddressKind::Ra), Err(Stop::Unreadable(beyond)));
+    }
+
+    #[test]
+    fn a_call_may_come_from_another_stack() {
+        let described = |ra_at, caller_sp, signal_frame| Described {
+            ra_at,
+            caller_sp,
+            signal_frame,
+        };
+        let (called, other) = (STACK + 8, STACK + 24);
+        for elsewhere in [STACK - 0x1000, STACK + 0x1000] {
+            let changes = described(called, elsewhere, true);
+            assert_eq!(caller_of(changes, 0, AddressKind::Ra), Ok((CALLED, true)));
+            // A signal has interrupted code that has called nothing: only its own rule restores it.
+            let interrupted = described(other, elsewhere, true);
+            assert_eq!(caller_of(interrupted, 0, AddressKind::Ra), Err(Stop::NoTable));
+        }
+        // No other frame leads inwards.
+        let inwards = described(called, STACK - 0x1000, false);
+        assert_eq!(caller_of(inwards, 0, AddressKind::Ra), Err(Stop::NoTable));
     }
 }
