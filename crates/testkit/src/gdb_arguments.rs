@@ -17,7 +17,8 @@ use crate::{Missing, TempDir, debugger, scratch};
 /// arguments: in frames other than the innermost, those that the compiler has placed in a
 /// caller-saved register, of which gdb shows the left-over contents; and those that a function
 /// without them (`.isra`) gets from its caller, if the call is in an inlined one: gdb 13 looks in
-/// the wrong frame for the caller's own arguments.
+/// the wrong frame for the caller's own arguments. Lines with values of the standard library are
+/// shown a second time, with the library's members in place of what its printers make of them.
 const SCRIPT: &str = r#"
 import gdb, re, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
@@ -67,9 +68,14 @@ def show():
         if frame.type() != gdb.TAILCALL_FRAME and frame.type() != gdb.INLINE_FRAME:
             frame.select()
             line = "?"
+            raw = None
             if frame.function() is not None:
                 try:
                     line = gdb.execute("frame", to_string=True).split("\n")[0]
+                    if "std::" in line:
+                        gdb.execute("set print raw-frame-arguments on")
+                        raw = gdb.execute("frame", to_string=True).split("\n")[0]
+                        gdb.execute("set print raw-frame-arguments off")
                     newer = frame.newer()
                     while newer is not None and newer.type() == gdb.INLINE_FRAME:
                         newer = newer.newer()
@@ -82,6 +88,8 @@ def show():
                             print("BY_INLINED", name)
                 except gdb.error:
                     pass
+            if raw is not None:
+                print("RAW", frame.pc(), raw)
             print("FRAME", frame.pc(), line)
         try:
             frame = frame.older()
@@ -112,10 +120,20 @@ pub struct Argument {
     pub at_entry: bool,
     /// Its value; `None` if it is lost.
     pub value: Option<String>,
+    /// The value with the standard library's members, if a printer may have hidden them.
+    pub raw: Option<String>,
     /// Whether the value is the left-over contents of a caller-saved register.
     pub left_over: bool,
     /// Whether the function lacks it, and its caller, an inlined call, provides it.
     pub by_inlined: bool,
+}
+
+impl Argument {
+    /// Whether this is its value, as a printer shows it or with all members.
+    fn is_shown_as(&self, ours: &str) -> bool {
+        let mut shown = [&self.value, &self.raw].into_iter().flatten();
+        shown.any(|shown| is_same(ours, shown))
+    }
 }
 
 /// A frame: its address, and its arguments if gdb knows its function.
@@ -181,6 +199,7 @@ impl Session {
         asked.map_err(|error| Missing(format!("gdb asks for nothing: {error}")))?;
         let mut frames = Vec::new();
         let (mut left_over, mut by_inlined): (Vec<String>, Vec<String>) = Default::default();
+        let mut raw = None;
         loop {
             let line = self.answers.recv_timeout(LIMIT);
             let line = line.map_err(|_| Missing("gdb shows no stacks".to_owned()))?;
@@ -198,9 +217,17 @@ impl Session {
                 by_inlined.push(name.to_owned());
                 continue;
             }
-            let Some((pc, mut arguments)) = frame(&line) else {
+            if let Some(shown) = line.strip_prefix("RAW ") {
+                raw = frame(shown).and_then(|(_, arguments)| arguments);
+                continue;
+            }
+            let Some((pc, mut arguments)) = line.strip_prefix("FRAME ").and_then(frame) else {
                 continue;
             };
+            // Both are the same frame's, so the order is, too.
+            for (argument, raw) in arguments.iter_mut().flatten().zip(raw.take().into_iter().flatten()) {
+                argument.raw = raw.value.filter(|_| raw.name == argument.name);
+            }
             for argument in arguments.iter_mut().flatten() {
                 argument.left_over = left_over.contains(&argument.name);
                 argument.by_inlined = by_inlined.contains(&argument.name);
@@ -227,8 +254,9 @@ pub fn arguments(program: &Path, pid: u32) -> Result<Vec<Frame>, Missing> {
     Session::start(program)?.arguments(pid)
 }
 
+/// A frame from its address and gdb's line about it.
 fn frame(line: &str) -> Option<Frame> {
-    let (pc, shown) = line.strip_prefix("FRAME ")?.split_once(' ')?;
+    let (pc, shown) = line.split_once(' ')?;
     let list = shown.split_once(" (").map(|(_, rest)| split(rest));
     let argument = |text: &String| {
         let (name, value) = text.split_once('=')?;
@@ -237,6 +265,7 @@ fn frame(line: &str) -> Option<Frame> {
             name: at_entry.unwrap_or(name).to_owned(),
             at_entry: at_entry.is_some(),
             value: Some(value.to_owned()).filter(|value| !value.starts_with('<')),
+            raw: None,
             left_over: false,
             by_inlined: false,
         })
@@ -340,10 +369,6 @@ fn is_same_as_printed(ours: &str, gdbs: &str) -> Option<bool> {
     let is_printed = |text: &str| text.starts_with("std::") || text.starts_with("filesystem::");
     if gdbs == "empty std::shared_ptr" || gdbs == "empty std::unique_ptr" {
         return Some(ours == "0x0");
-    }
-    // One of both shows the library's members.
-    if ours.contains("_M_") && !gdbs.contains("_M_") {
-        return Some(true);
     }
     // References to what a printer shows have no address.
     if ours.starts_with("0x") && (is_printed(gdbs) && !gdbs.contains("get() = ") || gdbs.starts_with('"')) {
@@ -549,7 +574,7 @@ impl Tally {
                         self.missing.push(format!("{function} {name} at {pc:#x}: {reason}"));
                     }
                     // The value at the call may differ from the current one.
-                    (Some(value), Some(theirs)) if passed == argument.at_entry && !is_same(value, theirs) => {
+                    (Some(value), Some(theirs)) if passed == argument.at_entry && !argument.is_shown_as(value) => {
                         let list = if argument.by_inlined {
                             &mut self.by_inlined
                         } else {
@@ -581,7 +606,7 @@ mod tests {
 
     #[test]
     fn lines_are_taken_apart() {
-        let line = r#"FRAME 16 #1  0x10 in f (a=3, s=0x20 "x, \")", p={x = 1, y = {2, 3}}, l=<optimized out>, e@entry=7) at f.c:3"#;
+        let line = r#"16 #1  0x10 in f (a=3, s=0x20 "x, \")", p={x = 1, y = {2, 3}}, l=<optimized out>, e@entry=7) at f.c:3"#;
         let (pc, arguments) = frame(line).expect("a frame");
         assert_eq!(pc, 16);
         let told: Vec<(String, bool, Option<String>)> = arguments
