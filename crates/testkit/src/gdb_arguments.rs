@@ -92,10 +92,13 @@ def more(frame):
             continue
         of = symbol.type.strip_typedefs()
         try:
+            value = frame.read_var(symbol)
+            if value.is_optimized_out:
+                value = gdb.parse_and_eval(symbol.name + "@entry")
             if of.code == gdb.TYPE_CODE_ENUM:
-                print("ENUM", symbol.name, int(frame.read_var(symbol)))
+                print("ENUM", symbol.name, int(value))
             elif of.code not in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_PTR):
-                print("RAW", symbol.name, members_of(frame.read_var(symbol)))
+                print("RAW", symbol.name, members_of(value))
         except (gdb.error, RuntimeError):
             pass
 
@@ -164,9 +167,16 @@ pub struct Argument {
 impl Argument {
     /// Whether this is its value, as a printer shows it or with all members.
     fn is_shown_as(&self, ours: &str) -> bool {
-        let mut shown = [&self.value, &self.raw].into_iter().flatten();
-        shown.any(|shown| is_same(ours, shown))
-            || self.value.as_ref().is_some_and(|value| self.has_unnamed(ours, value))
+        let (value, raw) = (
+            self.value.as_deref().unwrap_or_default(),
+            self.raw.as_deref().unwrap_or_default(),
+        );
+        let is_it = match raw.starts_with('@') && !value.starts_with('@') {
+            // Of a reference, a printer shows what is there, and only the other has the address.
+            true => is_same(ours, raw) && ours.split_once(' ').is_none_or(|(_, there)| is_same(there, value)),
+            false => is_same(ours, value) || is_same(ours, raw),
+        };
+        is_it || self.has_unnamed(ours, value)
     }
 
     /// Whether ours is this enum's value with bits that have a name only in debug information.
@@ -283,8 +293,8 @@ impl Session {
             for argument in arguments.iter_mut().flatten() {
                 argument.left_over = left_over.contains(&argument.name);
                 argument.by_inlined = by_inlined.contains(&argument.name);
-                argument.raw = raw.remove(&argument.name).filter(|_| !argument.at_entry);
-                argument.number = numbers.remove(&argument.name).filter(|_| !argument.at_entry);
+                argument.raw = raw.remove(&argument.name);
+                argument.number = numbers.remove(&argument.name);
             }
             raw.clear();
             numbers.clear();
@@ -856,6 +866,15 @@ mod tests {
         );
         assert!(vector.is_shown_as("{7}") && vector.is_shown_as("{_M_start = 0x20, _M_finish = 0x24}"));
         assert!(!vector.is_shown_as("{8}") && !vector.is_shown_as("{_M_start = 0x20, _M_finish = 0x28}"));
+        let text = argument("\"a\"", Some("@0x20"), None);
+        assert!(text.is_shown_as("0x20 \"a\"") && text.is_shown_as("0x20"));
+        assert!(!text.is_shown_as("0x20 \"b\"") && !text.is_shown_as("0x21 \"a\""));
+        let owner = argument(
+            "std::shared_ptr<T> (use count 1, weak count 0) = {get() = 0x30}",
+            Some("@0x20"),
+            None,
+        );
+        assert!(owner.is_shown_as("0x20 0x30") && !owner.is_shown_as("0x20 0x31") && !owner.is_shown_as("0x30"));
         let flags = argument("(s::A | s::TOP)", None, Some(0x8000_0001));
         assert!(flags.is_shown_as("(A | unknown: 0x80000000)") && !flags.is_shown_as("(A | unknown: 0x40000000)"));
         assert!(!flags.is_shown_as("(B | unknown: 0x80000000)") && !flags.is_shown_as("(unknown: 0x80000000)"));
