@@ -570,13 +570,16 @@ fn containers_of_rust_are_shown_by_their_contents() {
     const SOURCE: &str = r#"
 use std::hint::black_box;
 use std::io::Write;
+#[derive(Clone, Copy)]
+struct Padded { a: u16, b: u8 }
 #[inline(never)]
-fn waits(text: &str, owned: String, at: &String, list: Vec<u16>, slice: &[i64], bytes: &mut [u8], boxed: Box<str>, names: &[String], none: &[f32]) -> usize {
+fn waits(text: &str, owned: String, at: &String, list: Vec<u16>, slice: &[i64], bytes: &mut [u8], boxed: Box<str>, names: &[String], none: &[f32], padded: Padded) -> usize {
     std::io::stdout().write_all(b"ready\n").unwrap();
     loop {
         std::thread::sleep(std::time::Duration::from_secs(60));
         if black_box(false) {
-            return text.len() + owned.len() + at.len() + list.len() + slice.len() + bytes.len() + boxed.len() + names.len() + none.len();
+            return text.len() + owned.len() + at.len() + list.len() + slice.len() + bytes.len() + boxed.len() + names.len() + none.len()
+                + usize::from(padded.a) + usize::from(padded.b);
         }
     }
 }
@@ -584,7 +587,7 @@ fn main() {
     let n = std::env::args().count() as u16;
     let names = [n.to_string(), "two".to_string()];
     let sum = waits(black_box("text"), format!("owned {n}"), &format!("at {n}"), vec![n, 2, 3], &[i64::from(n), -5], &mut [n as u8; 11],
-        "boxed".into(), &names, black_box(&[]));
+        "boxed".into(), &names, black_box(&[]), Padded { a: 5, b: 6 });
     std::process::exit(sum as i32);
 }
 "#;
@@ -615,6 +618,8 @@ fn main() {
             assert!(value == expected || value.contains("..."), "{level}: {name}: {value}");
             right += usize::from(value == expected);
         }
+        // Optimized, its members are constants, and its last byte is nowhere.
+        assert_eq!(values["padded"], "{a = 5, b = 6}", "{level}");
         let at = values.get("at").filter(|at| at.ends_with(r#" "at 1""#));
         let least = if level == "0" { 9 } else { 3 };
         assert!(right + usize::from(at.is_some()) >= least, "{level}: {values:?}");

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread::spawn;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::{Missing, TempDir, debugger, scratch};
 /// arguments: in frames other than the innermost, those that the compiler has placed in a
 /// caller-saved register, of which gdb shows the left-over contents; and those that a function
 /// without them (`.isra`) gets from its caller, if the call is in an inlined one: gdb 13 looks in
-/// the wrong frame for the caller's own arguments. Lines with values of the standard library are
-/// shown a second time, with the library's members in place of what its printers make of them.
+/// the wrong frame for the caller's own arguments. Structs are shown a second time without
+/// printers: with their members in place of what the libraries' printers make of these.
 const SCRIPT: &str = r#"
 import gdb, re, sys
 for setting in ["backtrace past-main on", "print frame-arguments all", "print entry-values if-needed", "print elements 200",
                 "print repeats unlimited", "width 0", "print address on", "print symbol off", "print pretty off", "print static-members off",
-                "print null-stop on"]:
+                "print null-stop on", "print frame-info location"]:
     gdb.execute("set " + setting)
 
 # The printers of libstdc++, which gdb does not load by itself with these options.
@@ -33,6 +33,12 @@ try:
     register_libstdcxx_printers(None)
 except ImportError:
     pass
+
+# Those of Rust, without which gdb 13 may crash.
+if RUST:
+    sys.path.insert(0, RUST)
+    import gdb_lookup
+    gdb_lookup.register_printers(gdb.current_progspace())
 
 passing = re.compile(r"\$(rax|rcx|rdx|rsi|rdi|r8|r9|r10|r11|[xyz]mm\d+|[xw](\d|1[0-8])|[bhsdqv]([0-7]|1[6-9]|[23]\d))\b")
 
@@ -62,20 +68,50 @@ def in_doubt_in(block, frame):
                 by_caller.append(symbol.name)
     return left_over, by_caller
 
+# The frame's line; a printer that fails writes a line of its own in place of a value.
+def line_of():
+    line = re.sub(r"warning: .*\n\s*", "", gdb.execute("frame", to_string=True))
+    return re.sub(r"Python Exception <.*\n\s*", "<error", line).strip().replace("\n", " ")
+
+# A value without printers. What Rust's pointers to slices lead to makes gdb 13 crash.
+def members_of(value):
+    of = value.type.strip_typedefs()
+    fields = of.fields() if of.code == gdb.TYPE_CODE_STRUCT else []
+    is_plain = fields and all(field.name and not field.name.startswith("__") for field in fields)
+    if is_plain and (fields[0].name == "data_ptr" or re.search(r"\[|<str\b", of.name or "")):
+        return "{" + ", ".join(field.name + ": " + members_of(value[field]) for field in fields) + "}"
+    return value.format_string(raw=True).replace("\n", " ")
+
+# Structs without printers, and enums' numbers.
+def more(frame):
+    block = frame.block()
+    while block.function is None:
+        block = block.superblock
+    for symbol in block:
+        if not symbol.is_argument:
+            continue
+        of = symbol.type.strip_typedefs()
+        try:
+            value = frame.read_var(symbol)
+            if value.is_optimized_out:
+                value = gdb.parse_and_eval(symbol.name + "@entry")
+            if of.code == gdb.TYPE_CODE_ENUM:
+                print("ENUM", symbol.name, int(value))
+            elif of.code not in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_PTR):
+                print("RAW", symbol.name, members_of(value))
+        except (gdb.error, RuntimeError):
+            pass
+
 def show():
     frame = gdb.newest_frame()
     while frame is not None:
         if frame.type() != gdb.TAILCALL_FRAME and frame.type() != gdb.INLINE_FRAME:
             frame.select()
             line = "?"
-            raw = None
             if frame.function() is not None:
                 try:
-                    line = gdb.execute("frame", to_string=True).split("\n")[0]
-                    if "std::" in line:
-                        gdb.execute("set print raw-frame-arguments on")
-                        raw = gdb.execute("frame", to_string=True).split("\n")[0]
-                        gdb.execute("set print raw-frame-arguments off")
+                    line = line_of()
+                    more(frame)
                     newer = frame.newer()
                     while newer is not None and newer.type() == gdb.INLINE_FRAME:
                         newer = newer.newer()
@@ -88,8 +124,6 @@ def show():
                             print("BY_INLINED", name)
                 except gdb.error:
                     pass
-            if raw is not None:
-                print("RAW", frame.pc(), raw)
             print("FRAME", frame.pc(), line)
         try:
             frame = frame.older()
@@ -120,8 +154,10 @@ pub struct Argument {
     pub at_entry: bool,
     /// Its value; `None` if it is lost.
     pub value: Option<String>,
-    /// The value with the standard library's members, if a printer may have hidden them.
+    /// The value with all members, if a printer has hidden some.
     pub raw: Option<String>,
+    /// The number of an enum's value.
+    pub number: Option<u64>,
     /// Whether the value is the left-over contents of a caller-saved register.
     pub left_over: bool,
     /// Whether the function lacks it, and its caller, an inlined call, provides it.
@@ -131,8 +167,33 @@ pub struct Argument {
 impl Argument {
     /// Whether this is its value, as a printer shows it or with all members.
     fn is_shown_as(&self, ours: &str) -> bool {
-        let mut shown = [&self.value, &self.raw].into_iter().flatten();
-        shown.any(|shown| is_same(ours, shown))
+        let (value, raw) = (
+            self.value.as_deref().unwrap_or_default(),
+            self.raw.as_deref().unwrap_or_default(),
+        );
+        let is_it = match raw.starts_with('@') && !value.starts_with('@') {
+            // Of a reference, a printer shows what is there, and only the other has the address.
+            true => is_same(ours, raw) && ours.split_once(' ').is_none_or(|(_, there)| is_same(there, value)),
+            false => is_same(ours, value) || is_same(ours, raw),
+        };
+        is_it || self.has_unnamed(ours, value)
+    }
+
+    /// Whether ours is this enum's value with bits that have a name only in debug information.
+    fn has_unnamed(&self, ours: &str, gdbs: &str) -> bool {
+        let (own, theirs) = (flags(ours), flags(gdbs));
+        let (unnamed, named): (Vec<&str>, Vec<&str>) = own.iter().partition(|one| one.starts_with("unknown: 0x"));
+        let ([unnamed], Some(number)) = (&unnamed[..], self.number) else {
+            return false;
+        };
+        let bits = u64::from_str_radix(unnamed.trim_start_matches("unknown: 0x"), 16);
+        bits.is_ok_and(|bits| {
+            if named.is_empty() {
+                bits == number
+            } else {
+                bits & number == bits
+            }
+        }) && named.iter().all(|name| theirs.contains(name))
     }
 }
 
@@ -164,7 +225,8 @@ impl Session {
     pub fn start_by(gdb: &str, program: &Path) -> Result<Session, Missing> {
         let folder = scratch();
         let script = folder.path().join("arguments.py");
-        fs::write(&script, SCRIPT).expect("a scratch folder can be written");
+        let settings = format!("RUST = {:?}\n", rust_printers().unwrap_or_default());
+        fs::write(&script, settings + SCRIPT).expect("a scratch folder can be written");
         let mut gdb = debugger::plain(gdb);
         // The sources of its libraries are not needed here.
         gdb.args(["-iex", "set debug-file-directory /nowhere"]);
@@ -199,7 +261,7 @@ impl Session {
         asked.map_err(|error| Missing(format!("gdb asks for nothing: {error}")))?;
         let mut frames = Vec::new();
         let (mut left_over, mut by_inlined): (Vec<String>, Vec<String>) = Default::default();
-        let mut raw = None;
+        let (mut raw, mut numbers): (BTreeMap<String, String>, BTreeMap<String, u64>) = Default::default();
         loop {
             let line = self.answers.recv_timeout(LIMIT);
             let line = line.map_err(|_| Missing("gdb shows no stacks".to_owned()))?;
@@ -217,26 +279,38 @@ impl Session {
                 by_inlined.push(name.to_owned());
                 continue;
             }
-            if let Some(shown) = line.strip_prefix("RAW ") {
-                raw = frame(shown).and_then(|(_, arguments)| arguments);
+            if let Some((name, number)) = line.strip_prefix("ENUM ").and_then(|rest| rest.split_once(' ')) {
+                numbers.extend(number.parse().map(|number| (name.to_owned(), number)));
+                continue;
+            }
+            if let Some((name, value)) = line.strip_prefix("RAW ").and_then(|rest| rest.split_once(' ')) {
+                raw.insert(name.to_owned(), value.to_owned());
                 continue;
             }
             let Some((pc, mut arguments)) = line.strip_prefix("FRAME ").and_then(frame) else {
                 continue;
             };
-            // Both are the same frame's, so the order is, too.
-            for (argument, raw) in arguments.iter_mut().flatten().zip(raw.take().into_iter().flatten()) {
-                argument.raw = raw.value.filter(|_| raw.name == argument.name);
-            }
             for argument in arguments.iter_mut().flatten() {
                 argument.left_over = left_over.contains(&argument.name);
                 argument.by_inlined = by_inlined.contains(&argument.name);
+                argument.raw = raw.remove(&argument.name);
+                argument.number = numbers.remove(&argument.name);
             }
+            raw.clear();
+            numbers.clear();
             left_over.clear();
             by_inlined.clear();
             frames.push((pc, arguments));
         }
     }
+}
+
+/// The folder of the printers of Rust's own debugging support.
+fn rust_printers() -> Option<String> {
+    let printed = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let root = String::from_utf8(printed.stdout).ok()?;
+    let folder = Path::new(root.trim()).join("lib/rustlib/etc");
+    folder.is_dir().then(|| folder.display().to_string())
 }
 
 impl Drop for Session {
@@ -264,8 +338,9 @@ fn frame(line: &str) -> Option<Frame> {
         Some(Argument {
             name: at_entry.unwrap_or(name).to_owned(),
             at_entry: at_entry.is_some(),
-            value: Some(value.to_owned()).filter(|value| !value.starts_with('<')),
+            value: Some(value.to_owned()).filter(|value| !is_lost(value)),
             raw: None,
+            number: None,
             left_over: false,
             by_inlined: false,
         })
@@ -286,9 +361,9 @@ fn split(text: &str) -> Vec<String> {
             (_, Some(open)) if c == open => quote = None,
             (_, Some(_)) => {}
             ('"' | '\'', None) => quote = Some(c),
-            ('{' | '(' | '<', None) => depth += 1,
+            ('{' | '(' | '<' | '[', None) => depth += 1,
             (')', None) if depth == 0 => break,
-            ('}' | ')' | '>', None) => depth = depth.saturating_sub(1),
+            ('}' | ')' | '>' | ']', None) => depth = depth.saturating_sub(1),
             (',', None) if depth == 0 => {
                 all.push(std::mem::take(&mut one));
                 continue;
@@ -318,39 +393,44 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         None => gdbs.to_owned(),
     };
     let gdbs = gdbs.replace("(anonymous namespace)", "anonymous");
-    // References are `@0x10: value`.
-    let gdbs = match gdbs.strip_prefix('@').and_then(|rest| rest.split_once(": ")) {
-        Some((address, _)) => address.to_owned(),
-        None => gdbs,
-    };
+    // References are `@0x10: value`; those in structs, `@0x10`.
+    if let Some(reference) = gdbs.strip_prefix('@') {
+        let (address, value) = reference.split_once(": ").unwrap_or((reference, ""));
+        let (own, shown) = ours.split_once(' ').unwrap_or((ours, ""));
+        return own == address && (shown.is_empty() || value.is_empty() || is_same(shown, value));
+    }
     if let Some(same) = is_same_as_printed(ours, &gdbs) {
         return same;
     }
+    if ours.contains(" | ") || gdbs.contains(" | ") && gdbs.starts_with('(') {
+        return flags(ours) == flags(&gdbs);
+    }
     // In C++ and Rust, enumerators and variants are printed with their full paths.
-    let gdbs = without_path(&gdbs).to_owned();
-    // Tuples, and variants that are like these.
-    if let (Some((name, one)), Some((their_name, other))) = (tuple(ours), tuple(&gdbs)) {
-        return (name == their_name || name.is_empty()) && are_same(&one, &other);
+    let ((name, value), (their_name, their_value)) = (with_name(ours), with_name(&gdbs));
+    if ours == "{}" && their_value.is_empty() && gdbs.contains("::") {
+        // A struct of Rust without members has only its name.
+        return true;
     }
     // Without its libraries' printers, gdb shows the members of a string, among them its text.
     if ours.starts_with('"') && gdbs.starts_with('{') {
         return gdbs.contains(&format!(" {ours}"));
     }
-    if let (Some(one), Some(other)) = (members(ours), members(&gdbs)) {
-        let name = |text: &str| text.split_once('{').map_or("", |(name, _)| name).to_owned();
-        return (name(ours).is_empty() || name(ours) == name(&gdbs)) && are_same(&one, &other);
+    if let (Some(one), Some(other)) = (members(value), members(their_value)) {
+        return name == their_name && are_same(&one, &other);
     }
-    let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(&gdbs)));
+    is_same_scalar(ours, if their_value.is_empty() { their_name } else { &gdbs })
+}
+
+/// Whether two numbers, names, addresses or texts are the same.
+fn is_same_scalar(ours: &str, gdbs: &str) -> bool {
+    let (one, other) = (words(&in_ascii(ours)), words(&in_ascii(gdbs)));
     if ours.starts_with("0x") {
         let text = |words: &[String]| words.get(1).filter(|word| word.starts_with('"')).cloned();
         return one.first() == other.first()
             && match (text(&one), text(&other)) {
                 (Some(one), Some(other)) => {
-                    one.trim_end_matches(['.', '"'])
-                        .starts_with(other.trim_end_matches(['.', '"']))
-                        || other
-                            .trim_end_matches(['.', '"'])
-                            .starts_with(one.trim_end_matches(['.', '"']))
+                    let (one, other) = (one.trim_end_matches(['.', '"']), other.trim_end_matches(['.', '"']));
+                    one.starts_with(other) || other.starts_with(one)
                 }
                 _ => true,
             };
@@ -358,15 +438,34 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
     if one == other {
         return true;
     }
+    // The number says which character it is.
+    if let Some((number, _)) = gdbs.strip_suffix('\'').and_then(|rest| rest.split_once(' ')) {
+        return ours.split(' ').next() == Some(number);
+    }
     match (ours.parse::<f64>(), gdbs.parse::<f64>()) {
         (Ok(one), Ok(other)) => one == other || (one - other).abs() <= one.abs() * 1e-6,
         _ => false,
     }
 }
 
-/// Whether ours is the value that a printer of libstdc++ has shown; `None` if none has.
+/// The names in `(A | B)`, without their paths.
+fn flags(text: &str) -> Vec<&str> {
+    let inner = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+    let names = inner.unwrap_or(text).split(" | ");
+    names.map(|name| name.rsplit("::").next().unwrap_or(name)).collect()
+}
+
+/// Whether a printer of libstdc++ or Rust has made what follows ` = ` or ` containing `.
+fn is_printed(head: &str) -> bool {
+    let name = head.split(['(', '<']).next().unwrap_or(head);
+    let by_rust = ["(size=", "(strong="]
+        .iter()
+        .any(|start| head[name.len()..].starts_with(start));
+    head.starts_with("std::") || head.starts_with("filesystem::") || by_rust && !name.contains(['{', '"'])
+}
+
+/// Whether ours is the value that a printer has shown; `None` if none has.
 fn is_same_as_printed(ours: &str, gdbs: &str) -> Option<bool> {
-    let is_printed = |text: &str| text.starts_with("std::") || text.starts_with("filesystem::");
     if gdbs == "empty std::shared_ptr" || gdbs == "empty std::unique_ptr" {
         return Some(ours == "0x0");
     }
@@ -374,78 +473,98 @@ fn is_same_as_printed(ours: &str, gdbs: &str) -> Option<bool> {
     if ours.starts_with("0x") && (is_printed(gdbs) && !gdbs.contains("get() = ") || gdbs.starts_with('"')) {
         return Some(ours.split_once(' ').is_none_or(|(_, shown)| is_same(shown, gdbs)));
     }
-    if is_printed(gdbs) && (gdbs.ends_with("[no contained value]") || gdbs.ends_with("of length 0, capacity 0")) {
+    if !is_printed(gdbs) {
+        return None;
+    }
+    let nothing = [
+        "[no contained value]",
+        "of length 0, capacity 0",
+        "with 0 elements",
+        "(size=0)",
+    ];
+    if nothing.iter().any(|nothing| gdbs.ends_with(nothing)) {
         return Some(ours == "{}");
     }
-    let (head, shown) = gdbs.split_once(" = {").filter(|(head, _)| is_printed(head))?;
-    let shown = shown.strip_suffix('}')?;
+    let at = [" = {", " containing "]
+        .into_iter()
+        .filter_map(|between| gdbs.find(between));
+    let (head, rest) = gdbs.split_at(at.min()?);
+    let shown = match rest.strip_prefix(" containing ") {
+        Some(value) => value,
+        None => rest.strip_prefix(" = {")?.strip_suffix('}')?,
+    };
     if let Some(address) = shown.strip_prefix("get() = ") {
         return Some(is_same(ours, address));
     }
-    let own = ours.strip_prefix('{').and_then(|own| own.strip_suffix('}'));
-    let number = head.split_once("[index ").and_then(|(_, rest)| rest.strip_suffix(']'));
-    Some(match (own, number) {
-        (None, _) => false,
-        (Some(own), Some(number)) => {
-            let value = own.strip_prefix(&format!("[{number}] = "));
-            value.is_some_and(|value| is_same(value, shown))
-        }
-        (Some(own), None) => {
-            let value = shown.strip_prefix("[contained value] = ");
-            is_same(&format!("{{{own}}}"), &format!("{{{}}}", value.unwrap_or(shown)))
-        }
-    })
+    let Some(own) = ours.strip_prefix('{').and_then(|own| own.strip_suffix('}')) else {
+        return Some(false);
+    };
+    if let Some(number) = head.split_once("[index ").and_then(|(_, rest)| rest.strip_suffix(']')) {
+        let value = own.strip_prefix(&format!("[{number}] = "));
+        return Some(value.is_some_and(|value| is_same(value, shown)));
+    }
+    let value = shown.strip_prefix("[contained value] = ");
+    let value = value.or((rest.starts_with(" containing ")).then_some(shown));
+    Some(is_same(ours, &format!("{{{}}}", value.unwrap_or(shown))))
 }
 
-/// The text from its last name on, before which there are only those of namespaces and types.
-fn without_path(text: &str) -> &str {
-    let (mut depth, mut last, mut colon) = (0u32, 0, false);
+/// The name of an enumerator or a variant without its path, and the braces, parentheses or brackets
+/// after it, if there are any. If the name is a struct's of Rust, from which gdb separates these by
+/// a space, it is left out.
+fn with_name(text: &str) -> (&str, &str) {
+    let is_pointer = text.starts_with(['&', '*']);
+    if !is_pointer && !text.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+        return ("", text);
+    }
+    let (mut depth, mut last, mut before) = (0u32, 0, ' ');
     for (at, c) in text.char_indices() {
         match c {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
+            '<' | '[' => depth += 1,
+            '>' | ']' => depth = depth.saturating_sub(1),
+            // `a::{closure_env#0}`
+            '{' if before == ':' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
             _ if depth > 0 => {}
-            ':' if colon => last = at + 1,
-            ':' => {}
-            _ if c.is_alphanumeric() || c == '_' => {}
-            '(' | '{' => return &text[last..],
-            _ => return text,
+            ':' => last = at + 1,
+            ' ' if text[at + 1..].starts_with(['(', '{', '[']) => return ("", &text[at + 1..]),
+            '(' | '{' => return (&text[last..at], &text[at..]),
+            _ if c.is_alphanumeric() || "_&*".contains(c) || c == ' ' && is_pointer => {}
+            _ => return ("", text),
         }
-        colon = c == ':';
+        before = c;
     }
-    &text[last..]
-}
-
-/// The name before parentheses, and the values in these.
-fn tuple(text: &str) -> Option<(&str, Vec<Member>)> {
-    let (name, inner) = text.strip_suffix(')')?.split_once('(')?;
-    let is_name = name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    let values = split(inner).into_iter().filter(|one| !one.is_empty());
-    is_name.then(|| (name, values.map(|value| (String::new(), value)).collect()))
+    (&text[last..], "")
 }
 
 /// A member's name and its value.
 type Member = (String, String);
 
-/// The members or elements of a struct or an array with their names, if there are any: in the
-/// format of C, of C++, which prints bases as `<space::Base>`, or of Rust, which has a path in
-/// front and colons.
+/// The members or elements of a struct, a tuple or an array with their names, if they have any: in
+/// the format of C, of C++, which prints bases as `<space::Base>`, or of Rust, with colons.
 fn members(text: &str) -> Option<Vec<Member>> {
-    let (path, inner) = text.strip_suffix('}')?.split_once('{')?;
-    let is_path = path.chars().all(|c| c.is_alphanumeric() || "_: ".contains(c));
+    let end = match text.chars().next()? {
+        '{' => '}',
+        '(' => ')',
+        '[' => ']',
+        _ => return None,
+    };
+    let inner = text[1..].strip_suffix(end)?;
     let member = |text: &str| {
-        let named = text.split_once(" = ").or_else(|| text.split_once(": "));
+        let between: &[&str] = match text.starts_with('[') && text.contains("] = ") {
+            true => &["] = "],
+            false => &[" = ", ": "],
+        };
+        let named = between.iter().filter_map(|between| text.split_once(between));
         let (name, value) = named
-            .filter(|(name, _)| !name.contains(['"', '{']))
+            .min_by_key(|(name, _)| name.len())
+            .filter(|(name, _)| name.starts_with('[') || !name.contains(['"', '{', '(']) && !is_printed(name))
             .unwrap_or(("", text));
-        let name = name.trim_matches(['<', '>']);
-        let name = name.rsplit("::").next().unwrap_or(name);
         (name.to_owned(), value.to_owned())
     };
     let texts = split(inner)
         .into_iter()
         .filter(|one| !one.is_empty() && one != "<No data fields>");
-    is_path.then(|| texts.flat_map(repeated).map(|one| member(&one)).collect())
+    Some(texts.flat_map(repeated).map(|one| member(&one)).collect())
 }
 
 /// `7 <repeats 12 times>` as twelve elements.
@@ -459,18 +578,30 @@ fn repeated(one: String) -> Vec<String> {
     }
 }
 
+/// Whether this part of a value is lost.
+fn is_lost(value: &str) -> bool {
+    let unknown = ["<optimized out", "<synthetic", "<error"];
+    let is_unknown = |value: &str| unknown.iter().any(|unknown| value.starts_with(unknown));
+    // Rust's type may be in front.
+    let after = value.split_once(" <error").filter(|(of, _)| !of.contains(['{', '"']));
+    value == "..." || is_unknown(value) || after.is_some()
+}
+
 /// Whether both have the same members, as far as neither has lost them.
 fn are_same(ours: &[Member], gdbs: &[Member]) -> bool {
-    let is_lost =
-        |value: &str| value == "..." || value.starts_with("<optimized out") || value.starts_with("<synthetic");
     // Long ones are cut off, and deep ones are not shown at all.
     let is_cut = ours
         .last()
         .is_some_and(|(name, value)| name.is_empty() && value == "...");
+    let is_name = |name: &str, theirs: &str| match (name.strip_prefix('['), theirs.strip_prefix('[')) {
+        (Some(key), Some(theirs)) => is_same(key, theirs),
+        // A base may have the name of a typedef.
+        _ => name == theirs || theirs.starts_with('<'),
+    };
     let mut both = ours.iter().zip(gdbs);
     (ours.len() == gdbs.len() || is_cut && gdbs.len() + 1 >= ours.len())
         && both.all(|((name, one), (their_name, other))| {
-            is_lost(one) || is_lost(other) || name == their_name && is_same(one, other)
+            is_lost(one) || is_lost(other) || is_name(name, their_name) && is_same(one, other)
         })
 }
 
@@ -673,7 +804,79 @@ mod tests {
             is_same("0x20", "std::unique_ptr<int> = {get() = 0x20}")
                 && !is_same("0x20", "std::unique_ptr<int> = {get() = 0x21}")
         );
+        assert!(is_same(
+            "{0x20}",
+            "std::vector of length 1, capacity 1 = {std::unique_ptr<int> = {get() = 0x20}}"
+        ));
+        assert!(is_same(
+            "{[4] = {1, 2}}",
+            "std::variant<X> [index 4] containing std::vector of length 2, capacity 2 = {1, 2}"
+        ));
+        assert!(!is_same(
+            "{[4] = {1, 2}}",
+            "std::variant<X> [index 4] containing std::vector of length 1, capacity 2 = {1}"
+        ));
+        assert!(is_same("{[1] = {x = 2}}", "std::map with 1 element = {[1] = {x = 2}}"));
+        assert!(!is_same("{[1] = {x = 2}}", "std::map with 1 element = {[2] = {x = 2}}"));
+        assert!(
+            is_same("{\"a\", \"b\"}", "Vec(size=2) = {\"a\", \"b\"}")
+                && is_same("{v = {1}}", "a::S {v: Vec(size=1) = {1}}")
+                && !is_same("{1}", "Vec(size=1) = {2}")
+        );
+        assert!(
+            is_same("{}", "Vec(size=0)") && is_same("{s = {}, n = 2}", "a::S {s: core::marker::PhantomData<u8>, n: 2}")
+        );
+        assert!(
+            is_same("((3))", "n::NonZero<u32> (n::Inner (3))") && !is_same("((3))", "n::NonZero<u32> (n::Inner (4))")
+        );
+        assert!(
+            is_same("{p = 0x20}", "r::Rc<a::T, a::Global> {p: 0x20}") && !is_same("{p = 0x20}", "r::Rc<T> {p: 0x21}")
+        );
+        assert!(is_same("{1, 2}", "[1, 2]") && !is_same("{1, 2}", "[1, 3]"));
+        assert!(is_same("233 'é'", "233 u'\u{e9}'") && is_same("120", "120 'x'") && !is_same("120", "121 'y'"));
+        assert!(is_same("(A | B)", "(s::A | s::B)") && !is_same("(A | B)", "(s::A | s::C)"));
+        assert!(is_same("{r = 0x20}", "{r = @0x20}") && !is_same("{r = 0x20}", "{r = @0x21}"));
+        assert!(!is_same(
+            "0x20 {1, 2}",
+            "@0x20: std::vector of length 2, capacity 2 = {1, 3}"
+        ));
+        assert!(
+            is_same("{T = {p = 0x1}}", "{<std::B<A, C>> = {p = 0x1}}")
+                && !is_same("{T = {p = 0x1}}", "{<B> = {p = 0x2}}")
+        );
         assert!(!is_same("Some(1)", "o::Option<i32>::Some(2)") && !is_same("Some(1)", "o::Option<i32>::None"));
         assert!(!is_same("{x = 1}", "{y = 1}") && !is_same("{1, 2}", "{1, 2, 3}") && !is_same("{1, 2}", "{1, 3}"));
+    }
+
+    #[test]
+    fn values_without_printers_and_numbers_count_too() {
+        let argument = |value: &str, raw: Option<&str>, number| Argument {
+            name: "a".to_owned(),
+            at_entry: false,
+            value: Some(value.to_owned()),
+            raw: raw.map(str::to_owned),
+            number,
+            left_over: false,
+            by_inlined: false,
+        };
+        let vector = argument(
+            "std::vector of length 1, capacity 1 = {7}",
+            Some("{_M_start = 0x20, _M_finish = 0x24}"),
+            None,
+        );
+        assert!(vector.is_shown_as("{7}") && vector.is_shown_as("{_M_start = 0x20, _M_finish = 0x24}"));
+        assert!(!vector.is_shown_as("{8}") && !vector.is_shown_as("{_M_start = 0x20, _M_finish = 0x28}"));
+        let text = argument("\"a\"", Some("@0x20"), None);
+        assert!(text.is_shown_as("0x20 \"a\"") && text.is_shown_as("0x20"));
+        assert!(!text.is_shown_as("0x20 \"b\"") && !text.is_shown_as("0x21 \"a\""));
+        let owner = argument(
+            "std::shared_ptr<T> (use count 1, weak count 0) = {get() = 0x30}",
+            Some("@0x20"),
+            None,
+        );
+        assert!(owner.is_shown_as("0x20 0x30") && !owner.is_shown_as("0x20 0x31") && !owner.is_shown_as("0x30"));
+        let flags = argument("(s::A | s::TOP)", None, Some(0x8000_0001));
+        assert!(flags.is_shown_as("(A | unknown: 0x80000000)") && !flags.is_shown_as("(A | unknown: 0x40000000)"));
+        assert!(!flags.is_shown_as("(B | unknown: 0x80000000)") && !flags.is_shown_as("(unknown: 0x80000000)"));
     }
 }

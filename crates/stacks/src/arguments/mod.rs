@@ -414,8 +414,9 @@ impl<'l, 's> Look<'l, 's> {
                 (self.space.read(address, &mut bytes) == size).then(|| all(&bytes))
             }
             Found::Bytes(mut bytes) => {
-                bytes.truncate(size);
-                Some(bytes).filter(|bytes| bytes.len() == size && bytes.iter().any(Option::is_some))
+                // Padding at the end has no place, nor has a last member that is lost.
+                bytes.resize(size, None);
+                Some(bytes).filter(|bytes| bytes.iter().any(Option::is_some))
             }
         }
     }
