@@ -125,7 +125,7 @@ fn callers_are_those_of_another_reader() {
     }
 }
 
-/// A frame that was popped lies below the stack pointer, too: that of another stack does as a whole.
+/// A popped register's slot lies below the stack pointer; so does a whole frame of another stack.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn calls_may_come_from_a_stack_at_lower_addresses() {

@@ -530,8 +530,8 @@ impl Symbolizer {
         }
     }
 
-    /// A file is used; while the others are too many for it to be opened, the one is closed that was
-    /// used longest ago.
+    /// A file is used. While the others are too many for it to be opened, the one that was used
+    /// longest ago is closed.
     fn note_use(&mut self, id: FileId) {
         let Some(most) = self.most_in_use else { return };
         self.in_use.retain(|used| *used != id);

@@ -20,7 +20,8 @@ self_cell!(
 );
 
 impl OwnedSections {
-    /// As much of them as these addresses need. `None` if there are none, or they are damaged.
+    /// As much of them as these addresses need. `None` if the files have no such sections, or damaged
+    /// ones.
     pub(super) fn load(files: Arc<Files>, asked: &[u64]) -> Option<OwnedSections> {
         OwnedSections::try_new(files, |files| files.sections(asked).ok_or(())).ok()
     }
