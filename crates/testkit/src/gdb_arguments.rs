@@ -94,12 +94,15 @@ def more(frame):
         try:
             value = frame.read_var(symbol)
             if value.is_optimized_out:
-                value = gdb.parse_and_eval(symbol.name + "@entry")
+                try:
+                    value = gdb.parse_and_eval(symbol.name + "@entry")
+                except gdb.error:
+                    pass
             if of.code == gdb.TYPE_CODE_ENUM:
                 print("ENUM", symbol.name, int(value))
             elif of.code not in (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_PTR):
                 print("RAW", symbol.name, members_of(value))
-        except (gdb.error, RuntimeError):
+        except (gdb.error, RuntimeError, ValueError):
             pass
 
 def show():
@@ -238,10 +241,10 @@ impl Session {
         let (sender, answers) = mpsc::channel();
         // It ends with gdb.
         spawn(move || {
-            output
-                .lines()
-                .map_while(Result::ok)
-                .try_for_each(|line| sender.send(line))
+            // Texts of the program may be anything.
+            let lines = output.split(b'\n').map_while(Result::ok);
+            let mut lines = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+            lines.try_for_each(|line| sender.send(line))
         });
         Ok(Session {
             gdb,
@@ -407,7 +410,7 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
     }
     // In C++ and Rust, enumerators and variants are printed with their full paths.
     let ((name, value), (their_name, their_value)) = (with_name(ours), with_name(&gdbs));
-    if ours == "{}" && their_value.is_empty() && gdbs.contains("::") {
+    if (ours == "{}" || ours == "{...}") && their_value.is_empty() && gdbs.contains("::") {
         // A struct of Rust without members has only its name.
         return true;
     }
@@ -832,6 +835,7 @@ mod tests {
         assert!(
             is_same("{p = 0x20}", "r::Rc<a::T, a::Global> {p: 0x20}") && !is_same("{p = 0x20}", "r::Rc<T> {p: 0x21}")
         );
+        assert!(is_same("({...})", "m::D<a::Global> (a::Global)") && !is_same("({...})", "m::D<u8> (7)"));
         assert!(is_same("{1, 2}", "[1, 2]") && !is_same("{1, 2}", "[1, 3]"));
         assert!(is_same("233 'é'", "233 u'\u{e9}'") && is_same("120", "120 'x'") && !is_same("120", "121 'y'"));
         assert!(is_same("(A | B)", "(s::A | s::B)") && !is_same("(A | B)", "(s::A | s::C)"));
