@@ -20,8 +20,7 @@ self_cell!(
 );
 
 impl OwnedSections {
-    /// As much of them as these addresses need. `None` if the files have no such sections, or damaged
-    /// ones.
+    /// As much of them as these addresses need. `None` if they do not exist, or are damaged.
     pub(super) fn load(files: Arc<Files>, asked: &[u64]) -> Option<OwnedSections> {
         OwnedSections::try_new(files, |files| files.sections(asked).ok_or(())).ok()
     }
