@@ -203,20 +203,17 @@ fn started_by(pid: u32) -> Vec<String> {
         .into_iter()
         .flatten()
         .flatten();
-    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let children: Vec<u32> = children
-        .flat_map(|pids| {
-            pids.split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .collect::<Vec<u32>>()
-        })
+    // Each number is followed by a space.
+    let children: String = threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
         .collect();
     let of = |pid: u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
         iter::once(format!("{pid} {line}")).chain(started_by(pid))
     };
-    children.into_iter().flat_map(of).collect()
+    let children = children.split_whitespace().filter_map(|pid| pid.parse().ok());
+    children.flat_map(of).collect()
 }
 
 #[cfg(test)]

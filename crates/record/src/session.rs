@@ -375,7 +375,7 @@ impl<'a> Session<'a> {
                     give_back_memory();
                 }
             }
-            if self.has_begun_another(with) {
+            if self.tidy(with) {
                 return Ending::Renewed;
             }
             if !is_signalled && last_look.is_some_and(|look| now - look < LONGEST_SLEEP) {
@@ -405,7 +405,7 @@ impl<'a> Session<'a> {
 
     /// Lets the store do what is due, and forgets what is gone. Returns whether much memory can be
     /// given back.
-    fn has_begun_another(&mut self, with: &mut Surroundings<'_>) -> bool {
+    fn tidy(&mut self, with: &mut Surroundings<'_>) -> bool {
         if self.failure.is_some() {
             return false;
         }

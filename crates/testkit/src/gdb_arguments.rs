@@ -45,10 +45,15 @@ passing = re.compile(r"\$(rax|rcx|rdx|rsi|rdi|r8|r9|r10|r11|[xyz]mm\d+|[xw](\d|1
 # By places in functions: a recursion, and many stops, have the same ones.
 known = {}
 
-def in_doubt(frame):
+# The block of the frame's function, which has its arguments.
+def block_of(frame):
     block = frame.block()
     while block.function is None:
         block = block.superblock
+    return block
+
+def in_doubt(frame):
+    block = block_of(frame)
     where = (block.function.symtab.filename, block.function.name, frame.pc() - block.start)
     if where not in known:
         known[where] = in_doubt_in(block, frame)
@@ -84,10 +89,7 @@ def members_of(value):
 
 # Structs without printers, and enums' numbers.
 def more(frame):
-    block = frame.block()
-    while block.function is None:
-        block = block.superblock
-    for symbol in block:
+    for symbol in block_of(frame):
         if not symbol.is_argument:
             continue
         of = symbol.type.strip_typedefs()
