@@ -7,7 +7,7 @@ use backtrail_testkit::available;
 use backtrail_testkit::faults::{CASES, Case, Faults, What};
 
 /// How many failures of each kind are tried for a case.
-const TRIED: u64 = 7;
+const TRIED: u64 = 4;
 
 fn spread(what: What) {
     let Some(faults) = available(Faults::new(Path::new(env!("CARGO_BIN_EXE_backtrail")))) else {
