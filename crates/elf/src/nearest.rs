@@ -52,19 +52,25 @@ fn nearest_of<'f>(file: &'f [u8], sections: &[u8], table: &[u8], address: u64) -
     let link = u32::from_le_bytes(number(table, 40)?) as usize;
     let names = sections.get(link.checked_mul(SECTION)?..)?.get(..SECTION)?;
     let names = range(file, word(names, 24)?, word(names, 32)?)?;
-    let mut nearest: Option<(u64, usize)> = None;
+    // Where the last function at or below the address begins, and the last that holds it.
+    let (mut last, mut nearest) = (0, None::<(u64, usize)>);
+    // Assembly often has no sizes: such a function ends where the next one begins.
+    let mut endless = None::<(u64, usize)>;
     for symbol in symbols.chunks_exact(SYMBOL) {
         let kind = symbol.get(4)? & 15;
         let section = u16::from_le_bytes(number(symbol, 6)?);
         let (value, size) = (word(symbol, 8)?, word(symbol, 16)?);
-        // Assembly often has no sizes.
-        let holds = value <= address && (size == 0 || address - value < size);
-        let is_better = nearest.is_none_or(|(found, _)| value > found);
-        if matches!(kind, STT_FUNC | STT_GNU_IFUNC) && section != SHN_UNDEF && holds && is_better {
-            nearest = Some((value, u32::from_le_bytes(number(symbol, 0)?) as usize));
+        if !matches!(kind, STT_FUNC | STT_GNU_IFUNC) || section == SHN_UNDEF || value > address {
+            continue;
+        }
+        last = last.max(value);
+        let best = if size == 0 { &mut endless } else { &mut nearest };
+        if (size == 0 || address - value < size) && best.is_none_or(|(found, _)| value > found) {
+            *best = Some((value, u32::from_le_bytes(number(symbol, 0)?) as usize));
         }
     }
-    let (value, name) = nearest?;
+    let endless = endless.filter(|(value, _)| *value == last);
+    let (value, name) = nearest.into_iter().chain(endless).max_by_key(|(value, _)| *value)?;
     let name = names.get(name..)?;
     let length = name.iter().position(|byte| *byte == 0)?;
     Some(NearestSymbol {

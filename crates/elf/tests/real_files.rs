@@ -323,3 +323,28 @@ fn every_segment_has_its_own_place() {
     }
     assert!(kinds[0] > 0 && kinds[1] > 0, "{kinds:?}");
 }
+
+/// Of functions with and without sizes, as handlers look them up: assembly often has none.
+#[test]
+fn functions_without_sizes_end_where_the_next_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = r#"asm(
+        ".type first, @function\n first: ret; nop\n"
+        ".type sized, @function\n sized: ret\n .size sized, 1\n"
+        "nop\n"
+        ".type last, @function\n last: ret; nop\n");"#;
+    let Some(object) = compile(folder.path(), source, &["-c"]) else {
+        return;
+    };
+    let object = FileBytes::open(&object).unwrap();
+    let names = (0..6).map(|address| {
+        let symbol = backtrail_elf::nearest_symbol(object.bytes(), address);
+        symbol.map(|symbol| String::from_utf8_lossy(symbol.name).into_owned())
+    });
+    let names: Vec<Option<String>> = names.collect();
+    let expected = ["first", "first", "sized", "", "last", "last"];
+    assert_eq!(
+        names,
+        expected.map(|name| Some(name.to_owned()).filter(|name| !name.is_empty()))
+    );
+}
