@@ -3,6 +3,7 @@
 //! `judge` decides whether recorded stacks are wrong. It uses none of the project's tables, and
 //! only the project's reader of recordings.
 
+mod aarch64;
 mod additions;
 pub mod alternating;
 mod asking;
@@ -162,6 +163,9 @@ enum Chosen {
     /// Boot Debian's kernels in qemu, have stacks walked in them, and write docs/kernels.md. Exits
     /// with 1 if a stack is wrong, or if none is walked there. Takes a quarter of an hour.
     Kernels(kernels::Options),
+    /// Record programs in an emulated AArch64 machine, judge all stacks, and write the beginning of
+    /// docs/aarch64.md. Exits with 1 if a stack is wrong. Takes half an hour.
+    Aarch64(aarch64::Options),
     /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
     /// stacks, and write docs/page-speed.md.
     Page,
@@ -222,6 +226,7 @@ pub fn main() -> ExitCode {
         Chosen::Faults(options) => faults::run(&options),
         Chosen::Hostile(options) => hostile::run(&options),
         Chosen::Kernels(options) => kernels::run(&options),
+        Chosen::Aarch64(options) => aarch64::run(&options),
         Chosen::Page => whole(page::run()),
         Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),

@@ -41,6 +41,18 @@ pub fn release(package: &str, file: &str) -> Result<PathBuf, String> {
     run(&mut build).map(|()| target().join("release").join(file))
 }
 
+/// The same for another machine, linked by a cross-compiler.
+///
+/// # Errors
+/// The exit status of cargo.
+pub fn release_for(machine: &str, linker: &str, package: &str, file: &str) -> Result<PathBuf, String> {
+    let mut build = std::env::var_os("CARGO").map_or_else(|| Command::new("cargo"), Command::new);
+    build.args(["build", "--release", "--package", package, "--target", machine]);
+    let variable = machine.replace('-', "_").to_uppercase();
+    build.env(format!("CARGO_TARGET_{variable}_LINKER"), linker);
+    run(&mut build).map(|()| target().join(machine).join("release").join(file))
+}
+
 /// The variable by which a run of all tests says that it has built all programs and libraries.
 pub const ALL_BUILT: &str = "BACKTRAIL_ALL_BUILT";
 
