@@ -1,5 +1,6 @@
 //! The facts that the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and
-//! how to leave the runtime's functions that switch stacks; on AArch64 only that they are not left.
+//! how to leave the runtime's functions that switch stacks; on AArch64 only that their callers are
+//! on another stack.
 //!
 //! Compiled functions with a frame save the caller's frame pointer just below the return address
 //! and point their own frame pointer there (`cmd/internal/obj/x86/obj6.go`), so that their frames
@@ -18,7 +19,9 @@ use backtrail_arch::Cpu;
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
+use backtrail_unwind::goroutine::ELSEWHERE_ON_AARCH64;
 
+use crate::a64;
 use crate::code::{self, Convention, Input};
 use crate::eh_frame::{self, Converted};
 use crate::gopclntab::{self, Distance, Function};
@@ -71,34 +74,48 @@ fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
     let functions = gopclntab::functions(image)?;
     Some(match image.arch().cpu {
         Cpu::X86_64 => refine(functions, image),
-        Cpu::Aarch64 => functions.into_iter().map(on_aarch64).collect(),
+        Cpu::Aarch64 => functions
+            .into_iter()
+            .map(|function| {
+                let code = bytes(image, &function).unwrap_or_default();
+                on_aarch64(function, code)
+            })
+            .collect(),
         Cpu::S390x => functions.into_iter().map(Function::into_rows).collect(),
     })
 }
 
 /// AArch64's rows, from the table alone, except for code that the table describes as the runtime
 /// wants its own traces to end.
-fn on_aarch64(function: Function) -> FunctionRows {
-    /// Go leaves the platform's register alone, which is 0 on Linux.
-    const UNUSED: u8 = 18;
+fn on_aarch64(function: Function, code: &[u8]) -> FunctionRows {
     if function.name == "runtime.sigtramp" && !function.distances.is_empty() {
         // The first of its stack, but the signal came from another one.
         return function.into_rows_of_called();
     }
     let switches = function.flags & SP_WRITE != 0 && !function.is_first();
+    let switch = a64::words(code).position(|word| a64::is_call(word) || sets_sp(word));
     let mut rows = function.into_rows();
-    if switches {
-        // `systemstack` writes a return address into `mstart` for the runtime's own traces.
-        let nowhere = Location {
-            base: Base::Register(UNUSED),
-            offset: 0,
-            deref: true,
-        };
-        for row in rows.rows.iter_mut().filter(|row| row.start > 0) {
-            row.rule = row.rule.map(|rule| Rule { ra: nowhere, ..rule });
-        }
+    if let Some(switch) = switch.filter(|_| switches) {
+        leave_from(4 * (switch as u32 + 1), &mut rows);
     }
     rows
+}
+
+/// `mov sp, x…`, and additions to other registers.
+fn sets_sp(word: u32) -> bool {
+    a64::addition(word).is_some_and(|add| add.to == a64::SP && add.from != a64::SP)
+}
+
+/// A function that switches stacks mostly calls `save_g` before it does, or what saves the
+/// goroutine's position; from then on the link register is that call's, and `systemstack` writes a
+/// return address into `mstart` for the runtime's own traces.
+fn leave_from(switch: u32, rows: &mut FunctionRows) {
+    let elsewhere = Rule::new(Location::register(ELSEWHERE_ON_AARCH64.0, 0), Location::saved(-8));
+    rows.rows.retain(|row| row.start < switch);
+    rows.rows.push(Row {
+        start: switch,
+        rule: Some(elsewhere),
+    });
 }
 
 /// The rows of all functions, which must be in order.
@@ -336,6 +353,26 @@ mod tests {
     }
 
     const SAVED: Option<Location> = Some(Location::saved(-16));
+
+    #[test]
+    fn on_aarch64_the_caller_is_lost_at_the_first_call_of_a_switch_or_at_the_switch() {
+        // stp x29, x30, [sp, #-16]!; nop; bl; mov sp, x3; blr x3
+        let code = [0xa9bf_7bfdu32, 0xd503_201f, 0x9400_0010, 0x9100_007f, 0xd63f_0060];
+        let without = [code[0], code[1], code[3], code[4]].map(u32::to_le_bytes).concat();
+        let with_call = code.map(u32::to_le_bytes).concat();
+        let starts = |code: &[u8], distances: &[(u32, i32)]| {
+            let mut function = function(code, distances, SP_WRITE);
+            function.arch = &backtrail_arch::aarch64::ARCH;
+            let rows = on_aarch64(function, code).rows.into_iter();
+            let is_elsewhere = |rule: Rule| rule.cfa.base == Base::Register(ELSEWHERE_ON_AARCH64.0);
+            rows.map(|row| (row.start, row.rule.is_some_and(is_elsewhere)))
+                .collect::<Vec<_>>()
+        };
+        let framed = [(0, 0), (4, 16)];
+        assert_eq!(starts(&with_call, &[(0, 0)]), [(0, false), (12, true)]);
+        assert_eq!(starts(&with_call, &framed), [(0, false), (4, false), (12, true)]);
+        assert_eq!(starts(&without, &framed), [(0, false), (4, false), (12, true)]);
+    }
 
     #[test]
     fn a_frame_is_left_by_the_stack_pointer_and_keeps_the_frame_pointer() {

@@ -57,6 +57,7 @@ mod prologue;
 pub mod proof;
 mod pushed;
 mod reader;
+mod records;
 pub mod registers;
 mod roots;
 mod signal;

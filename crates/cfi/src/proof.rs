@@ -19,7 +19,7 @@ use crate::instructions::{self, Around};
 use crate::lisp;
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
-use crate::roots;
+use crate::{records, roots};
 
 /// Answers that are cached; beyond this number the cache is cleared.
 const MOST_ANSWERS: usize = 1 << 16;
@@ -162,6 +162,9 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             };
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let (code, elsewhere) = (around.code(), Elsewhere(process));
+            if arch.cpu == Cpu::Aarch64 {
+                return records::uncovered(&code, pc, is_return);
+            }
             let is_unpacked = is_return && arch.cpu == Cpu::X86_64 && !process.is_file(mapping);
             if is_unpacked && roots::is_entry(code.before(pc)) {
                 return Uncovered::Outermost;
@@ -200,7 +203,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
 
     /// Classifies `word`, on top of the stack of code interrupted at `pc`: it is the return address
     /// if it follows a call of code that has not touched the stack from the call's target to `pc`,
-    /// or an indirect call and `pc` lies in a stub.
+    /// or an indirect call and `pc` lies in a stub. On machines with a link register it is that.
     pub fn on_top(&self, process: &impl ProcessCode<Place = P>, word: u64, pc: u64) -> OnTop {
         let Some(mapping) = process.find(word.wrapping_sub(1)) else {
             return OnTop::Other;
@@ -210,6 +213,12 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         };
         let around = CodeAround::new(process, callee, pc);
         let (arch, code) = (process.arch(), around.code());
+        if arch.link_register {
+            // Calls of the code's own leave addresses in itself: what follows a call elsewhere is
+            // where this code returns to, whose frame the frame pointer would skip.
+            let is_other = process.is_file(callee) && process.is_described(mapping, word.wrapping_sub(1));
+            return if is_other { OnTop::Unclear } else { OnTop::Other };
+        }
         let is_entered = match call {
             Call::Direct(target) => instructions::is_at_entry(arch, &code, target, pc),
             Call::Indirect => instructions::is_in_stub(arch, &code, pc),
@@ -394,11 +403,16 @@ fn jumps_anywhere(process: &impl ProcessCode, function: Range<u64>) -> bool {
 fn jumps(process: &impl ProcessCode, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
     const LONGEST: u64 = 1 << 16;
     let size = function.end.saturating_sub(function.start);
-    if process.arch().cpu != Cpu::X86_64 || size > LONGEST {
+    if size > LONGEST {
         return false;
     }
     let start = function.start;
     let code = read(process, function);
+    match process.arch().cpu {
+        Cpu::X86_64 => {}
+        Cpu::Aarch64 => return records::jumps(&code, start).any(is_it),
+        Cpu::S390x => return false,
+    }
     let leads = |at: usize, distance: &[u8]| {
         let end = start.wrapping_add((at + distance.len()) as u64);
         let distance = distance.try_into().map(i32::from_le_bytes);

@@ -53,6 +53,7 @@ pub struct CallFrames<B> {
     endian: Endian,
     /// The ranges that may contain code.
     code: Vec<Range<u64>>,
+    entry: u64,
     rows: RefCell<HashMap<u64, Option<Rc<Row>>>>,
     asked: Asked,
     budget: Budget,
@@ -112,6 +113,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             abi: tables::abi(image),
             endian: image.endian(),
             code: image.code_ranges(),
+            entry: image.entry(),
             rows: RefCell::default(),
             asked: Asked::default(),
             budget: image.budget().clone(),
@@ -153,7 +155,8 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             arch: self.arch,
             budget: &self.budget,
         };
-        let converted = prepared.one(fde);
+        let mut converted = prepared.one(fde);
+        converted.mark_entry_point(self.entry);
         if converted
             .functions
             .iter()

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use backtrail_cfi::eh_frame::{self, Converted, EhFrame};
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, Error, TableOrigin, Tables, convert};
 use backtrail_elf::{FileBytes, Image, SectionData};
@@ -95,6 +96,32 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
         println!("{}: {same} addresses, {missing} missing", path.display());
         assert!(missing == 0 && same > 0);
     }
+}
+
+/// AArch64's `_start` says after its first instruction that it has no caller; what the link
+/// register has until then is a leftover.
+#[test]
+fn the_entry_point_is_outermost_from_its_first_instruction() {
+    let folder = backtrail_testkit::scratch();
+    let (source, program) = (folder.path().join("main.c"), folder.path().join("main"));
+    fs::write(&source, "int main(void) { return 0; }").unwrap();
+    let mut compile = Command::new("aarch64-linux-gnu-gcc");
+    let Some(compiled) = available(run(compile.arg("-o").arg(&program).arg(&source), LIMIT)) else {
+        return;
+    };
+    assert!(compiled.status.success(), "{}", compiled.describe());
+    let file = FileBytes::open(&program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let (entry, section) = (image.entry(), image.eh_frame().unwrap().unwrap());
+    let said = eh_frame::convert(&EhFrame::of_image(&image, &section.data, section.address));
+    let first = |converted: &Converted| converted.find(entry).unwrap().rows[0].rule;
+    assert_ne!(first(&said), None, "else this file shows nothing");
+    assert_eq!(first(&convert(&image).unwrap()), None);
+    let address = section.address;
+    let bytes = section.data.into_owned();
+    let asked = CallFrames::new(&image, Held { address, bytes }, None);
+    let table = Section::parse(asked.function(entry, |_| false).unwrap(), 0).unwrap();
+    assert_eq!(table.lookup(entry).unwrap().unwrap().row.rule, None);
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Goroutines {
         known.attempts += 1;
         let mut memory = Now { pid };
         let found = known.stack.as_ref().map(|stack| stack.thread);
-        let found = found.or_else(|| GoThread::of(held(registers)?, &mut memory));
+        let found = found.or_else(|| GoThread::of(held(Arch::native(), registers)?, &mut memory));
         let Some(thread) = found else {
             return;
         };

@@ -518,7 +518,12 @@ impl StackWalker {
                 Err(backtrail_unwind::Stop::NotExpressible(needed)) if is_left(self.arch, needed) => {
                     let outside = goroutine.and_then(|thread| thread.outside(self.arch, &registers, view, &mut memory));
                     match outside {
-                        Some(Outside::Goroutine(caller)) => (registers, kind) = (caller, AddressKind::Ra),
+                        Some(Outside::Goroutine(between, caller)) => {
+                            if let Some(between) = between {
+                                kept.push(recorded(between, AddressKind::Ra));
+                            }
+                            (registers, kind) = (caller, AddressKind::Ra);
+                        }
                         Some(Outside::Start(start)) => {
                             kept.push(recorded(start, AddressKind::Ra));
                             self.has_start = true;

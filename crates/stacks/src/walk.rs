@@ -195,7 +195,7 @@ impl Walk<'_, '_, '_> {
         let mut current = None;
         loop {
             self.push(&registers, kind, how);
-            current = goroutine::held(&registers).or(current);
+            current = goroutine::held(self.snapshot.arch, &registers).or(current);
             if self.frames.len() == MOST_FRAMES {
                 return Stop::Limit;
             }
@@ -213,7 +213,10 @@ impl Walk<'_, '_, '_> {
                 && let Some(thread) = GoThread::of(current, &mut self.memory)
             {
                 match thread.outside(arch, &registers, space, &mut self.memory) {
-                    Some(Outside::Goroutine(caller)) => {
+                    Some(Outside::Goroutine(between, caller)) => {
+                        if let Some(between) = between {
+                            self.push(&Registers::new(between), AddressKind::Ra, How::FramePointer);
+                        }
                         registers = caller;
                         stepped = Ok((AddressKind::Ra, How::FramePointer));
                     }

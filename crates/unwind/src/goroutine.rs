@@ -1,17 +1,27 @@
-//! Leads from the system stack of Go's runtime back to the goroutine; x86-64 only.
+//! Leads from the system stack of Go's runtime back to the goroutine, on x86-64 and AArch64.
 //!
 //! `runtime.systemstack`, `asmcgocall`, `morestack` and `mcall` save the goroutine's position in
 //! its `g`, and continue on the stack of the thread's `g0`. Up to Go 1.20 nothing on that stack
-//! leads back, and later nothing after the last two. But R14 contains a `g` in all Go code, and
-//! each `g` leads to its thread's `m`. Values are accepted only if all of them refer to each other,
-//! and a call leads from the goroutine to the frame on the system stack.
+//! leads back, and later nothing after the last two. But a register (R14, or R28) contains a `g` in
+//! all Go code, and each `g` leads to its thread's `m`. Values are accepted only if all of them
+//! refer to each other, and a call leads from the goroutine to the frame on the system stack.
 
 use backtrail_arch::{Arch, Cpu, Register, Registers};
 
 use crate::{Memory, Modules};
 
 /// The register of the current `g` (ABIInternal, "Special-purpose registers").
-const G: Register = Register(14);
+const fn g_register(arch: &Arch) -> Option<Register> {
+    match arch.cpu {
+        Cpu::X86_64 => Some(Register(14)),
+        Cpu::Aarch64 => Some(Register(28)),
+        Cpu::S390x => None,
+    }
+}
+
+/// What rows of AArch64 need to leave a frame whose caller is on another stack. Go leaves the
+/// platform's register alone, so no frame needs it.
+pub const ELSEWHERE_ON_AARCH64: Register = Register(18);
 
 /// `struct g` (`runtime/runtime2.go`, the same from Go 1.17 on up to the last word of `sched`).
 pub mod g {
@@ -27,6 +37,8 @@ pub mod g {
     pub const SCHED_PC: u64 = 64;
     /// The `g` itself.
     pub const SCHED_G: u64 = 72;
+    /// Bytes from the caller's return address to the frame pointer, which is the last word.
+    pub(super) const SCHED_FP_FROM_LR: u64 = 8;
     /// Bytes up to the end of `sched`.
     pub const SIZE: u64 = 112;
 }
@@ -73,21 +85,26 @@ pub struct GoThread {
 #[expect(clippy::large_enum_variant, reason = "returned once a walk, and never stored")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outside {
-    /// The goroutine that left its stack.
-    Goroutine(Registers),
+    /// The goroutine that left its stack. There may be a frame in between, given by its return
+    /// address: a function that was about to make its frame.
+    Goroutine(Option<u64>, Registers),
     /// No goroutine: the thread has left it for good, and looks for another. The system stack
     /// begins after this return address.
     Start(u64),
 }
 
 /// The `g` in these registers, if any.
-pub fn held(registers: &Registers) -> Option<u64> {
-    registers.get(G)
+pub fn held(arch: &Arch, registers: &Registers) -> Option<u64> {
+    registers.get(g_register(arch)?)
 }
 
 /// Whether this frame's row says that the caller is on another of Go's stacks.
 pub fn is_left(arch: &Arch, needed: Register) -> bool {
-    arch.cpu == Cpu::X86_64 && needed == arch.ra
+    match arch.cpu {
+        Cpu::X86_64 => needed == arch.ra,
+        Cpu::Aarch64 => needed == ELSEWHERE_ON_AARCH64,
+        Cpu::S390x => false,
+    }
 }
 
 impl GoThread {
@@ -162,10 +179,11 @@ impl GoThread {
             return None;
         }
         if goroutine == 0 {
-            // Where the system stack was left, `mcall` pushes a word, and `morestack` calls.
-            const PUSHED: [u64; 2] = [8, 0];
+            // Where the system stack was left, `mcall` pushes a word, and `morestack` calls. Stack
+            // pointers of AArch64 are multiples of 16.
+            let pushed = if arch.link_register { 16 } else { 8 };
             let (begin, pc) = (word(system, g::SCHED_SP)?, word(system, g::SCHED_PC)?);
-            let is_next = begin.checked_sub(sp).is_some_and(|bytes| PUSHED.contains(&bytes));
+            let is_next = begin.checked_sub(sp).is_some_and(|bytes| bytes == pushed || bytes == 0);
             let is_first = is_next && word(system, g::SCHED_G)? == system;
             return is_first.then_some(Outside::Start(pc));
         }
@@ -174,19 +192,37 @@ impl GoThread {
         if !is_in(sp, stack) || (word(goroutine, g::M)?, word(goroutine, g::SCHED_G)?) != (self.m, goroutine) {
             return None;
         }
-        // `morestack` and `mcall` have saved their caller, the others themselves.
-        let (pc, top) = (word(goroutine, g::SCHED_PC)?, word(sp, 0)?);
-        let (ra, sp) = match modules.is_called(pc, callee.pc) {
-            true => (pc, sp),
-            false => (top, sp.checked_add(8)?),
+        let (pc, fp) = (word(goroutine, g::SCHED_PC)?, word(goroutine, self.layout.fp)?);
+        let position = |ra, sp, fp: Option<u64>| {
+            let mut caller = Registers::new(ra);
+            caller.set(arch.sp, sp);
+            fp.into_iter().for_each(|fp| caller.set(arch.fp, fp));
+            caller
         };
-        if !modules.is_called(ra, callee.pc) {
-            return None;
+        // `morestack` and `mcall` have saved their caller, the others themselves.
+        if !modules.is_called(pc, callee.pc) {
+            let top = arch.strip(word(sp, 0)?);
+            let caller = match arch.link_register {
+                false => position(top, sp.checked_add(8)?, Some(fp)),
+                // They have a frame of two words, below which the caller's frame pointer is: mostly
+                // not in a sample's copy, and Go's rows don't need it.
+                true => position(top, sp.checked_add(16)?, word(fp, 0)),
+            };
+            return modules
+                .is_called(top, callee.pc)
+                .then_some(Outside::Goroutine(None, caller));
         }
-        let mut caller = Registers::new(ra);
-        caller.set(arch.sp, sp);
-        caller.set(arch.fp, word(goroutine, self.layout.fp)?);
-        Some(Outside::Goroutine(caller))
+        // The link register of a function that called `morestack` before it made its frame; `mcall`
+        // leaves 0.
+        let lr = match arch.link_register {
+            false => 0,
+            true => arch.strip(word(goroutine, self.layout.fp.checked_sub(g::SCHED_FP_FROM_LR)?)?),
+        };
+        if lr == 0 {
+            return Some(Outside::Goroutine(None, position(pc, sp, Some(fp))));
+        }
+        let is_callers = modules.is_called(lr, pc);
+        is_callers.then_some(Outside::Goroutine(Some(pc), position(lr, sp, Some(fp))))
     }
 }
 
@@ -196,7 +232,7 @@ mod tests {
 
     use super::*;
     use crate::Coverage;
-    use backtrail_arch::x86_64::ARCH;
+    use backtrail_arch::{aarch64, x86_64};
     use std::collections::BTreeMap;
 
     const SYSTEM: u64 = 0x1000;
@@ -253,22 +289,55 @@ mod tests {
         ])
     }
 
-    fn outside(words: BTreeMap<u64, u64>, callee: u64, current: u64) -> Option<Outside> {
+    fn outside(arch: &Arch, words: BTreeMap<u64, u64>, callee: u64, current: u64) -> Option<Outside> {
         let mut registers = Registers::new(callee);
-        registers.set(ARCH.sp, SYSTEM_STACK + 0x500);
-        let calls = Calls(BTreeMap::from([(0x40_1000, MORESTACK), (0x40_2000, SYSTEMSTACK)]));
+        registers.set(arch.sp, SYSTEM_STACK + 0x500);
+        let calls = Calls(BTreeMap::from([
+            (0x40_1000, MORESTACK),
+            (0x40_2000, SYSTEMSTACK),
+            (0x40_4000, 0x40_1000),
+        ]));
         let mut memory = Words(words);
         let thread = GoThread::of(current, &mut memory)?;
-        thread.outside(&ARCH, &registers, &calls, &mut memory)
+        thread.outside(arch, &registers, &calls, &mut memory)
     }
 
     /// The caller's pc and stack pointer.
     fn found(words: BTreeMap<u64, u64>, callee: u64, current: u64) -> Option<(u64, u64)> {
-        let Outside::Goroutine(caller) = outside(words, callee, current)? else {
+        let arch = &x86_64::ARCH;
+        let Outside::Goroutine(None, caller) = outside(arch, words, callee, current)? else {
             return None;
         };
-        assert_eq!(caller.get(ARCH.fp), Some(STACK + 0x90));
-        Some((caller.pc, caller.get(ARCH.sp)?))
+        assert_eq!(caller.get(arch.fp), Some(STACK + 0x90));
+        Some((caller.pc, caller.get(arch.sp)?))
+    }
+
+    #[test]
+    fn on_aarch64_functions_and_the_runtime_leave_return_addresses_in_the_link_register() {
+        let arch = &aarch64::ARCH;
+        for layout in LAYOUTS {
+            let mut words = words(layout);
+            // systemstack has a frame of its own, mcall has none, and leaves no return address.
+            let sp = STACK + 0x80;
+            let mut expected = Registers::new(0x40_2000);
+            expected.set(arch.sp, sp + 16);
+            let of = |words: &BTreeMap<u64, u64>, callee| outside(arch, words.clone(), callee, GOROUTINE);
+            assert_eq!(of(&words, SYSTEMSTACK), Some(Outside::Goroutine(None, expected)));
+            let lr = GOROUTINE + layout.fp - 8;
+            words.insert(lr, 0);
+            let mut expected = Registers::new(0x40_1000);
+            expected.set(arch.sp, sp);
+            expected.set(arch.fp, STACK + 0x90);
+            assert_eq!(of(&words, MORESTACK), Some(Outside::Goroutine(None, expected)));
+            words.insert(lr, 0x40_4000);
+            expected.pc = 0x40_4000;
+            assert_eq!(
+                of(&words, MORESTACK),
+                Some(Outside::Goroutine(Some(0x40_1000), expected))
+            );
+            words.insert(lr, 0x40_2000);
+            assert_eq!(of(&words, MORESTACK), None, "no call leads to the function in between");
+        }
     }
 
     #[test]
@@ -288,11 +357,15 @@ mod tests {
             let mut words = words(layout);
             words.insert(THREAD + layout.current, 0);
             let start = Some(Outside::Start(0x40_3000));
-            assert_eq!(outside(words.clone(), 0x40_0300, SYSTEM), start);
+            assert_eq!(outside(&x86_64::ARCH, words.clone(), 0x40_0300, SYSTEM), start);
             words.insert(SYSTEM + 56, SYSTEM_STACK + 0x500);
-            assert_eq!(outside(words.clone(), MORESTACK, SYSTEM), start);
+            assert_eq!(outside(&x86_64::ARCH, words.clone(), MORESTACK, SYSTEM), start);
             words.insert(SYSTEM + 56, SYSTEM_STACK + 0x600);
-            assert_eq!(outside(words, 0x40_0300, SYSTEM), None, "there is something in between");
+            assert_eq!(
+                outside(&x86_64::ARCH, words, 0x40_0300, SYSTEM),
+                None,
+                "there is something in between"
+            );
         }
     }
 

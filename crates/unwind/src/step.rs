@@ -74,7 +74,7 @@ impl Found {
         };
         let needs_these = |rule: Rule| is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one);
         let shown = |in_table| match uncovered(in_table) {
-            Uncovered::Rule(rule) | Uncovered::Linked(rule) => needs_these(rule),
+            Uncovered::Rule(rule) | Uncovered::Exact(rule) | Uncovered::Linked(rule) => needs_these(rule),
             Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost => true,
         };
         let rule = match self {
@@ -214,7 +214,8 @@ fn called(arch: &Arch, rule: Rule, signal_frame: bool) -> TableRule {
     }
 }
 
-/// The meaning of the word on top of the stack, for code that no table row describes.
+/// The meaning of the word on top of the stack, or in the link register, for code that no table row
+/// describes.
 fn on_top<M: Modules>(
     arch: &Arch,
     registers: &Registers,
@@ -222,13 +223,21 @@ fn on_top<M: Modules>(
     modules: &M,
     memory: &mut impl Memory,
 ) -> OnTop {
-    if !M::LOOKS_ON_TOP || kind == AddressKind::Ra || arch.link_register {
+    if !M::LOOKS_ON_TOP || kind == AddressKind::Ra {
         return OnTop::Other;
     }
-    match registers.get(arch.sp).and_then(|sp| memory.word(sp)) {
-        Some(word) => modules.on_top(word, registers.pc),
-        None => OnTop::Other,
-    }
+    let word = match arch.link_register {
+        false => registers.get(arch.sp).and_then(|sp| memory.word(sp)),
+        true => {
+            let in_register = registers.get(arch.ra);
+            let fp = registers.get(arch.fp);
+            let saved = fp.and_then(|fp| memory.word(fp.wrapping_add_signed(arch.ra_from_fp)));
+            in_register
+                .map(|ra| arch.strip(ra))
+                .filter(|ra| saved.map(|ra| arch.strip(ra)) != Some(*ra))
+        }
+    };
+    word.map_or(OnTop::Other, |word| modules.on_top(word, registers.pc))
 }
 
 /// The caller of a function that has not changed its stack yet.
@@ -299,11 +308,12 @@ fn uncovered_step(
     match modules.uncovered(callee.pc, kind, in_table) {
         Uncovered::Unknown => Err(Stop::NoTable),
         Uncovered::Outermost => Err(Stop::EndOfStack),
+        Uncovered::Exact(rule) => rule_step(arch, registers, kind, &rule, false, memory),
         found @ (Uncovered::FramePointer | Uncovered::Linked(_)) => {
             match on_top(arch, &callee, kind, modules, memory) {
                 OnTop::Other => prove(&mut |caller| match found {
                     Uncovered::Linked(rule) => rule_step(arch, caller, kind, &rule, false, memory),
-                    _ => frame_pointer_step(arch, caller, memory),
+                    _ => uncovered_frame_pointer_step(arch, caller, modules, memory),
                 }),
                 OnTop::ReturnAddress => prove(&mut |caller| return_from_entry(arch, caller, memory)),
                 OnTop::Unclear => Err(Stop::NoCall),
@@ -319,12 +329,33 @@ fn uncovered_step(
                 // The instructions were misread; code that has made a call mostly keeps a frame
                 // pointer.
                 Err(Stop::NoCall | Stop::NoStart) if kind == AddressKind::Ra => {
-                    prove(&mut |caller| frame_pointer_step(arch, caller, memory))
+                    prove(&mut |caller| uncovered_frame_pointer_step(arch, caller, modules, memory))
                 }
                 stepped => stepped,
             }
         }
     }
+}
+
+/// A step by frame pointers. Where calls leave the return address in a register, the frame pointer
+/// need not point to the end of the frame: callers whose frames tables describe need the true one.
+fn uncovered_frame_pointer_step(
+    arch: &Arch,
+    caller: &mut Registers,
+    modules: &impl Modules,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
+    let kind = frame_pointer_step(arch, caller, memory)?;
+    let address = looked_up(caller.pc, kind);
+    let is_described = || match modules.coverage(address) {
+        Coverage::Table(table) => look_up(arch, &table, address.wrapping_sub(table.bias)) != TableRule::NotCovered,
+        Coverage::Described { .. } => modules.described(address) != Described::NotCovered,
+        Coverage::FramePointer | Coverage::NoModule => false,
+    };
+    if arch.link_register && is_described() {
+        caller.forget(arch.sp);
+    }
+    Ok(kind)
 }
 
 /// The CFA of a rule from instructions may be an address that the frame holds, with the return

@@ -255,6 +255,7 @@ fn what_no_table_says_is_proved() {
         (code(by_rule, false), 0x4444, Err(Stop::NoCall)),
         (code(Uncovered::Linked(by_fp), true), 0x4444, Ok(0x5555)),
         (code(Uncovered::Linked(by_fp), false), 0x4444, Err(Stop::NoCall)),
+        (code(Uncovered::Exact(sp_rule(16, None)), false), 0x4444, Ok(0x6666)),
         (code(Uncovered::Unknown, true), 0x4444, Err(Stop::NoTable)),
         // A hole in a table.
         (code(Uncovered::FramePointer, true), BIAS + 0x2800, Ok(0x5555)),
@@ -618,4 +619,23 @@ fn a_row_on_fp_alone_leads_into_another_stack() {
     // A row relative to the CFA stays in its stack.
     let (frames, stop) = walk_all(&x86_64::ARCH, &start, &functions(usual), &memory);
     assert_eq!((frames.len(), stop), (2, Stop::DidNotAdvance));
+}
+
+/// Frame records of AArch64 need not be at the end of a frame: a caller whose frame tables describe
+/// needs the true stack pointer.
+#[test]
+fn a_record_does_not_show_where_the_frame_of_a_link_register_ends() {
+    let arch = &aarch64::ARCH;
+    let modules = Knowing {
+        tables: three_functions(),
+        uncovered: Uncovered::FramePointer,
+        called: true,
+    };
+    for (ra, sp) in [(0x5555, Some(0x8020)), (BIAS + 0x1004, None)] {
+        let mut found = registers(arch, 0x4444, 0x8000, 0x8010);
+        let mut memory = Words(BTreeMap::from([(0x8010, 0x8040), (0x8018, ra)]));
+        let mut cache = RuleCache::new(&mut []);
+        step(arch, &mut found, AddressKind::Ra, &modules, &mut memory, &mut cache).unwrap();
+        assert_eq!((found.pc, found.get(arch.sp)), (ra, sp));
+    }
 }
