@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
+use backtrail_arch::Cpu;
 use backtrail_elf::{FileBytes, Image};
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::gdb_arguments::{Session, Tally};
@@ -100,7 +101,13 @@ pub(crate) fn run_one(places: u32, program: &Path, arguments: &[String]) -> Resu
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let call: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let calls = [&call[..]];
-    let seen = look(&Subject::of(&name, &calls), Compiler::GccOptimizing, &program, places)?;
+    let file = FileBytes::open(&program).map_err(|error| error.to_string())?;
+    let image = Image::of(&file).map_err(|error| error.to_string())?;
+    let compiler = match image.arch().cpu {
+        Cpu::Aarch64 => Compiler::GccAarch64,
+        _ => Compiler::GccOptimizing,
+    };
+    let seen = look(&Subject::of(&name, &calls), compiler, &program, places)?;
     for (which, tally) in [
         ("outer", &seen.outer),
         ("innermost", &seen.inner),
