@@ -422,7 +422,7 @@ fn page(places: u32, all: &[Seen]) -> String {
          Made by `cargo evidence arguments-truth`. The programs are from Debian's sources, compiled with\n\
          `gcc -O2 -g` (or clang 14, or for AArch64, as the table says). `backtrail sframe add --args` added a table\n\
          to each, and `strip` removed its debug information. Each was stopped at {places} random places; the AArch64\n\
-         cores are qemu's.\n\
+         cores are qemu's. Other programs and compiler options have [a page of their own](args-more.md).\n\
          \n\
          `backtrail stack --args` has only the stripped file. gdb has the program's debug information, but not that\n\
          of libraries, so it cannot take `main`'s arguments from its caller. Inlined calls, which the table omits,\n\
