@@ -778,6 +778,47 @@ int main(int argc, char **argv)
     assert_eq!(alone.code(), 2, "{}", alone.describe());
 }
 
+/// Jumps in a row are followed only if no others lead to the same function.
+#[test]
+fn jumps_are_followed_if_there_is_one_way() {
+    const SOURCE: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+#define APART(name) __attribute__((noinline, noclone, section(".text." #name)))
+volatile long sink;
+APART(d) int d(long lost, int k)
+{
+    printf("d lost=%ld\nready\n", lost);
+    fflush(stdout);
+    while (sink != -1)
+        pause();
+    return k;
+}
+APART(c) int c(long x, int k) { sink = x; return d(x + 100, k); }
+APART(b) int b(long x, int k) { sink = x + 1; return c(x + 10, k); }
+APART(a) int a(long x, int k) { sink = x + 2; if (k & 2) return OTHER; return b(x + 1, k); }
+APART(z) int start(long x, int k) { int r = a(x, k); sink = x + r; return r; }
+int main(int argc, char **argv) { (void)argv; return start(argc * 3 + (getpid() & 0), argc); }
+"#;
+    let folder = scratch();
+    for (other, lost) in [
+        ("0", Some("114")),
+        ("d(x, k)", None),
+        ("c(x, k)", None),
+        ("b(x + 5, k)", None),
+    ] {
+        let source = SOURCE.replace("OTHER", other);
+        let Some(out) = linked(&folder, &["--args"], &["gcc", "-O2"], &source) else {
+            return;
+        };
+        let running = parked(&out, &[]);
+        let (_, shown) = shown(&running, &out);
+        running.signal(Signal::KILL);
+        let shown = shown.get(&("d".to_owned(), "lost".to_owned()));
+        assert_eq!(shown.map(|(value, _)| &value[..]), lost, "{other}");
+    }
+}
+
 #[test]
 fn link_adds_them() {
     let folder = scratch();
