@@ -115,7 +115,7 @@ fn as_built_told(program: &str, built: &Path, least: usize) -> usize {
 
 #[test]
 fn values_are_those_that_the_program_told() {
-    let least = [(&program::ARGUMENTS, 13), (&program::ARGUMENTS_DWARF_4, 13)];
+    let least = [(&program::ARGUMENTS, 14), (&program::ARGUMENTS_DWARF_4, 14)];
     for (program, least) in least {
         if let Some(count) = as_told(program, 20) {
             assert!(count >= least, "{}: {count} values", program.name);
@@ -191,7 +191,7 @@ fn text_has_them_behind_the_function() {
     let text = stack(&["--args", &running.pid().to_string()]).stdout;
     running.signal(Signal::KILL);
     assert!(text.contains("(depth=4, why=0x"), "{text}");
-    assert!(text.contains(" \"because\") "), "{text}");
+    assert!(text.contains(" \"because\", gone="), "{text}");
     assert!(text.contains("depth=3, c=BLUE"), "{text}");
 }
 
@@ -342,6 +342,8 @@ fn a_core_of_qemu_for_aarch64() {
     let value = |function: &str, name: &str| &shown[&(function.to_owned(), name.to_owned())].0[..];
     assert_eq!(value("stop", "depth"), "4");
     assert!(value("stop", "why").ends_with(" \"because\""));
+    // Only the jumps from one function to the next show it.
+    assert!(value("stop", "gone").ends_with(" \"cause\""));
     assert_eq!(value("through", "depth"), "4");
     assert_eq!(value("middle", "pair"), "{a = 7, p = {x = 8, y = 9}}");
     assert!(value("keep", "name").ends_with(" \"from jumps\""));
@@ -774,6 +776,47 @@ int main(int argc, char **argv)
     }
     let alone = backtrail(&["link", "--innermost", "--", "gcc", "--version"]);
     assert_eq!(alone.code(), 2, "{}", alone.describe());
+}
+
+/// Jumps in a row are followed only if no others lead to the same function.
+#[test]
+fn jumps_are_followed_if_there_is_one_way() {
+    const SOURCE: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+#define APART(name) __attribute__((noinline, noclone, section(".text." #name)))
+volatile long sink;
+APART(d) int d(long lost, int k)
+{
+    printf("d lost=%ld\nready\n", lost);
+    fflush(stdout);
+    while (sink != -1)
+        pause();
+    return k;
+}
+APART(c) int c(long x, int k) { sink = x; return d(x + 100, k); }
+APART(b) int b(long x, int k) { sink = x + 1; return c(x + 10, k); }
+APART(a) int a(long x, int k) { sink = x + 2; if (k & 2) return OTHER; return b(x + 1, k); }
+APART(z) int start(long x, int k) { int r = a(x, k); sink = x + r; return r; }
+int main(int argc, char **argv) { (void)argv; return start(argc * 3 + (getpid() & 0), argc); }
+"#;
+    let folder = scratch();
+    for (other, lost) in [
+        ("0", Some("114")),
+        ("d(x, k)", None),
+        ("c(x, k)", None),
+        ("b(x + 5, k)", None),
+    ] {
+        let source = SOURCE.replace("OTHER", other);
+        let Some(out) = linked(&folder, &["--args"], &["gcc", "-O2"], &source) else {
+            return;
+        };
+        let running = parked(&out, &[]);
+        let (_, shown) = shown(&running, &out);
+        running.signal(Signal::KILL);
+        let shown = shown.get(&("d".to_owned(), "lost".to_owned()));
+        assert_eq!(shown.map(|(value, _)| &value[..]), lost, "{other}");
+    }
 }
 
 #[test]

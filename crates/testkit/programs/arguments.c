@@ -13,23 +13,27 @@ struct flags { unsigned a : 3; int b : 5; bool c : 1; };
 #define NOINLINE __attribute__((noinline, noclone))
 volatile long sink;
 
-NOINLINE int stop(int depth, const char *why)
+NOINLINE int stop(int depth, const char *why, const char *gone)
 {
+    printf("stop gone=%p \"%s\"\n", (const void *)gone, gone);
     printf("stop depth=%d\nstop why=%p \"%s\"\nready\n", depth, (const void *)why, why);
     fflush(stdout);
     if (getenv("CRASH"))
         abort();
-    for (;;)
+    /* Without end, but compilers don't jump to what they know not to return. */
+    while (sink != -1)
         pause();
     return depth;
 }
 
 /* Leaves by a jump. */
-NOINLINE int last(const char *why, int depth)
+NOINLINE int last(const char *why, int depth, const char *gone)
 {
     sink = depth;
-    return stop(depth, why);
+    return stop(depth, why, gone - 1);
 }
+
+NOINLINE int first(const char *why, int depth);
 
 /* Calls what a register says. */
 NOINLINE int through(int (*function)(const char *, int), int depth)
@@ -43,7 +47,7 @@ NOINLINE int leaf(int depth, enum colour c, bool yes, char letter, const char *t
     printf("leaf depth=%d\nleaf c=%s\nleaf yes=%s\nleaf letter=%d '%c'\n", depth, c == BLUE ? "BLUE" : "?", yes ? "true" : "false",
            letter, letter);
     printf("leaf text=%p \"te\\\"xt\\n\"\n", (const void *)text);
-    int result = through(last, depth + 1) + depth;
+    int result = through(first, depth + 1) + depth;
     sink = c + letter;
     return result + yes;
 }
@@ -88,6 +92,13 @@ NOINLINE long hops(long sum, long rest)
 {
     sink = sum;
     return jumps(rest, sum);
+}
+
+/* Jumps to the one that leaves by a jump, from another section: the jump has 32 bits. */
+__attribute__((section(".text.first"))) NOINLINE int first(const char *why, int depth)
+{
+    sink = depth;
+    return last(why, depth, why + 3);
 }
 
 int main(int argc, char **argv)

@@ -90,6 +90,10 @@ pub enum Value {
 /// index among all parameters.
 pub const PARAMETERS: u8 = 128;
 
+/// "Jumps": in place of the callee's address, if the jump is also the only way to each function
+/// that the next one leads to by jumps.
+pub const BEYOND: i64 = 1;
+
 /// "Values": kinds.
 pub(crate) mod kind {
     pub(crate) const LOST: u64 = 0;

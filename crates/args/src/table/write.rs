@@ -91,7 +91,8 @@ pub struct Call {
     /// Where the function's own arguments are meanwhile; empty for a jump.
     pub places: Vec<Location>,
     /// The values it passes in general registers, in order; then the callee's address if the
-    /// instruction does not give it, and each parameter that is in no register.
+    /// instruction does not give it, or for a jump [`BEYOND`](super::BEYOND); then each parameter
+    /// that is in no register.
     pub entries: Vec<Location>,
 }
 

@@ -279,6 +279,8 @@ struct Unfinished {
 enum Target {
     /// The function in the file that begins here.
     Function(u64),
+    /// For a jump: this function, and the only way to those that it leads to by jumps.
+    Beyond(u64),
     /// Any function that a register leads to, whose value is still known at the function's start.
     Any,
     /// Any function that this value leads to; the instruction alone does not show it.
@@ -425,12 +427,11 @@ impl Maker<'_> {
                 let mut calls: Vec<(write::Call, Target)> = calls
                     .filter_map(|call| {
                         let target = self.called(function, call, safe);
-                        let call = match &target {
-                            _ if !call.is_tail => self.call(function, call, safe, &target),
-                            Target::Function(to) if call.is_behind => self.jump(function, call, safe, *to)?,
-                            _ => return None,
-                        };
-                        Some((call, target))
+                        match target {
+                            _ if !call.is_tail => Some((self.call(function, call, safe, &target), target)),
+                            Target::Function(to) if call.is_behind => self.jump(function, call, safe, to),
+                            _ => None,
+                        }
                     })
                     .collect();
                 if self.places != Places::AtCalls {
@@ -531,19 +532,31 @@ impl Maker<'_> {
 
     /// The values that a jump from one function passes to another; `None` if other jumps may reach
     /// it.
-    fn jump(&self, function: &units::Function, call: &units::Call, safe: bool, to: u64) -> Option<write::Call> {
+    fn jump(
+        &self,
+        function: &units::Function,
+        call: &units::Call,
+        safe: bool,
+        to: u64,
+    ) -> Option<(write::Call, Target)> {
         // All registers have the values of the jumping function's caller again.
         let kept = |location: &Location| match location {
             Location::One(Value::Constant(_) | Value::Address(_)) => location.clone(),
             Location::One(Value::Entry(..)) if safe => location.clone(),
             _ => Location::LOST,
         };
-        self.tails.is_only_way(function.start(), to).then(|| write::Call {
+        if !self.tails.is_only_way(function.start(), to) {
+            return None;
+        }
+        let made = write::Call {
             return_address: call.return_address,
             site: Site::Jump,
             places: Vec::new(),
             entries: self.entries(call, &Target::Function(to), kept),
-        })
+        };
+        let is_beyond = self.tails.leads_on(to) && self.tails.is_only_way_beyond(function.start(), to);
+        let target = if is_beyond { Target::Beyond } else { Target::Function };
+        Some((made, target(to)))
     }
 
     /// The value of each general register, and of each parameter that was removed from the called

@@ -6,7 +6,7 @@
 
 use backtrail_args::abi::{Abi, Place as Where};
 use backtrail_args::table::write::{Function, Location, Site};
-use backtrail_args::table::{PARAMETERS, Value};
+use backtrail_args::table::{BEYOND, PARAMETERS, Value};
 use rustc_hash::FxHashMap;
 
 use super::{Target, Unfinished};
@@ -20,7 +20,7 @@ struct Needed(FxHashMap<u64, Registers>);
 impl Needed {
     fn by(&self, target: &Target) -> Registers {
         match target {
-            Target::Function(function) => self.0.get(function).copied().unwrap_or(0),
+            Target::Function(function) | Target::Beyond(function) => self.0.get(function).copied().unwrap_or(0),
             Target::Any | Target::Location(_) => Registers::MAX,
             Target::Elsewhere => 0,
         }
@@ -56,9 +56,13 @@ pub(super) fn only(mut unfinished: Vec<Unfinished>, abi: Abi) -> Vec<Function> {
                 call.entries.pop();
             }
             // If the call passes anything, the address of the called function is stored too.
-            if let (Target::Location(location), false) = (target, call.entries.is_empty()) {
-                let at = abi.general_registers().len();
-                put(&mut call.entries, at, location.clone());
+            let more = match target {
+                Target::Location(location) => Some(location.clone()),
+                Target::Beyond(_) => Some(Location::One(Value::Constant(BEYOND))),
+                _ => None,
+            };
+            if let Some(more) = more.filter(|_| !call.entries.is_empty()) {
+                put(&mut call.entries, abi.general_registers().len(), more);
             }
         }
     }

@@ -11,6 +11,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::units::{Call, Function};
 use crate::types::{Parts, Place};
 
+/// Maximum number of functions that jumps are followed through, to say which one leads to them.
+const MOST_BEYOND: usize = 1000;
+
 /// The functions of a file, and the jumps between them.
 #[derive(Debug, Default)]
 pub(super) struct Tails {
@@ -113,21 +116,43 @@ impl Tails {
         to_it.len() == 1 && self.is_never_reached(to, others)
     }
 
+    /// Whether no other path of jumps from the first function leads to any function that the second
+    /// one leads to by jumps.
+    pub(super) fn is_only_way_beyond(&self, from: u64, to: u64) -> bool {
+        let others: Vec<_> = self.jumps(from).filter(|&jump| jump != Some(to)).collect();
+        let mut beyond = FxHashSet::default();
+        let is_too_far = self.leads(vec![Some(to)], |one| {
+            beyond.extend(one);
+            beyond.len() > MOST_BEYOND
+        });
+        !is_too_far && !self.leads(others, |one| one.is_none_or(|one| beyond.contains(&one)))
+    }
+
+    /// Whether a function jumps to known functions.
+    pub(super) fn leads_on(&self, function: u64) -> bool {
+        self.jumps(function).any(|to| to.is_some())
+    }
+
     fn jumps(&self, function: u64) -> impl Iterator<Item = Option<u64>> {
         self.to.get(&function).into_iter().flatten().copied()
     }
 
     /// Whether none of these jumps leads to a function, directly or through others.
-    fn is_never_reached(&self, function: u64, mut next: Vec<Option<u64>>) -> bool {
+    fn is_never_reached(&self, function: u64, next: Vec<Option<u64>>) -> bool {
+        !self.leads(next, |to| to.is_none_or(|to| to == function))
+    }
+
+    /// Whether one of these jumps leads to such a function, directly or through others.
+    fn leads(&self, mut next: Vec<Option<u64>>, mut is_it: impl FnMut(Option<u64>) -> bool) -> bool {
         let mut seen = FxHashSet::default();
         while let Some(to) = next.pop() {
-            let Some(to) = to.filter(|&to| to != function) else {
-                return false;
-            };
-            if seen.insert(to) {
+            if is_it(to) {
+                return true;
+            }
+            if let Some(to) = to.filter(|&to| seen.insert(to)) {
                 next.extend(self.jumps(to));
             }
         }
-        true
+        false
     }
 }

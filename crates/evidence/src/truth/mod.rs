@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
+use backtrail_arch::Cpu;
 use backtrail_elf::{FileBytes, Image};
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::gdb_arguments::{Session, Tally};
@@ -100,7 +101,13 @@ pub(crate) fn run_one(places: u32, program: &Path, arguments: &[String]) -> Resu
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let call: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let calls = [&call[..]];
-    let seen = look(&Subject::of(&name, &calls), Compiler::GccOptimizing, &program, places)?;
+    let file = FileBytes::open(&program).map_err(|error| error.to_string())?;
+    let image = Image::of(&file).map_err(|error| error.to_string())?;
+    let compiler = match image.arch().cpu {
+        Cpu::Aarch64 => Compiler::GccAarch64,
+        _ => Compiler::GccOptimizing,
+    };
+    let seen = look(&Subject::of(&name, &calls), compiler, &program, places)?;
     for (which, tally) in [
         ("outer", &seen.outer),
         ("innermost", &seen.inner),
@@ -415,7 +422,7 @@ fn page(places: u32, all: &[Seen]) -> String {
          Made by `cargo evidence arguments-truth`. The programs are from Debian's sources, compiled with\n\
          `gcc -O2 -g` (or clang 14, or for AArch64, as the table says). `backtrail sframe add --args` added a table\n\
          to each, and `strip` removed its debug information. Each was stopped at {places} random places; the AArch64\n\
-         cores are qemu's.\n\
+         cores are qemu's. Other programs and compiler options have [a page of their own](args-more.md).\n\
          \n\
          `backtrail stack --args` has only the stripped file. gdb has the program's debug information, but not that\n\
          of libraries, so it cannot take `main`'s arguments from its caller. Inlined calls, which the table omits,\n\

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
-use backtrail_args::table::{CallSite, Outcome, PARAMETERS, Value, Values, compute};
+use backtrail_args::table::{BEYOND, CallSite, Outcome, PARAMETERS, Value, Values, compute};
 use backtrail_ctype::{AlignmentRule, Kind, Measures, TypeId, Types};
 use backtrail_process::Snapshot;
 use backtrail_unwind::AddressKind;
@@ -40,6 +40,10 @@ const MOST_PARAMETERS: usize = 256;
 const LONGEST_NAME: usize = 256;
 /// Maximum number of frames through which a value is traced to where it was passed.
 const MOST_ENTRIES: u32 = 100;
+/// Maximum number of functions searched for a sequence of jumps.
+const MOST_JUMPING: u32 = 32;
+/// Maximum number of jumps of a function that are followed.
+const MOST_JUMPS: usize = 16;
 
 /// Finds the arguments of each frame of these threads.
 pub(crate) fn find(snapshot: &Snapshot<'_>, space: &Space<'_>, shown: &Shown, threads: &mut [ThreadStack]) {
@@ -532,31 +536,52 @@ impl<'l, 's> Look<'l, 's> {
         if called == callee.start {
             return passed(register);
         }
-        // The called function has jumped to this one, and no longer has a frame.
-        let entries = self.jump(called, callee)?;
-        match *nth(&entries, callee, register)? {
-            Value::Constant(number) => Some(number as u64),
-            Value::Address(address) => Some(address.wrapping_add(callee.bias)),
-            Value::Entry(register, offset) => Some(passed(register)?.wrapping_add_signed(offset)),
-            _ => None,
+        // The called function has jumped to this one or to one that did, and they no longer have
+        // frames.
+        let (mut register, mut added) = (register, 0_i64);
+        for entries in self.jumps(called, callee, &mut { MOST_JUMPING })? {
+            match *nth(&entries, callee, register)? {
+                Value::Constant(number) => return Some(number.wrapping_add(added) as u64),
+                Value::Address(address) => {
+                    return Some(address.wrapping_add(callee.bias).wrapping_add_signed(added));
+                }
+                Value::Entry(before, offset) => (register, added) = (before, added.wrapping_add(offset)),
+                _ => return None,
+            }
         }
+        Some(passed(register)?.wrapping_add_signed(added))
     }
 
-    /// What the function at an address passes to another function of its file by its only jump to
-    /// it.
-    fn jump(&self, from: u64, to: &Known<'_, '_>) -> Option<Vec<Value>> {
+    /// What the function at an address passes to another function of its file by its only jump, or
+    /// only sequence of jumps, to it: the values of each jump, the last jump first.
+    fn jumps(&self, from: u64, to: &Known<'_, '_>, functions_left: &mut u32) -> Option<Vec<Vec<Value>>> {
+        *functions_left = functions_left.checked_sub(1)?;
         let function = to.opened.table.function(from.wrapping_sub(to.bias)).ok()??;
         if function.start.wrapping_add(to.bias) != from {
             return None;
         }
-        let mut jumps = Vec::new();
+        let (mut direct, mut others) = (Vec::new(), Vec::new());
         let found = function.each_passing(|behind, values| {
-            if jumps.len() < 2 && self.direct(behind.wrapping_add(to.bias), &JUMP) == Some(to.start) {
-                jumps.push(values);
+            match self.direct(behind.wrapping_add(to.bias), &JUMP) {
+                Some(target) if target == to.start => direct.push(values),
+                Some(target) if others.len() < MOST_JUMPS => others.push((target, values)),
+                _ => {}
             }
+            direct.truncate(2);
         });
-        match (found, &jumps[..]) {
-            (Ok(()), [values]) => values.take(MOST_PARAMETERS).collect::<Result<_, _>>().ok(),
+        found.ok()?;
+        let list = |values: Values<'_>| values.take(MOST_PARAMETERS).collect::<Result<Vec<_>, _>>().ok();
+        match direct.len() {
+            0 => others.into_iter().find_map(|(target, values)| {
+                let entries = list(values)?;
+                if entries.get(registers(to).len()) != Some(&Value::Constant(BEYOND)) {
+                    return None;
+                }
+                let mut jumps = self.jumps(target, to, functions_left)?;
+                jumps.push(entries);
+                Some(jumps)
+            }),
+            1 => Some(vec![list(direct.pop()?)?]),
             _ => None,
         }
     }
