@@ -92,11 +92,28 @@ fn on_aarch64(function: Function, code: &[u8]) -> FunctionRows {
         // The first of its stack, but the signal came from another one.
         return function.into_rows_of_called();
     }
+    if INJECTED.contains(&function.name.as_str()) {
+        return injected(function.into_rows());
+    }
     let switches = function.flags & SP_WRITE != 0 && !function.is_first();
     let switch = a64::words(code).position(|word| a64::is_call(word) || sets_sp(word));
     let mut rows = function.into_rows();
     if let Some(switch) = switch.filter(|_| switches) {
         leave_from(4 * (switch as u32 + 1), &mut rows);
+    }
+    rows
+}
+
+/// What a signal enters as if it were called at the place of the interruption: the link register
+/// has that place, and its old value is in a word of its own, with another to align the stack.
+fn injected(mut rows: FunctionRows) -> FunctionRows {
+    const PUSHED: i32 = 16;
+    rows.signal_frame = true;
+    for rule in rows.rows.iter_mut().filter_map(|row| row.rule.as_mut()) {
+        rule.cfa.offset = rule.cfa.offset.saturating_add(PUSHED);
+        if rule.ra.base == Base::Cfa {
+            rule.ra.offset = rule.ra.offset.saturating_sub(PUSHED);
+        }
     }
     rows
 }
@@ -368,6 +385,12 @@ mod tests {
             rows.map(|row| (row.start, row.rule.is_some_and(is_elsewhere)))
                 .collect::<Vec<_>>()
         };
+        let mut preempt = function(&with_call, &[(0, 0), (4, 496)], SP_WRITE);
+        preempt.arch = &backtrail_arch::aarch64::ARCH;
+        preempt.name = INJECTED[0].to_owned();
+        let rows = on_aarch64(preempt, &with_call);
+        let interrupted = Rule::new(Location::register(31, 512), Location::saved(-512));
+        assert!(rows.signal_frame && rows.rows.len() == 2 && rows.rows[1].rule == Some(interrupted));
         let framed = [(0, 0), (4, 16)];
         assert_eq!(starts(&with_call, &[(0, 0)]), [(0, false), (12, true)]);
         assert_eq!(starts(&with_call, &framed), [(0, false), (4, false), (12, true)]);

@@ -1,5 +1,5 @@
-//! Frames of AArch64 code that no table row describes: stubs of linkers, and frame records (AAPCS64,
-//! "The frame pointer"), which need not be at the end of the frame.
+//! Frames of AArch64 code that no table row describes: stubs of linkers, and frame records
+//! (AAPCS64, "The frame pointer"), which need not be at the end of the frame.
 
 use backtrail_sframe::{Location, Rule};
 use backtrail_unwind::Uncovered;

@@ -76,11 +76,12 @@ const KEPT: &str = "\n## What is precise\n";
 const HEAD: &str = "\
 # AArch64
 
-Made by `cargo evidence aarch64` up to the next heading: a release build of Backtrail records programs
-in an emulated machine, Debian 12's cloud kernel (pages of 4 KiB, 48-bit addresses) in
-`qemu-system-aarch64 -cpu max,pauth-impdef=on`, each once. Every stack is then judged: it is wrong if one
-of its return addresses does not follow a call that can lead to the frame above. Processes with fewer
-than 20 stacks are left out. *Signed* programs are compiled with `-mbranch-protection=standard`.
+Made by `cargo evidence aarch64`, up to the next heading: Backtrail records programs in an emulated
+machine, Debian 12's cloud kernel (pages of 4 KiB, 48-bit addresses) in `qemu-system-aarch64 -cpu
+max,pauth-impdef=on`, each once. Every stack is then judged: it is wrong if one of its return addresses
+does not follow a call that can lead to the frame above. Processes with fewer than 20 stacks are left
+out. *Signed* programs are compiled with `-mbranch-protection=standard`. Times in an emulated machine
+mean nothing, and the recorder loses samples there.
 ";
 
 const COLUMNS: &str = "\
