@@ -136,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let vdso = results.folder("vdso").ok_or("the guest ran nothing")?;
     let files = [folder.path().to_owned(), root, vdso];
     println!("{COLUMNS}");
-    let (mut rows, mut good) = (Vec::new(), true);
+    let (mut rows, mut good, mut failed) = (Vec::new(), true, 0);
     for (number, recorded) in RECORDED.iter().enumerate().filter(|(_, (name, ..))| chosen(name)) {
         match judged(&results, &job(number), recorded, &files, options.examples) {
             Ok((of_program, is_right)) => {
@@ -146,11 +146,14 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
             }
             Err(error) => {
                 eprintln!("evidence: {error}");
-                good = false;
+                failed += 1;
             }
         }
     }
-    if options.program.is_empty() && good {
+    if failed > 0 {
+        return Err(format!("{failed} programs were not recorded"));
+    }
+    if options.program.is_empty() {
         write(&results.text("about", "stdout"), &rows)?;
     }
     Ok(good)
