@@ -107,8 +107,12 @@ impl Judge {
         }
         if caller.kind == FrameKind::Pc {
             // The innermost frame itself may be the code that returns from the signal.
-            let returns = interrupted || callee.kind == FrameKind::Pc && self.restores_from_signal(pid, callee.address);
-            return if returns { Fit::Interrupted } else { Fit::StrayPc };
+            let returns = callee.kind == FrameKind::Pc && self.restores_from_signal(pid, callee.address);
+            return if interrupted || returns || self.is_injected(pid, looked_up(callee)) {
+                Fit::Interrupted
+            } else {
+                Fit::StrayPc
+            };
         }
         let looked_up = looked_up(callee);
         let key = (looked_up, caller.address);
@@ -118,6 +122,11 @@ impl Judge {
         let fit = self.judge(pid, looked_up, caller.address);
         self.known.entry(pid).or_default().insert(key, fit);
         fit
+    }
+
+    /// Whether an address is in code that a signal enters as if the interrupted code had called it.
+    fn is_injected(&mut self, pid: u32, address: u64) -> bool {
+        matches!(self.spaces.find(pid, address), Held::File(place) if ends::is_injected(&place))
     }
 
     /// Whether an address is in code that does nothing but return from a signal.
