@@ -9,6 +9,15 @@ pub(crate) const fn is(word: u32, (mask, value): (u32, u32)) -> bool {
     word & mask == value
 }
 
+/// `nop`, `bti c`.
+pub(crate) const NOP: u32 = 0xd503_201f;
+pub(crate) const BTI_C: u32 = 0xd503_245f;
+
+/// `b`.
+pub(crate) const fn is_jump(word: u32) -> bool {
+    word >> 26 == 0b00_0101
+}
+
 /// `ret`, with or without authentication.
 pub(crate) const fn is_return(word: u32) -> bool {
     is(word, (0xfeff_f000, 0xd65f_0000))
@@ -22,7 +31,7 @@ pub(crate) const fn is_call(word: u32) -> bool {
 /// The distance in instructions to where a branch that is no call leads.
 pub(crate) const fn branch(word: u32) -> Option<i64> {
     match word >> 24 & 0x7f {
-        _ if word >> 26 == 0b00_0101 => Some(signed(word, 0, 26)),
+        _ if is_jump(word) => Some(signed(word, 0, 26)),
         0x54 | 0x34 | 0x35 => Some(signed(word, 5, 19)),
         0x36 | 0x37 => Some(signed(word, 5, 14)),
         _ => None,

@@ -96,9 +96,8 @@ fn on_aarch64(function: Function, code: &[u8]) -> FunctionRows {
         return injected(function.into_rows());
     }
     let switches = function.flags & SP_WRITE != 0 && !function.is_first();
-    let switch = a64::words(code).position(|word| a64::is_call(word) || sets_sp(word));
     let mut rows = function.into_rows();
-    if let Some(switch) = switch.filter(|_| switches) {
+    if switches && let Some(switch) = a64::words(code).position(|word| a64::is_call(word) || sets_sp(word)) {
         leave_from(4 * (switch as u32 + 1), &mut rows);
     }
     rows

@@ -9,7 +9,7 @@ use backtrail_elf::{Image, Symbols};
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
-use crate::a64::{self, is};
+use crate::a64::{self, BTI_C, NOP, is, is_jump};
 use crate::by_hand;
 use crate::eh_frame::{Converted, end_of};
 use crate::signal;
@@ -21,8 +21,6 @@ const LR: u8 = 30;
 const SP: u8 = 31;
 
 const INSTRUCTION: u64 = 4;
-const NOP: u32 = 0xd503_201f;
-const BTI_C: u32 = 0xd503_245f;
 /// `mov x8, #139` and `svc #0`: the system call `rt_sigreturn`.
 const SIGRETURN: [u32; 2] = [0xd280_1168, 0xd400_0001];
 /// `stp x8, x9, [sp, #-…]!` and the bits that count.
@@ -37,10 +35,9 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
     if image.arch().cpu != Cpu::Aarch64 {
         return;
     }
+    enter(&mut converted.functions, image.entry());
     for function in &mut converted.functions {
-        if (function.start..end_of(function)).contains(&image.entry()) {
-            enter(function);
-        } else if is_resolver(image, function.start) {
+        if is_resolver(image, function.start) {
             shift(function);
         } else if is_profiler(image, function.start) {
             shift_profiled(function);
@@ -107,9 +104,12 @@ fn words<'a>(image: &Image<'a>, range: Range<u64>) -> impl Iterator<Item = u32> 
 }
 
 /// The entry point says that it has no caller, but often only after its first instruction.
-fn enter(function: &mut FunctionRows) {
-    if function.rows.iter().any(|row| row.rule.is_none()) {
-        function.rows = vec![OUTERMOST];
+pub(crate) fn enter(functions: &mut [FunctionRows], entry: u64) {
+    let is_entered = |function: &&mut FunctionRows| (function.start..end_of(function)).contains(&entry);
+    for function in functions.iter_mut().filter(is_entered) {
+        if function.rows.iter().any(|row| row.rule.is_none()) {
+            function.rows = vec![OUTERMOST];
+        }
     }
 }
 
@@ -245,7 +245,7 @@ fn framed(code: &[u32], first: usize) -> Option<Vec<Row>> {
         }
         if is(word, POP) && immediate(word) == bytes {
             rows.push(row(index, ENTERED));
-            let ends = |word: &u32| a64::is_return(*word) || word >> 26 == 0b00_0101;
+            let ends = |word: &u32| a64::is_return(*word) || is_jump(*word);
             let end = index + code[index..].iter().take(3).position(ends)?;
             if code[index..end].iter().any(|word| may_change_frame(*word)) {
                 return None;

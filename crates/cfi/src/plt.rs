@@ -8,6 +8,7 @@ use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Location, Row, Rule};
 use backtrail_wire::{Bytes, Endian};
 
+use crate::a64::{BTI_C, NOP};
 use crate::eh_frame::Converted;
 use crate::undescribed::{self, described};
 
@@ -21,7 +22,6 @@ const HEADER: usize = 32;
 /// `stp x16, x30, [sp, #-16]!`, its first instruction.
 const PUSH: u32 = 0xa9bf_7bf0;
 const PUSHED: i32 = 16;
-const BTI_C: u32 = 0xd503_245f;
 
 /// Masks and values of the instructions in the other entries: `adrp x16`, `ldr x17, [x16, …]`, `add
 /// x16, x16, …`, `br x17`, `nop`, `bti c`, `autia1716`. None of them changes SP or LR.
@@ -30,7 +30,7 @@ const STUB: [(u32, u32); 7] = [
     (0xffc0_03ff, 0xf940_0211),
     (0xffc0_03ff, 0x9100_0210),
     (u32::MAX, 0xd61f_0220),
-    (u32::MAX, 0xd503_201f),
+    (u32::MAX, NOP),
     (u32::MAX, BTI_C),
     (u32::MAX, 0xd503_219f),
 ];

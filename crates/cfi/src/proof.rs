@@ -211,14 +211,15 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         let (Some(call), Some(callee)) = (self.call_before(process, mapping, word), process.find(pc)) else {
             return OnTop::Other;
         };
-        let around = CodeAround::new(process, callee, pc);
-        let (arch, code) = (process.arch(), around.code());
+        let arch = process.arch();
         if arch.link_register {
             // Calls of the code's own leave addresses in itself: what follows a call elsewhere is
             // where this code returns to, whose frame the frame pointer would skip.
             let is_other = process.is_file(callee) && process.is_described(mapping, word.wrapping_sub(1));
             return if is_other { OnTop::Unclear } else { OnTop::Other };
         }
+        let around = CodeAround::new(process, callee, pc);
+        let code = around.code();
         let is_entered = match call {
             Call::Direct(target) => instructions::is_at_entry(arch, &code, target, pc),
             Call::Indirect => instructions::is_in_stub(arch, &code, pc),

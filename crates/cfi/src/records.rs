@@ -4,7 +4,7 @@
 use backtrail_sframe::{Location, Rule};
 use backtrail_unwind::Uncovered;
 
-use crate::a64::{self, addition, is, is_return};
+use crate::a64::{self, BTI_C, NOP, addition, is, is_return};
 use crate::instructions::Code;
 
 /// DWARF numbers of registers.
@@ -21,7 +21,7 @@ const MOST_BEFORE: u64 = 4 << 10;
 const INSTRUCTION: u64 = 4;
 
 /// `nop`, `bti c`, `autia1716`.
-const HINTS: [u32; 3] = [0xd503_201f, 0xd503_245f, 0xd503_219f];
+const HINTS: [u32; 3] = [NOP, BTI_C, 0xd503_219f];
 /// `adrp`, `ldr` of a word near the program counter, `movz`: each makes a value of nothing.
 const MAKES: [(u32, u32); 3] = [
     (0x9f00_0000, 0x9000_0000),
@@ -133,8 +133,8 @@ fn above_record(code: &Code<'_>, pc: u64) -> Option<i32> {
 fn ends_code(word: u32) -> bool {
     /// As V8 fills them.
     const FILL: u32 = 0xcccc_cccc;
-    let jumps = word >> 26 == 0b00_0101 || is(word, (0xffff_fc1f, 0xd61f_0000));
-    let pads = word >> 16 == 0 || [HINTS[0], FILL, u32::MAX].contains(&word) || is(word, (0xffe0_001f, 0xd420_0000));
+    let jumps = a64::is_jump(word) || is(word, (0xffff_fc1f, 0xd61f_0000));
+    let pads = word >> 16 == 0 || [NOP, FILL, u32::MAX].contains(&word) || is(word, (0xffe0_001f, 0xd420_0000));
     is_return(word) || jumps || pads
 }
 

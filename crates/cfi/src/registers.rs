@@ -22,7 +22,7 @@ use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindSection};
 use crate::asked::Asked;
 use crate::eh_frame::{self, MAX_CIE_BYTES, Prepared, Storage, augmentation, evaluate};
 use crate::reader::{Slice, run_time};
-use crate::{build, tables};
+use crate::{build, linked, tables};
 
 /// Longer FDEs are not read, because each new address would do so again; real ones take some KiB.
 const MAX_FDE_BYTES: usize = 256 << 10;
@@ -156,7 +156,9 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
             budget: &self.budget,
         };
         let mut converted = prepared.one(fde);
-        converted.mark_entry_point(self.entry);
+        if self.arch.cpu == Cpu::Aarch64 {
+            linked::enter(&mut converted.functions, self.entry);
+        }
         if converted
             .functions
             .iter()

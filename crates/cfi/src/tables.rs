@@ -124,9 +124,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     );
     let entry = image.entry();
     let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
-    if entry != 0 && is_code && converted.find(entry).is_some() {
-        converted.mark_entry_point(entry);
-    } else if entry != 0 && is_code {
+    if entry != 0 && is_code && converted.find(entry).is_none() {
         let symbols = Symbols::new(image);
         let end = symbols.lookup(entry).map(|symbol| symbol.address + symbol.size);
         let end = end.or_else(|| symbols.next_address(entry));

@@ -45,18 +45,6 @@ impl Converted {
         (svma < end_of(found)).then_some(found)
     }
 
-    /// Marks the entry point's first instructions as outermost if its FDE says that of later ones:
-    /// on AArch64 it begins as if there were a caller, until the link register is cleared.
-    pub(crate) fn mark_entry_point(&mut self, entry: u64) {
-        let mut functions = self.functions.iter_mut();
-        if let Some(function) = functions.find(|function| function.start == entry)
-            && let Some(before) = function.rows.iter().position(|row| row.rule.is_none())
-        {
-            function.rows.drain(..before);
-            function.rows[0].start = 0;
-        }
-    }
-
     /// Marks the code from `entry`, to which nothing returns, as outermost if no FDE describes it:
     /// ABIs say that an entry point has no caller, but not every entry point has an FDE that says
     /// so. The code ends at `end` if that is known, at the next function, or after 128 bytes.
