@@ -78,7 +78,7 @@ fn waits_are_as_long_as_the_program_measures_and_woken_by_the_right_threads() {
             let at = frames.iter().position(|frame| *frame == function);
             let is_other = |frame: &&str| match function {
                 "locks" => *frame == "down",
-                "reaps" => *frame == "child",
+                "reaps" => *frame == "forks",
                 _ => false,
             };
             at.is_some_and(|at| !frames[at..].iter().any(is_other))
