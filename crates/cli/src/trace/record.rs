@@ -89,7 +89,6 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
     let signals = SignalSource::new().map_err(Failure::new)?;
     let child = start(arguments, &folder, &signals)?;
     let status = collect(arguments, &mut collector, child, &signals)?;
-    let processes = collector.processes();
     if let Err(error) = collector.stop() {
         let Unwritten { bytes, discarded, .. } = collector.unwritten();
         if !may_pass(&error) || bytes > 0 || discarded > 0 {
@@ -104,7 +103,8 @@ pub(crate) fn run(arguments: &Record) -> Result<Status, Failure> {
         }
         of_output(error).warn("no event is lost, but times are less precise");
     }
-    if processes == 0 {
+    // Stopping may have met the first: a command that ended before the first look.
+    if collector.processes() == 0 {
         eprintln!("backtrail: warning: no program used the tracer");
     }
     Ok(match status {
