@@ -193,11 +193,14 @@ fn a_jump_to_another_library_ends_a_call() {
     let Some(timed) = available(program::TIMED.build()) else {
         return;
     };
-    let options = ["--entry", "gives_way", "--min-duration", "0s"];
-    let Some((_, _, report)) = whole(&setup, &options, &[&timed]) else {
+    let summary = setup.path("summary");
+    let options = ["--entry", "gives_way", "--min-duration", "0s", "--json", text(&summary)];
+    let Some((_, finished, report)) = whole(&setup, &options, &[&timed]) else {
         return;
     };
-    assert_eq!(number(&durations(&report)["gives_way"]["count"]), 5);
+    let others = others(&setup, "summary");
+    assert!(!report["durations"].is_null(), "{others} {}", finished.describe());
+    assert_eq!(number(&durations(&report)["gives_way"]["count"]), 5, "{others}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -268,8 +269,14 @@ impl Program {
         build.args(self.flags);
         let finished = command::run(&mut build, Duration::from_secs(120))?;
         assert!(finished.status.success(), "{build:?}: {}", finished.describe());
-        // Other test runs may build the same file: the last one wins, and nobody sees half a file.
-        std::fs::rename(&attempt, &built).expect("a built program can be renamed");
+        // Others may build the same file: the first one stays, since it may be in use already, and
+        // nobody sees half a file.
+        match std::fs::hard_link(&attempt, &built) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                panic!("a built program can be linked: {error}")
+            }
+            _ => std::fs::remove_file(&attempt).expect("it is there"),
+        }
         Ok(built)
     }
 

@@ -77,16 +77,21 @@ impl Found {
             Uncovered::Rule(rule) | Uncovered::Exact(rule) | Uncovered::Linked(rule) => needs_these(rule),
             Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost => true,
         };
-        let rule = match self {
-            Found::NoModule => return true,
-            Found::FramePointer => return shown(false),
-            Found::Packed(packed) => packed.unpack(arch),
-            Found::Rule(rule) => *rule,
-        };
-        match rule {
-            TableRule::Caller { rule, .. } => needs_these(rule),
-            TableRule::Signal | TableRule::Outermost => true,
-            TableRule::NotCovered => shown(true),
+        match self.rule(arch) {
+            None if matches!(self, Found::NoModule) => true,
+            None => shown(false),
+            Some(TableRule::Caller { rule, .. }) => needs_these(rule),
+            Some(TableRule::Signal | TableRule::Outermost) => true,
+            Some(TableRule::NotCovered) => shown(true),
+        }
+    }
+
+    /// What a table says.
+    fn rule(&self, arch: &Arch) -> Option<TableRule> {
+        match self {
+            Found::NoModule | Found::FramePointer => None,
+            Found::Packed(packed) => Some(packed.unpack(arch)),
+            Found::Rule(rule) => Some(*rule),
         }
     }
 }
@@ -337,8 +342,6 @@ fn uncovered_step(
     }
 }
 
-/// A step by frame pointers. Where calls leave the return address in a register, the frame pointer
-/// need not point to the end of the frame: callers whose frames tables describe need the true one.
 fn uncovered_frame_pointer_step(
     arch: &Arch,
     caller: &mut Registers,
@@ -346,16 +349,21 @@ fn uncovered_frame_pointer_step(
     memory: &mut impl Memory,
 ) -> Result<AddressKind, Stop> {
     let kind = frame_pointer_step(arch, caller, memory)?;
-    let address = looked_up(caller.pc, kind);
-    let is_described = || match modules.coverage(address) {
-        Coverage::Table(table) => look_up(arch, &table, address.wrapping_sub(table.bias)) != TableRule::NotCovered,
-        Coverage::Described { .. } => modules.described(address) != Described::NotCovered,
-        Coverage::FramePointer | Coverage::NoModule => false,
+    forget_guessed_end(arch, caller, kind, modules);
+    Ok(kind)
+}
+
+/// After a step by frame pointers: where calls leave the return address in a register, the frame
+/// pointer need not point to the end of the frame. Callers whose frames tables describe need the
+/// true one.
+pub(crate) fn forget_guessed_end(arch: &Arch, caller: &mut Registers, kind: AddressKind, modules: &impl Modules) {
+    let is_described = || {
+        let found = find(arch, caller.pc, kind, modules, &mut RuleCache::new(&mut []));
+        found.rule(arch).is_some_and(|rule| rule != TableRule::NotCovered)
     };
     if arch.link_register && is_described() {
         caller.forget(arch.sp);
     }
-    Ok(kind)
 }
 
 /// The CFA of a rule from instructions may be an address that the frame holds, with the return

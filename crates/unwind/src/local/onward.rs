@@ -12,7 +12,7 @@ use super::loaded::Module;
 use super::memory::{Bounds, OwnMemory};
 use super::modules::Published;
 use crate::sink::Sink;
-use crate::step::step;
+use crate::step::{forget_guessed_end, step};
 use crate::{AddressKind, Memo, MemoState, MemoStep, Memory, Position, RuleCache, Stop};
 
 /// Counts the frames that were passed on.
@@ -285,6 +285,7 @@ fn by_frame_pointer(here: &Here, module: &Module, published: &Published, memory:
     let mut caller = Registers::new(ra);
     caller.set(ARCH.sp, fp.checked_add_signed(ARCH.cfa_from_fp)?);
     caller.set(ARCH.fp, saved);
+    forget_guessed_end(ARCH, &mut caller, AddressKind::Ra, published);
     Some(Here {
         whole: Whole::new(caller),
         kind: AddressKind::Ra,
