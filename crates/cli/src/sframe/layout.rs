@@ -33,7 +33,7 @@ pub(super) struct Layout {
 #[derive(Args)]
 pub(crate) struct Merge {
     /// Put up to N neighbouring functions, and the padding between them, under one FDE if that is
-    /// smaller; with 1, each function has its own FDE, as GNU's tools write it [default: 8, or 1
+    /// smaller; with 1, each function has its own FDE, as GNU's tools write it [default: 16, or 1
     /// for object files].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     merge: Option<u8>,

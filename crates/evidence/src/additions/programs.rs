@@ -149,7 +149,7 @@ pub(super) fn table(backtrail: &Backtrail, folder: &Path, page: &mut String, bro
          `readelf -lSW` of binutils 2.44 and 2.47, and elflint, print no new warning, except that elflint does not\n\
          know the type of the section and of the segment; after GNU `strip` the table is still there, and the file\n\
          still runs; adding twice gives the same bytes; `sframe strip` restores the original file exactly. *FDEs*\n\
-         are those of the table: by default, up to eight neighbouring functions share one, and a function may have\n\
+         are those of the table: by default, up to sixteen neighbouring functions share one, and a function may have\n\
          several. *Grown* is the growth of the file.\n\n\
          | file | MB | FDEs | table, bytes | grown, bytes | uncovered bytes | seconds | |\n|---|---|---|---|---|---|---|---|"
         ),

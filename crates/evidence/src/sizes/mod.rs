@@ -162,8 +162,8 @@ Made by `cargo evidence sframe-sizes`. Every figure is the size of a table divid
 
 Ours are made from .eh_frame, so they also cover code that was not assembled with `--gsframe`: the start
 files and, on AArch64, the PLT. *Apart*: every function has its own rows; *shared*: functions with the
-same rows share them; *merged*: in addition, up to eight neighbours share one FDE, or one function has
-several, where that is smaller (`--merge 8`).
+same rows share them; *merged*: in addition, up to sixteen neighbours share one FDE, or one function has
+several, where that is smaller (`--merge 16`).
 
 ## The programs with which the format was introduced
 
