@@ -17,27 +17,29 @@ pub fn install(tools: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     }
     println!("installing {}", packages.join(" "));
     // Any failure (no root, no network, no Debian) shows in the tools that are still missing.
-    if apt(&["update"]) && !install_packages(&packages) {
+    let succeeds = |mut apt: Command| apt.status().is_ok_and(|status| status.success());
+    if succeeds(apt(&["update"])) && !succeeds(installation(&packages)) {
         // One unknown name is enough for apt to install nothing.
         for package in &packages {
-            install_packages(&[package]);
+            succeeds(installation(&[package]));
         }
     }
     missing()
 }
 
-fn install_packages(packages: &[&str]) -> bool {
+/// The command that installs these packages, and what they need.
+pub(crate) fn installation(packages: &[&str]) -> Command {
     apt(&[&["install", "-y", "--no-install-recommends"], packages].concat())
 }
 
-fn apt(arguments: &[&str]) -> bool {
+fn apt(arguments: &[&str]) -> Command {
     let mut apt = Command::new("apt-get");
     // Somebody else may be installing.
     apt.args(["-qq", "-o", "DPkg::Lock::Timeout=300"])
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdout(Stdio::null());
-    apt.status().is_ok_and(|status| status.success())
+    apt
 }
 
 fn on_path(tool: &str) -> bool {

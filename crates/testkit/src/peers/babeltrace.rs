@@ -3,8 +3,8 @@
 
 use super::debian::Unpacked;
 use super::{Peer, locked_directory, run};
+use crate::packages::installation;
 use crate::skip;
-use std::process::Command;
 
 /// babeltrace2 2.0, which Debian bookworm has.
 pub fn babeltrace2_2_0() -> Option<Peer> {
@@ -41,7 +41,7 @@ fn installed_1() -> Result<Peer, String> {
     let works = || run(peer.command().arg("--list"));
     if works().is_err() {
         let (_directory, _lock) = locked_directory("babeltrace-1.5").map_err(|error| error.to_string())?;
-        run(Command::new("apt-get").args(["install", "--yes", "--no-install-recommends", "babeltrace"]))?;
+        run(&mut installation(&["babeltrace"]))?;
     }
     works().map(|_| peer)
 }
@@ -54,7 +54,7 @@ fn installed_2_0() -> Result<Peer, String> {
     let version = || run(peer.command().arg("--version"));
     if version().is_err() {
         let (_directory, _lock) = locked_directory("babeltrace2-2.0").map_err(|error| error.to_string())?;
-        run(Command::new("apt-get").args(["install", "--yes", "--no-install-recommends", "babeltrace2"]))?;
+        run(&mut installation(&["babeltrace2"]))?;
     }
     match version()?.contains("Babeltrace 2.0.") {
         true => Ok(peer),

@@ -2,6 +2,7 @@
 
 use super::debian::Unpacked;
 use super::run;
+use crate::packages::installation;
 use crate::{TempDir, place, scratch, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -52,9 +53,7 @@ impl Lttng {
     fn installed() -> Result<(), String> {
         let has = |program: &str| run(Command::new(program).arg("--version")).is_ok();
         if !has("lttng") || !Path::new("/usr/include/lttng/tracepoint.h").exists() {
-            let packages = ["lttng-tools", "liblttng-ust-dev"];
-            let install = ["install", "--yes", "--no-install-recommends"];
-            run(Command::new("apt-get").args(install).args(packages))?;
+            run(&mut installation(&["lttng-tools", "liblttng-ust-dev"]))?;
         }
         Ok(())
     }

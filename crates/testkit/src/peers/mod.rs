@@ -25,6 +25,7 @@ pub use lttng::Lttng;
 pub use mold::mold_3;
 pub use source::{binutils_source, zlib};
 
+use crate::packages::installation;
 use crate::place;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -52,7 +53,7 @@ pub fn libunwind() -> bool {
     let installed = || run(Command::new("pkg-config").args(["--exists", "libunwind"]));
     let found = installed().or_else(|_| {
         let (_directory, _lock) = locked_directory("libunwind").map_err(|error| error.to_string())?;
-        run(Command::new("apt-get").args(["install", "--yes", "--no-install-recommends", "libunwind-dev"]))?;
+        run(&mut installation(&["libunwind-dev"]))?;
         installed()
     });
     if let Err(why) = &found {
