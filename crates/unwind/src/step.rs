@@ -77,12 +77,13 @@ impl Found {
             Uncovered::Rule(rule) | Uncovered::Exact(rule) | Uncovered::Linked(rule) => needs_these(rule),
             Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost => true,
         };
-        match self.rule(arch) {
-            None if matches!(self, Found::NoModule) => true,
-            None => shown(false),
-            Some(TableRule::Caller { rule, .. }) => needs_these(rule),
-            Some(TableRule::Signal | TableRule::Outermost) => true,
-            Some(TableRule::NotCovered) => shown(true),
+        let Some(rule) = self.rule(arch) else {
+            return matches!(self, Found::NoModule) || shown(false);
+        };
+        match rule {
+            TableRule::Caller { rule, .. } => needs_these(rule),
+            TableRule::Signal | TableRule::Outermost => true,
+            TableRule::NotCovered => shown(true),
         }
     }
 

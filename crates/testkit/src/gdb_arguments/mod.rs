@@ -70,13 +70,13 @@ def in_doubt_in(block, frame):
     left_over, by_caller = [], []
     for symbol in block:
         if symbol.is_argument:
-            told = gdb.execute("info address " + symbol.name, to_string=True)
-            if "multi-location" in told:
-                ranges = re.findall(r"Range (0x\w+)-(0x\w+): (.*?)(?=\n  Range|\Z)", told, re.S)
-                told = "".join(text for low, high, text in ranges if int(low, 16) < frame.pc() <= int(high, 16))
-            if passing.search(told) and "entry_value" not in told:
+            places = gdb.execute("info address " + symbol.name, to_string=True)
+            if "multi-location" in places:
+                ranges = re.findall(r"Range (0x\w+)-(0x\w+): (.*?)(?=\n  Range|\Z)", places, re.S)
+                places = "".join(text for low, high, text in ranges if int(low, 16) < frame.pc() <= int(high, 16))
+            if passing.search(places) and "entry_value" not in places:
                 left_over.append(symbol.name)
-            if "DW_OP_GNU_parameter_ref" in told:
+            if "DW_OP_GNU_parameter_ref" in places:
                 by_caller.append(symbol.name)
     return left_over, by_caller
 
@@ -371,14 +371,14 @@ mod tests {
             r#"16 #1  0x10 in f (a=3, s=0x20 "x, \")", p={x = 1, y = {2, 3}}, l=<optimized out>, e@entry=7) at f.c:3"#;
         let (pc, arguments) = frame(line).expect("a frame");
         assert_eq!(pc, 16);
-        let told: Vec<(String, bool, Option<String>)> = arguments
+        let parts: Vec<(String, bool, Option<String>)> = arguments
             .expect("arguments")
             .into_iter()
             .map(|one| (one.name, one.at_entry, one.value))
             .collect();
         let value = |text: &str| Some(text.to_owned());
         assert_eq!(
-            told,
+            parts,
             [
                 ("a".to_owned(), false, value("3")),
                 ("s".to_owned(), false, value(r#"0x20 "x, \")""#)),
