@@ -38,14 +38,18 @@ fn run(mut command: Command) {
 /// Records these calls; `None` where nobody may stop at functions here.
 pub(crate) fn record(setup: &Setup, options: &[&str], words: &[&Path]) -> Option<(PathBuf, Finished)> {
     let trace = setup.path("trace");
-    let mut record = setup.backtrail.record(&trace, options, words);
+    let finished = run_unless_refused(setup.backtrail.record(&trace, options, words))?;
+    Some((trace, finished))
+}
+
+fn run_unless_refused(mut record: Command) -> Option<Finished> {
     let finished = command::run(&mut record, LIMIT).expect("the binary is there");
     let refused = ["tracefs, which is root's", "CONFIG_UPROBE_EVENTS"];
     if let Some(reason) = refused.iter().find(|reason| finished.stderr.contains(**reason)) {
         skip(format!("calls of functions can't be sampled: {reason}"));
         return None;
     }
-    Some((trace, finished))
+    Some(finished)
 }
 
 pub(crate) fn report(setup: &Setup, trace: &Path) -> Value {
@@ -208,4 +212,37 @@ fn what_is_no_function_is_told_and_nothing_is_run() {
         );
         assert!(!trace.exists() && !missing.exists(), "{entry}");
     }
+}
+
+#[test]
+fn why_there_are_no_calls() {
+    let Some(setup) = setup() else { return };
+    let Some(built) = available(program::CALLS.build()) else {
+        return;
+    };
+    let [program, copy] = ["program", "copy"].map(|name| setup.path(name));
+    std::fs::copy(&built, &program).expect("room for it");
+    let replace = format!(
+        "cp {p} {c} && mv {c} {p} && {p}",
+        p = program.display(),
+        c = copy.display()
+    );
+    let entry = format!("{}:main", program.display());
+    let warnings = |trace: &str, words: &[&str]| {
+        let options = ["record", "--entry", &entry, "-o", trace, "--"].map(Path::new);
+        let words = options.into_iter().chain(words.iter().map(Path::new));
+        run_unless_refused(setup.backtrail.command(words)).map(|finished| finished.stderr)
+    };
+    let traces = ["replaced", "uncalled"].map(|name| setup.path(name).display().to_string());
+    let Some(replaced) = warnings(&traces[0], &["sh", "-c", &replace]) else {
+        return;
+    };
+    assert!(replaced.contains("was replaced meanwhile"), "{replaced}");
+    let Some(uncalled) = warnings(&traces[1], &["true"]) else {
+        return;
+    };
+    assert!(
+        uncalled.contains("warning: no calls\n") && uncalled.contains("was not called"),
+        "{uncalled}"
+    );
 }

@@ -48,6 +48,7 @@ mod memory_image;
 mod modules;
 mod options;
 mod outcome;
+mod probed;
 mod process;
 mod session;
 mod spaces;
@@ -71,7 +72,7 @@ pub use options::{
     DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Keep,
     MAX_STACK_BYTES, Machine, Options, Requests, Storage, Target, Walk,
 };
-pub use outcome::{ModuleProblem, Outcome, Warning};
+pub use outcome::{ModuleProblem, Occasion, Outcome, Warning};
 use session::Observing;
 
 /// Records until the command or the processes end, the time is over, or a signal asks to stop.

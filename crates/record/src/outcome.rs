@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
+use backtrail_process::perf::Trigger;
 use backtrail_recording::Stop;
 
 use crate::calls::CallCounts;
@@ -23,6 +24,31 @@ pub struct ModuleProblem {
     pub samples: u64,
     /// Those whose stacks are not complete, for which the file may be the reason.
     pub cut: u64,
+}
+
+/// What samples are taken at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Occasion {
+    /// Intervals of CPU time.
+    #[default]
+    Clock,
+    /// Calls of functions.
+    Call,
+    /// Threads that leave the CPU.
+    Wait,
+    /// Events.
+    Event,
+}
+
+impl From<&Trigger> for Occasion {
+    fn from(trigger: &Trigger) -> Occasion {
+        match trigger {
+            Trigger::Clock(_) => Occasion::Clock,
+            Trigger::Entries(_) | Trigger::Calls(..) => Occasion::Call,
+            Trigger::Waits(_) => Occasion::Wait,
+            Trigger::Counted(_) => Occasion::Event,
+        }
+    }
 }
 
 /// How a recording went.
@@ -53,6 +79,10 @@ pub struct Outcome {
     pub no_wakers: bool,
     /// Whether waits were recorded without the stacks of the threads that waited.
     pub no_places: bool,
+    /// What samples were taken at.
+    pub occasion: Occasion,
+    /// Whether a file whose functions' calls were to be sampled was replaced meanwhile.
+    pub is_replaced: bool,
     /// What became of the calls that are not recorded, if calls were followed.
     pub calls: Option<CallCounts>,
     /// Frames of all samples.
@@ -95,8 +125,16 @@ pub struct Outcome {
 pub enum Warning {
     /// There are no samples.
     NoSamples,
+    /// There are no calls.
+    NoCalls,
+    /// There are no calls, and the file with the functions is another one now.
+    NoCallsOfReplaced,
     /// No call took as long as was asked for, of this many.
     NoLongCalls(u64),
+    /// No thread was blocked.
+    NoWaits,
+    /// There are no samples, because the events did not occur, or not often enough.
+    NoEvents,
     /// There are no samples: the kernel does not let users sample a program that runs with other
     /// privileges.
     NoSamplesOfSetId,
@@ -123,7 +161,8 @@ impl Warning {
     /// What can be done.
     pub fn help(self) -> Option<&'static str> {
         match self {
-            Warning::NoLongCalls(0) => Some("the function was not called; inlined calls are not recorded"),
+            Warning::NoCalls => Some("the function was not called; inlined calls are not recorded"),
+            Warning::NoCallsOfReplaced => Some("record again once the file no longer changes"),
             Warning::NoLongCalls(_) => Some("give a shorter --min-duration"),
             Warning::NoSamples => Some("sample more often with -F, or record something that takes longer"),
             Warning::NoSamplesOfSetId => Some("record it as root"),
@@ -138,7 +177,8 @@ impl Warning {
             Warning::Cut(_) => {
                 Some("short programs and stacks deeper than 60 KiB that change fast can't be recorded whole")
             }
-            Warning::ReadApart(_) => None,
+            Warning::NoEvents => Some("take a sample more often with --count, or record something that takes longer"),
+            Warning::NoWaits | Warning::ReadApart(_) => None,
             Warning::NoPlaces => {
                 Some("run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1")
             }
@@ -153,8 +193,14 @@ impl Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Warning::NoLongCalls(0) => write!(f, "no calls"),
+            Warning::NoCalls => write!(f, "no calls"),
+            Warning::NoCallsOfReplaced => write!(f, "no calls: the file with the function was replaced meanwhile"),
             Warning::NoLongCalls(calls) => write!(f, "none of {calls} calls took as long as --min-duration"),
+            Warning::NoWaits => write!(f, "no waits: no thread was blocked"),
+            Warning::NoEvents => write!(
+                f,
+                "no samples: the events did not occur, or less often than samples were to be taken"
+            ),
             Warning::NoSamples => write!(
                 f,
                 "no samples: the programs used less CPU time than the interval between two samples"
@@ -215,12 +261,7 @@ impl Outcome {
         let cut = percent(self.stops[Stop::BeyondCopy as usize], self.samples);
         let apart = percent(self.read_apart, self.samples);
         let warnings = [
-            (self.samples == 0 && self.lost == 0).then_some(match (self.calls, self.set_id, self.kernel) {
-                (_, true, _) => Warning::NoSamplesOfSetId,
-                (Some(calls), false, _) => Warning::NoLongCalls(calls.short),
-                (None, false, true) => Warning::NoSamples,
-                (None, false, false) => Warning::NoSamplesOfKernel,
-            }),
+            (self.samples == 0 && self.lost == 0).then(|| self.reason_of_no_samples()),
             self.no_places.then_some(Warning::NoPlaces),
             (self.no_wakers && !self.no_places).then_some(Warning::NoWakers),
             self.no_kernel_walks.then_some(Warning::NoKernelWalks),
@@ -230,6 +271,20 @@ impl Outcome {
             (apart > MOST).then_some(Warning::ReadApart(apart)),
         ];
         warnings.into_iter().flatten().collect()
+    }
+
+    fn reason_of_no_samples(&self) -> Warning {
+        let short_calls = self.calls.map_or(0, |calls| calls.short);
+        match self.occasion {
+            _ if self.set_id => Warning::NoSamplesOfSetId,
+            Occasion::Call if short_calls > 0 => Warning::NoLongCalls(short_calls),
+            Occasion::Call if self.is_replaced => Warning::NoCallsOfReplaced,
+            Occasion::Call => Warning::NoCalls,
+            Occasion::Wait => Warning::NoWaits,
+            Occasion::Event => Warning::NoEvents,
+            Occasion::Clock if self.kernel => Warning::NoSamples,
+            Occasion::Clock => Warning::NoSamplesOfKernel,
+        }
     }
 }
 
@@ -268,5 +323,12 @@ mod tests {
         assert_eq!(nothing(false, true), [Warning::NoSamples]);
         assert_eq!(nothing(false, false), [Warning::NoSamplesOfKernel]);
         assert_eq!(nothing(true, false), [Warning::NoSamplesOfSetId]);
+        let no_calls = |is_replaced| Outcome {
+            occasion: Occasion::Call,
+            is_replaced,
+            ..Outcome::default()
+        };
+        assert_eq!(no_calls(false).warnings(), [Warning::NoCalls]);
+        assert_eq!(no_calls(true).warnings(), [Warning::NoCallsOfReplaced]);
     }
 }

@@ -31,13 +31,14 @@ use crate::kernel::KernelWalks;
 use crate::kernel_module;
 use crate::memory_image::MappedAt;
 use crate::modules::{FileKey, Known, Modules};
+use crate::probed::ProbedFiles;
 use crate::process::{Code, Process};
 use crate::spaces::Spaces;
 use crate::stack::StackWalker;
 use crate::store::Store;
 use crate::view::SpaceView;
 use crate::waits::{Waiting, Waits, Walked};
-use crate::{Error, Incomplete, Machine, Options, Outcome, Storage, Target, Walk};
+use crate::{Error, Incomplete, Machine, Occasion, Options, Outcome, Storage, Target, Walk};
 
 /// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -96,6 +97,7 @@ pub(crate) fn run(
     let signals = SignalSource::with(asking.as_slice()).map_err(Error::Signals)?;
     // If this fails and there are more threads than descriptors, opening an event reports it.
     let _ = perf::raise_open_files();
+    let probed = ProbedFiles::of(&options.trigger);
     let sampling = perf::Options {
         trigger: options.trigger.clone(),
         stack_bytes: options.stack_bytes,
@@ -188,6 +190,8 @@ pub(crate) fn run(
     outcome.announced = state.announced.into_functions();
     (outcome.problems, outcome.further_problems) = state.modules.into_problems();
     outcome.kernel = kernel;
+    outcome.occasion = Occasion::from(&options.trigger);
+    outcome.is_replaced = probed.are_replaced();
     outcome.cpu_time = process_cpu_time();
     outcome.set_id = subject.has_set_id();
     if ending != Ending::Interrupted && !is_observed {
