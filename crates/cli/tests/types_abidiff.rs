@@ -14,7 +14,7 @@ use types::must;
 
 /// A change of a library: what it is, before and after. The last part says why the two judge
 /// otherwise, where they do.
-const PAIRS: [(&str, &str, &str, Option<&str>); 14] = [
+const PAIRS: [(&str, &str, &str, Option<&str>); 16] = [
     (
         "nothing",
         "struct s { int a; }; int f(struct s *s) { return s->a; }",
@@ -76,6 +76,20 @@ const PAIRS: [(&str, &str, &str, Option<&str>); 14] = [
         None,
     ),
     ("an object's size", "int table[4] = {1};", "int table[8] = {1};", None),
+    (
+        "a struct behind a pointer grows, of a function that has another name inside",
+        "struct s { int a; }; __attribute__((visibility(\"hidden\"))) int f_inside(struct s *s) { return s->a; } \
+         extern __typeof(f_inside) f __attribute__((alias(\"f_inside\"), visibility(\"default\")));",
+        "struct s { long b, a; }; __attribute__((visibility(\"hidden\"))) int f_inside(struct s *s) { return s->a; } \
+         extern __typeof(f_inside) f __attribute__((alias(\"f_inside\"), visibility(\"default\")));",
+        None,
+    ),
+    (
+        "an object that has another name inside",
+        "struct s { int a; }; __attribute__((visibility(\"hidden\"))) struct s inside = {1}; __asm__(\".globl o; .set o, inside; .type o, @object; .size o, 4\");",
+        "struct s { float a; }; __attribute__((visibility(\"hidden\"))) struct s inside = {1}; __asm__(\".globl o; .set o, inside; .type o, @object; .size o, 4\");",
+        None,
+    ),
     (
         "a value more in an enum",
         "enum e { A, B }; int f(enum e e) { return e; }",

@@ -229,9 +229,12 @@ fn symbols_of_the_linked_file() {
         let file = fs::read(&program).unwrap();
         let image = Image::parse(&file).unwrap();
         let (symbols, strings) = common::symbols(&image, table);
-        let linked = symbols
-            .into_iter()
-            .map(|Symbol { name, kind }| LinkedSymbol { name, kind, file: None });
+        let linked = symbols.into_iter().map(|Symbol { name, kind }| LinkedSymbol {
+            name,
+            kind,
+            file: None,
+            address: None,
+        });
         let symbols: Vec<LinkedSymbol<'_>> = linked.collect();
         let external = ExternalStrings::new(strings);
         let options = write::Options {

@@ -44,6 +44,7 @@ impl<'a> Around<'a> {
                 name: symbol.name,
                 kind: symbol.kind,
                 file: entry.is_local.then_some(source),
+                address: (!entry.is_undefined && !entry.is_absolute).then_some(entry.value),
             }));
         }
         Ok(around)

@@ -96,14 +96,16 @@ impl Layout {
 
     pub(super) fn compare(&self, new: &Layout, comparison: &mut Comparison<'_, '_>) -> Vec<Aspect> {
         let mut aspects = Vec::new();
-        if self.size != new.size {
-            aspects.push(Aspect::Size(self.size, new.size));
-        }
         let likeness = match (&self.of, &new.of) {
             (Some((_, one)), Some((_, other))) => comparison.compare(*one, *other),
             (None, None) => Likeness::Same,
             _ => Likeness::Different,
         };
+        // The size of a typedef changes with that of the type it names, for which it is reported.
+        let is_of_another = self.of.is_some() && likeness != Likeness::Different;
+        if self.size != new.size && !is_of_another {
+            aspects.push(Aspect::Size(self.size, new.size));
+        }
         if likeness != Likeness::Same {
             let text = |of: &Option<(String, Node)>| match of {
                 Some((text, _)) => text.clone(),

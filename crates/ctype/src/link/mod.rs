@@ -67,6 +67,9 @@ pub struct Unit<'a> {
     pub types: Graph<'a>,
     /// Its functions and data objects.
     pub symbols: Vec<UnitSymbol<'a>>,
+    /// Addresses in the linked file of those that the unit defines, by their index: a function can
+    /// begin at several. A symbol whose name no unit has is an alias of the one at its address.
+    pub addresses: Vec<(u64, u32)>,
     /// Its variables.
     pub variables: Vec<(&'a [u8], TypeId)>,
 }
@@ -94,6 +97,7 @@ impl<'a> Unit<'a> {
                 })
                 .collect(),
             variables: variables.into_iter().map(|(name, id)| (name, place(id))).collect(),
+            addresses: Vec::new(),
             types: flat.graph,
         })
     }

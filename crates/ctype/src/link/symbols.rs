@@ -55,6 +55,8 @@ pub struct LinkedSymbol<'s> {
     /// For a local symbol, the last component of its source file's name (`STT_FILE`), empty if
     /// unknown; `None` for a global symbol.
     pub file: Option<&'s [u8]>,
+    /// Its address, if the file defines it.
+    pub address: Option<u64>,
 }
 
 /// Which symbols get types, and how the types are stored.
@@ -127,6 +129,20 @@ struct Candidate {
     id: TypeId,
     local: bool,
     declared: bool,
+    /// It has another name, and the symbol's address.
+    alias: bool,
+}
+
+impl Candidate {
+    fn of(unit: usize, symbol: &UnitSymbol<'_>) -> Candidate {
+        Candidate {
+            unit,
+            id: symbol.id,
+            local: symbol.local,
+            declared: symbol.declared,
+            alias: false,
+        }
+    }
 }
 
 type Key<'a> = (SymbolKind, &'a [u8]);
@@ -156,13 +172,7 @@ impl<'a> Candidates<'a> {
         let of_units = runs_of(units).enumerate().map(|(unit, of)| {
             let candidates = of.symbols.iter().filter_map(|symbol| {
                 let list = *all.of.get(&(symbol.kind, symbol.name))?;
-                let candidate = Candidate {
-                    unit,
-                    id: symbol.id,
-                    local: symbol.local,
-                    declared: symbol.declared,
-                };
-                Some((list, candidate))
+                Some((list, Candidate::of(unit, symbol)))
             });
             candidates.collect::<Vec<_>>()
         });
@@ -170,7 +180,37 @@ impl<'a> Candidates<'a> {
         for (list, candidate) in of_units.into_iter().flatten() {
             all.lists[list as usize].push(candidate);
         }
+        if let Symbols::Numbered(symbols) | Symbols::Listed(symbols) = symbols {
+            all.add_aliases(units, symbols);
+        }
         all
+    }
+
+    /// Finds the definitions of symbols by address that are not found by name.
+    fn add_aliases(&mut self, units: &[Unit<'a>], symbols: &[LinkedSymbol<'_>]) {
+        let mut sought: FxHashMap<(SymbolKind, u64), Vec<u32>> = FxHashMap::default();
+        for symbol in symbols {
+            let is_defined = |list: u32| self.lists[list as usize].iter().any(|candidate| !candidate.declared);
+            if let Some(address) = symbol.address
+                && let Some(&list) = self.of.get(&(symbol.kind, symbol.name))
+                && !is_defined(list)
+            {
+                sought.entry((symbol.kind, address)).or_default().push(list);
+            }
+        }
+        for (unit, of) in units.iter().enumerate() {
+            for &(address, number) in &of.addresses {
+                let Some(symbol) = of.symbols.get(number as usize) else {
+                    continue;
+                };
+                for &list in sought.get(&(symbol.kind, address)).into_iter().flatten() {
+                    self.lists[list as usize].push(Candidate {
+                        alias: true,
+                        ..Candidate::of(unit, symbol)
+                    });
+                }
+            }
+        }
     }
 
     fn want(&mut self, key: Key<'a>) {
@@ -311,13 +351,15 @@ fn of_file<'a>(
 }
 
 /// Finds the unit's symbol for a symbol of the linked file: for a global symbol, one that is not
-/// local; for a local symbol, one from the same source file. `None` if several match and disagree.
+/// local, or else one at its address; for a local symbol, one from the same source file. `None` if
+/// several match and disagree.
 fn choose<'c>(symbol: &LinkedSymbol<'_>, all: &'c [Candidate], units: &[Unit<'_>]) -> Option<&'c Candidate> {
     let Some(file) = symbol.file else {
         let mut global = all.iter().filter(|candidate| !candidate.local && !candidate.declared);
+        let aliases: Vec<&Candidate> = all.iter().filter(|candidate| candidate.alias).collect();
         // A library's object of which the program has a copy is only declared in the units.
-        return global
-            .next()
+        return (global.find(|candidate| !candidate.alias))
+            .or_else(|| agreed(&aliases))
             .or_else(|| all.iter().find(|candidate| candidate.declared));
     };
     let is_of_file = |candidate: &&Candidate| {
@@ -327,7 +369,12 @@ fn choose<'c>(symbol: &LinkedSymbol<'_>, all: &'c [Candidate], units: &[Unit<'_>
     };
     let own = || all.iter().filter(|candidate| !candidate.declared);
     let of_file: Vec<&Candidate> = own().filter(is_of_file).collect();
-    let possible = if of_file.is_empty() { own().collect() } else { of_file };
+    let possible: Vec<&Candidate> = if of_file.is_empty() { own().collect() } else { of_file };
+    agreed(&possible)
+}
+
+/// The first, if all have its type.
+fn agreed<'c>(possible: &[&'c Candidate]) -> Option<&'c Candidate> {
     let first = *possible.first()?;
     possible
         .iter()

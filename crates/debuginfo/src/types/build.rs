@@ -596,6 +596,10 @@ impl<'d> Builder<'_, 'd> {
         };
         let next = unit.symbols.len();
         let known = *seen.entry((kind, name)).or_insert(next);
+        if !symbol.declared {
+            unit.addresses
+                .extend(die.address.map(|address| (address, known as u32)));
+        }
         match unit.symbols.get_mut(known) {
             None => unit.symbols.push(symbol),
             // The definition follows its declaration.

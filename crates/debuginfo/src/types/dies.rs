@@ -1,7 +1,8 @@
 //! The entries of a unit that types are built from, read in one pass.
 
 use gimli::{
-    AttributeValue, DwAt, DwLang, DwTag, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType, constants as dw,
+    AttributeValue, DwAt, DwLang, DwTag, Expression, Operation, Unit, UnitHeader, UnitOffset, UnitSectionOffset,
+    UnitType, constants as dw,
 };
 
 use crate::reader::Slice;
@@ -49,6 +50,8 @@ pub(super) struct Die<'d> {
     pub(super) value: Option<i128>,
     /// `DW_AT_count`, or the count that follows from `DW_AT_upper_bound`.
     pub(super) count: Option<u64>,
+    /// Where a function begins, or a variable is.
+    pub(super) address: Option<u64>,
     pub(super) declaration: bool,
     pub(super) external: bool,
     pub(super) prototyped: bool,
@@ -266,6 +269,7 @@ impl<'d> Die<'d> {
             encoding: dw::DwAte(0),
             value: None,
             count: None,
+            address: None,
             declaration: false,
             external: false,
             prototyped: false,
@@ -301,6 +305,18 @@ impl<'d> Die<'d> {
                 },
                 _ => self.place.computed = true,
             },
+            dw::DW_AT_low_pc => self.address = dwarf.attr_address(unit, value).ok().flatten(),
+            // The part that is called comes first.
+            dw::DW_AT_ranges => {
+                let first = dwarf.attr_ranges(unit, value).ok().flatten();
+                let first = first.and_then(|mut ranges| ranges.next().ok().flatten());
+                self.address = self.address.or(first.map(|range| range.begin));
+            }
+            dw::DW_AT_location => {
+                if let AttributeValue::Exprloc(expression) = value {
+                    self.address = fixed_address(expression, dwarf, unit);
+                }
+            }
             dw::DW_AT_encoding => {
                 if let AttributeValue::Encoding(encoding) = value {
                     self.encoding = encoding;
@@ -354,11 +370,22 @@ pub(super) fn reference(value: &AttributeValue<Slice<'_>>) -> Option<Ref> {
     })
 }
 
+/// The address of a variable that never moves.
+fn fixed_address<'d>(expression: Expression<Slice<'d>>, dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> Option<u64> {
+    let mut operations = expression.operations(unit.encoding());
+    let address = match operations.next().ok()?? {
+        Operation::Address { address } => address,
+        Operation::AddressIndex { index } => dwarf.address(unit, index).ok()?,
+        _ => return None,
+    };
+    operations.next().ok()?.is_none().then_some(address)
+}
+
 /// The only expression that compilers use for the location of a member (DWARF 2).
-fn constant_offset(expression: gimli::Expression<Slice<'_>>, unit: &Unit<Slice<'_>>) -> Option<u64> {
+fn constant_offset(expression: Expression<Slice<'_>>, unit: &Unit<Slice<'_>>) -> Option<u64> {
     let mut operations = expression.operations(unit.encoding());
     match (operations.next().ok()??, operations.next()) {
-        (gimli::Operation::PlusConstant { value }, Ok(None)) => Some(value),
+        (Operation::PlusConstant { value }, Ok(None)) => Some(value),
         _ => None,
     }
 }
