@@ -3,8 +3,8 @@
 //!
 //! A function or object has changed if its own declaration has, by representation and not by
 //! spelling. A struct, union, enum or typedef has changed if its layout or values have. The change
-//! affects all functions and objects whose types lead to it, even through pointers, because
-//! callers are compiled for the layout of the objects that they allocate and access. If the path
+//! affects all functions and objects whose types led to it, even through pointers, because callers
+//! were compiled for the layout of the objects that they allocate and access. If the path
 //! leads to a mere declaration, because units define the name differently, it continues to each
 //! unit's own definition.
 
@@ -107,7 +107,7 @@ pub struct Change {
     pub name: String,
     /// The unit that owns it; `None` if units share it.
     pub unit: Option<String>,
-    /// The affected functions and objects that users can refer to.
+    /// The affected functions and objects that users could refer to before.
     pub reaches: Vec<String>,
     /// How much it matters.
     pub severity: Severity,
@@ -120,7 +120,7 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
     let mut comparison = Comparison::new(old, new);
     let mut changes = symbols(old, new, &mut comparison);
     let blind = old.symbols.is_empty() && new.symbols.is_empty();
-    let (old_reach, new_reach) = (Reach::new(old), Reach::new(new));
+    let reach = Reach::new(old);
     let definitions = Definitions::of(new);
     let mut of_types = Vec::new();
     for (key, all) in &Definitions::of(old).0 {
@@ -138,15 +138,12 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
                 let Some((detail, mut severity)) = difference else {
                     continue;
                 };
-                let (way, way_now) = (old_reach.way(before), new_reach.way(after));
-                let by_value = way.by_value || way_now.by_value;
-                let mut reaches = [way.symbols, way_now.symbols].concat();
-                reaches.sort();
-                reaches.dedup();
-                if by_value && severity == Severity::Possible {
+                let mut way = reach.way(before);
+                way.symbols.sort();
+                if way.by_value && severity == Severity::Possible {
                     severity = Severity::Breaking;
                 }
-                if reaches.is_empty() && !blind || old_reach.is_hidden(before) && new_reach.is_hidden(after) {
+                if way.symbols.is_empty() && !blind || reach.is_hidden(before) {
                     severity = Severity::Harmless;
                 }
                 let own = [&old.units[before.unit], &new.units[after.unit]].map(|(name, _)| name.clone());
@@ -155,7 +152,7 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
                     name: key.1.clone(),
                     unit: own.into_iter().rev().find(|name| !name.is_empty()),
                     severity,
-                    reaches,
+                    reaches: way.symbols,
                     detail,
                 });
             }
