@@ -366,6 +366,39 @@ fn files_without_a_section() {
     assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
 }
 
+/// What compilers of other languages say, and C lacks, leaves everything else as it is.
+#[test]
+fn files_in_other_languages() {
+    let folder = scratch();
+    let object = folder.path().join("other.o");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/other.ll");
+    let mut clang = Command::new("clang");
+    clang.arg("-c").arg(source).arg("-o").arg(&object);
+    if !clang.status().is_ok_and(|status| status.success()) {
+        return skip("no clang");
+    }
+    let text = types(&["print", "--asserts", object.to_str().unwrap()]).stdout;
+    let text = String::from_utf8(text).unwrap();
+    for part in [
+        "int from_one[10];",
+        "int from_minus_two[5];",
+        "int named;",
+        "unsigned char nothing[0];",
+        "unsigned char linux_[8];",
+        "long wide[10];",
+        "int last;",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("beyond"), "{text}");
+    let file = folder.path().join("printed.c");
+    fs::write(&file, text).unwrap();
+    let Ok(gcc) = Command::new("gcc").args(["-w", "-fsyntax-only"]).arg(&file).output() else {
+        return skip("no gcc");
+    };
+    assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
+}
+
 /// The running kernel's header compiles, and a compiler finds the same layouts.
 #[test]
 fn the_running_kernel_compiles() {

@@ -10,7 +10,7 @@ use crate::read::{StructMember, Type, TypeId};
 enum Part<'d> {
     /// A member, with its width if it is a bit field.
     Member(StructMember<'d>, Option<u16>),
-    /// A member whose type is not represented, printed as bytes.
+    /// A member whose type is not represented or no member's in C, printed as bytes.
     Bytes(&'d [u8], u64),
     /// Padding bytes between members.
     Padding(u64),
@@ -237,15 +237,19 @@ impl<'d> Printer<'d> {
         };
         let mut size = self.units[unit].measures.size(of).ok();
         let room = limit.saturating_sub(member.offset) / 8;
+        let kind = types.resolve(of).map(|found| found.kind()).ok();
         // GNU ld gives every enum the size of an int.
-        let is_enum = types.resolve(of).is_ok_and(|found| found.kind() == Kind::Enum);
-        if is_enum && slice.is_none() && size.is_some_and(|size| size > room) {
+        let is_too_large = kind == Some(Kind::Enum) && slice.is_none() && size.is_some_and(|size| size > room);
+        // Pascal has functions as members, meaning their addresses.
+        if is_too_large || kind == Some(Kind::Function) {
             size = None;
         }
-        let Some(size) = size else {
+        let is_void = self.is_void(unit, of);
+        let Some(size) = size.filter(|_| !is_void) else {
             let reached = place.pad_to(member.offset, parts) && member.offset.is_multiple_of(8);
-            parts.push(Part::Bytes(member.name, room));
-            place.end = member.offset + 8 * room;
+            let bytes = if is_void { 0 } else { room };
+            parts.push(Part::Bytes(member.name, bytes));
+            place.end = member.offset + 8 * bytes;
             return Ok(reached);
         };
         let Some(size) = size.checked_mul(8) else {

@@ -87,6 +87,12 @@ impl<'d> Printer<'d> {
         Err(outermost.error(ErrorKind::TooLong(outermost.id().0)))
     }
 
+    /// Whether this is `void`, perhaps by another name.
+    pub(super) fn is_void(&self, unit: usize, id: TypeId) -> bool {
+        let is_void = |found: Type<'_>| found.kind() == Kind::Integer && found.size() == 0;
+        id.is_none() || self.units[unit].types.resolve(id).is_ok_and(is_void)
+    }
+
     fn is_array_or_function(&self, unit: usize, id: TypeId) -> Result<bool> {
         let types = self.units[unit].types;
         let mut next = id;
@@ -108,7 +114,12 @@ impl<'d> Printer<'d> {
         let mut texts = Vec::with_capacity(arguments.len());
         let mut bytes = 0;
         for argument in arguments {
-            let text = self.declaration(unit, argument?, "", indent, depth + 1)?;
+            let argument = argument?;
+            // Only other languages have such arguments; they take no place.
+            if self.is_void(unit, argument) {
+                continue;
+            }
+            let text = self.declaration(unit, argument, "", indent, depth + 1)?;
             bytes += text.len();
             if bytes > MAX_DECLARATION {
                 return Err(function.error(ErrorKind::TooLong(function.id().0)));

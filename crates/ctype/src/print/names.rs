@@ -6,8 +6,8 @@ use super::{Key, Printer};
 use crate::constants::Kind;
 use crate::read::{Type, TypeId};
 
-/// Keywords of C and GNU C, which can't be names.
-const KEYWORDS: [&str; 58] = [
+/// Keywords of C and GNU C, which can't be names, nor can GNU C's macros of the system.
+const KEYWORDS: [&str; 61] = [
     "auto",
     "break",
     "case",
@@ -66,6 +66,9 @@ const KEYWORDS: [&str; 58] = [
     "_Decimal64",
     "_Decimal128",
     "__builtin_va_list",
+    "i386",
+    "linux",
+    "unix",
 ];
 
 /// Words in the names of types that need no declaration.

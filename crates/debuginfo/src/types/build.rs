@@ -3,7 +3,7 @@
 use backtrail_ctype::graph::{Body, Function, Graph, Node, Span};
 use backtrail_ctype::link::{Unit, UnitSymbol};
 use backtrail_ctype::{Array, Encoding, Enumerator, Kind, Slice, StructMember, SymbolKind, TypeId};
-use gimli::constants as dw;
+use gimli::{DwLang, constants as dw};
 use rustc_hash::FxHashMap;
 
 use super::dies::{Die, NONE, Parsed, Ref, is_type};
@@ -159,7 +159,7 @@ impl<'d> Builder<'_, 'd> {
     pub(super) fn type_of(&mut self, die: &Die<'d>, at: Place) -> TypeId {
         let Some(reference) = die.of else { return self.void() };
         match self.all.resolve(at.0, reference) {
-            Some(to) if is_type(self.die(to).tag) => self.type_at(to),
+            Some(to) if is_type(self.die(to).tag) || self.die(to).tag == dw::DW_TAG_subrange_type => self.type_at(to),
             _ => {
                 self.left_out.add(Reason::Reference, die.name);
                 self.unrepresented()
@@ -182,7 +182,13 @@ impl<'d> Builder<'_, 'd> {
                 seen_through = to;
                 continue;
             }
+            // Compilers of other languages have nameless names of types.
+            let is_name = match die.tag {
+                dw::DW_TAG_subrange_type | dw::DW_TAG_typedef => die.of.is_some(),
+                tag => tag == dw::DW_TAG_unspecified_type,
+            };
             let is_seen_through = matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type)
+                || is_name && matches!(die.name, b"" | b"void")
                 || self.which == Which::Arguments && self.is_typedef_of_class(die, seen_through);
             if !is_seen_through {
                 break;
@@ -364,6 +370,7 @@ impl<'d> Builder<'_, 'd> {
         {
             return body;
         }
+        let restricts = die.of.is_some() && self.is_as_large(at, die);
         let mut reference = |kind| Body::Reference(kind, self.type_of(die, at));
         match die.tag {
             dw::DW_TAG_pointer_type => reference(Kind::Pointer),
@@ -371,6 +378,7 @@ impl<'d> Builder<'_, 'd> {
             dw::DW_TAG_const_type => reference(Kind::Const),
             dw::DW_TAG_volatile_type => reference(Kind::Volatile),
             dw::DW_TAG_restrict_type => reference(Kind::Restrict),
+            dw::DW_TAG_subrange_type if restricts => reference(Kind::Typedef),
             dw::DW_TAG_base_type => self.number(die),
             dw::DW_TAG_structure_type | dw::DW_TAG_class_type => self.aggregate(Kind::Struct, at, die),
             dw::DW_TAG_union_type => self.aggregate(Kind::Union, at, die),
@@ -433,7 +441,13 @@ impl<'d> Builder<'_, 'd> {
                 self.left_out.add(Reason::Place, member.name);
                 continue;
             }
-            members.push(self.member(place, &member));
+            let member = self.member(place, &member);
+            // Some compilers have members of the type's description, not of its values.
+            if member.offset > die.size.unwrap_or(0).saturating_mul(8) {
+                self.left_out.add(Reason::Place, member.name);
+                continue;
+            }
+            members.push(member);
         }
         if self.which == Which::Foreign {
             // Compilers of Rust put members where they fit best; C has them in their order.
@@ -464,6 +478,10 @@ impl<'d> Builder<'_, 'd> {
                 end.wrapping_sub(top).wrapping_sub(bits)
             }
         };
+        // LLVM gives other members a width too, if their compiler has rounded their sizes.
+        if !self.is_number(member, at) {
+            return StructMember { name, offset, id };
+        }
         let slice = Slice {
             of: id,
             offset: 0,
@@ -475,6 +493,30 @@ impl<'d> Builder<'_, 'd> {
             offset,
             id: self.graph.add_nameless(Body::Slice(bytes, slice)),
         }
+    }
+
+    /// Whether values of a range have the size of the type that it restricts.
+    fn is_as_large(&self, at: Place, die: &Die<'d>) -> bool {
+        die.size.is_none() || die.size == self.size_of(die, at)
+    }
+
+    /// Whether the type is a number or an enum, through typedefs and qualifiers.
+    fn is_number(&self, die: &Die<'d>, at: Place) -> bool {
+        let mut of = die.of.and_then(|of| self.all.resolve(at.0, of));
+        for _ in 0..MAX_ATOMIC {
+            let Some(at) = of else { return false };
+            let die = self.die(at);
+            match die.tag {
+                dw::DW_TAG_base_type | dw::DW_TAG_enumeration_type => return true,
+                dw::DW_TAG_typedef
+                | dw::DW_TAG_const_type
+                | dw::DW_TAG_volatile_type
+                | dw::DW_TAG_atomic_type
+                | dw::DW_TAG_subrange_type => of = die.of.and_then(|of| self.all.resolve(at.0, of)),
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// Bytes of a number, through typedefs and qualifiers.
@@ -518,8 +560,7 @@ impl<'d> Builder<'_, 'd> {
         let mut dimensions = Vec::new();
         for (place, dimension) in self.children(at) {
             if dimension.tag == dw::DW_TAG_subrange_type {
-                // An open or computed dimension has no elements.
-                let Ok(count) = u32::try_from(dimension.count.unwrap_or(0)) else {
+                let Ok(count) = u32::try_from(self.elements(at.0, &dimension)) else {
                     return self.cannot(Reason::Elements, die);
                 };
                 dimensions.push((self.type_of(&dimension, place), count));
@@ -532,6 +573,20 @@ impl<'d> Builder<'_, 'd> {
         }
         let (index, count) = outermost.unwrap_or((contents, 0));
         Body::Array(Array { contents, index, count })
+    }
+
+    /// The number of elements in a dimension; 0 if it is open or computed.
+    fn elements(&self, unit: u32, dimension: &Die<'d>) -> u64 {
+        if let Some(count) = dimension.count {
+            return count;
+        }
+        let default = self.all.units[unit as usize]
+            .language
+            .and_then(DwLang::default_lower_bound);
+        let lower = dimension.lower.unwrap_or(default.unwrap_or(0) as i64);
+        let count = |upper: i64| upper.checked_sub(lower)?.checked_add(1);
+        let count = dimension.upper.and_then(count).unwrap_or(0);
+        u64::try_from(count).unwrap_or(0)
     }
 
     fn function(&mut self, at: Place, die: &Die<'d>) -> Function {

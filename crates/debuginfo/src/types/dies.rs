@@ -48,8 +48,12 @@ pub(super) struct Die<'d> {
     pub(super) encoding: dw::DwAte,
     /// `DW_AT_const_value`, or `DW_AT_discr_value` of a variant.
     pub(super) value: Option<i128>,
-    /// `DW_AT_count`, or the count that follows from `DW_AT_upper_bound`.
+    /// `DW_AT_count`
     pub(super) count: Option<u64>,
+    /// `DW_AT_lower_bound`
+    pub(super) lower: Option<i64>,
+    /// `DW_AT_upper_bound`
+    pub(super) upper: Option<i64>,
     /// Where a function begins, or a variable is.
     pub(super) address: Option<u64>,
     pub(super) declaration: bool,
@@ -239,13 +243,13 @@ fn name(unit: &Unit<Slice<'_>>) -> Vec<u8> {
     }
 }
 
-/// Parameters are kept in functions and function types, variables directly in the unit.
+/// Parameters are kept in functions and function types, variables directly in the unit. Ranges are
+/// in arrays, and are types of their own in languages other than C.
 fn is_kept(tag: DwTag, depth: usize, parent: u32) -> bool {
     match tag {
         dw::DW_TAG_variable => depth == 1,
         dw::DW_TAG_member
         | dw::DW_TAG_enumerator
-        | dw::DW_TAG_subrange_type
         | dw::DW_TAG_formal_parameter
         | dw::DW_TAG_unspecified_parameters
         | dw::DW_TAG_variant => parent != NONE,
@@ -269,6 +273,8 @@ impl<'d> Die<'d> {
             encoding: dw::DwAte(0),
             value: None,
             count: None,
+            lower: None,
+            upper: None,
             address: None,
             declaration: false,
             external: false,
@@ -329,13 +335,8 @@ impl<'d> Die<'d> {
             }
             dw::DW_AT_discr_list => self.place.computed = true,
             dw::DW_AT_count => self.count = attribute.udata_value(),
-            dw::DW_AT_upper_bound => {
-                self.count = match value {
-                    // -1: no elements.
-                    AttributeValue::Sdata(last) => u64::try_from(last.saturating_add(1)).ok(),
-                    _ => attribute.udata_value().map(|last| last.wrapping_add(1)),
-                }
-            }
+            dw::DW_AT_lower_bound => self.lower = bound(&value, attribute),
+            dw::DW_AT_upper_bound => self.upper = bound(&value, attribute),
             dw::DW_AT_decl_file => {
                 self.file = match value {
                     AttributeValue::FileIndex(index) => Some(index),
@@ -349,6 +350,15 @@ impl<'d> Die<'d> {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// A bound of an array, unless it is computed. Both kinds of numbers are used for both signs: no
+/// elements are up to -1, and up to 0xffffffffffffffff.
+fn bound(value: &AttributeValue<Slice<'_>>, attribute: &gimli::Attribute<Slice<'_>>) -> Option<i64> {
+    match *value {
+        AttributeValue::Sdata(value) => Some(value),
+        _ => attribute.udata_value().map(u64::cast_signed),
     }
 }
 

@@ -24,7 +24,7 @@ pub enum Reason {
     Kind(DwTag),
     /// A reference to nothing, or to something that is not a type.
     Reference,
-    /// A member whose location is computed at run time.
+    /// A member whose location is computed at run time, or beyond the type's end.
     Place,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Reason {
             Reason::Elements => f.write_str("an array of more than 4294967295 elements"),
             Reason::Kind(tag) => write!(f, "a type that C has not ({tag})"),
             Reason::Reference => f.write_str("a reference to no type"),
-            Reason::Place => f.write_str("a member whose place is computed"),
+            Reason::Place => f.write_str("a member whose place is computed, or beyond the end"),
         }
     }
 }
