@@ -333,3 +333,67 @@ fn hidden_types_may_change() {
     let (status, document) = differences(&["--suppress", suppress.to_str().unwrap()], [&old, &outside]);
     assert_eq!((status, &document["suppressed"]), (0, &2.into()), "{document}");
 }
+
+/// What the dynamic linker says to a program that was linked with one library and finds another is
+/// what we say.
+#[test]
+fn versions_of_symbols() {
+    const SOURCE: &str = "int f(int a) { return a; } int (*chosen(void))(int) { return f; }";
+    const OLD: &str = "ONE { global: f; local: *; };";
+    let folder = scratch();
+    let library = |name: &str, source: &str, versions: Option<&str>| {
+        let own = folder.path().join(name);
+        fs::create_dir_all(&own).unwrap();
+        let (text, map, out) = (own.join("f.c"), own.join("f.map"), own.join("libf.so"));
+        fs::write(&text, source).unwrap();
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-g", "-w", "-shared", "-fPIC", "-Wl,-soname,libf.so"])
+            .arg(&text);
+        if let Some(versions) = versions {
+            fs::write(&map, versions).unwrap();
+            gcc.arg(format!("-Wl,--version-script={}", map.display()));
+        }
+        must(gcc.arg("-o").arg(&out));
+        out
+    };
+    let old = library("old", SOURCE, Some(OLD));
+    let (text, program) = (folder.path().join("main.c"), folder.path().join("program"));
+    fs::write(&text, "int f(int); int main(void) { return f(0); }").unwrap();
+    must(Command::new("gcc").arg(&text).arg(&old).arg("-o").arg(&program));
+    let both = "__asm__(\".symver f_one,f@ONE\"); int f_one(int a) { return a; }\n\
+        __asm__(\".symver f_two,f@@TWO\"); int f_two(int a) { return a + 0; }";
+    let indirect = "int one(int a) { return a; } static int (*choose(void))(int) { return one; }\n\
+        int f(int) __attribute__((ifunc(\"choose\")));";
+    for (name, source, versions, is_kept) in [
+        ("same", SOURCE, Some(OLD), true),
+        ("renamed", SOURCE, Some("TWO { global: f; local: *; };"), false),
+        (
+            "both",
+            both,
+            Some("ONE { global: f; local: *; }; TWO { global: f; } ONE;"),
+            true,
+        ),
+        ("without", SOURCE, None, false),
+        (
+            "gone",
+            "int g(int a) { return a; }",
+            Some("ONE { global: g; local: *; };"),
+            false,
+        ),
+        ("indirect", indirect, Some(OLD), true),
+    ] {
+        let new = library(name, source, versions);
+        let mut run = Command::new(&program);
+        let ran = run
+            .env("LD_LIBRARY_PATH", new.parent().unwrap())
+            .env("LD_BIND_NOW", "1")
+            .output();
+        assert_eq!(ran.unwrap().status.success(), is_kept, "{name}");
+        let (_, found) = differences(&["--severity", "breaking"], [&old, &new]);
+        let changes = found["changes"].as_array().unwrap();
+        assert_eq!(changes.is_empty(), is_kept, "{name}: {found}");
+        if name == "renamed" {
+            assert_eq!(changes[0]["detail"], "version ONE is gone, has TWO", "{found}");
+        }
+    }
+}

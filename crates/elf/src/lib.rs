@@ -30,6 +30,7 @@ mod dynamic;
 pub mod edit;
 mod eh_frame_search;
 mod error;
+mod exports;
 mod header;
 mod held;
 mod image;
@@ -49,6 +50,7 @@ mod uploads;
 
 pub use compression::Packed;
 pub use error::{Error, ErrorKind, Result};
+pub use exports::Export;
 pub use header::Kind;
 pub use held::HeldFile;
 pub use image::{AltLink, CodeSegments, DebugLink, File, Image, SectionData};

@@ -36,6 +36,7 @@ fn touch_file(file: &File<'_>) {
             let _ = symbols.take(64).count();
         }
     }
+    let _ = file.exports();
 }
 
 fn touch(image: &Image<'_>) {

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use backtrail_ctype::diff::{self, Change, Exported, Severity, Side};
+use backtrail_ctype::diff::{self, Change, Exported, Exports, Severity, Side};
 use backtrail_ctype::{Symbol, SymbolKind};
-use backtrail_elf::Table;
+use backtrail_elf::{File, Table};
 use clap::{Args, ValueEnum, ValueHint};
 use serde_json::json;
 
@@ -80,10 +80,12 @@ pub(crate) fn run(arguments: &Diff) -> Result<Status, Failure> {
     let seen = |input: &Input<'_>| visible::visible(&input.origins()?, &arguments.headers);
     let (old_visible, new_visible) = (seen(&old)?, seen(&new)?);
     let (old, new) = (old.source(Table::Dynamic)?, new.source(Table::Dynamic)?);
+    let (old_exports, new_exports) = (exports(old.file()), exports(new.file()));
     let (old_symbols, new_symbols) = (old.symbols().unwrap_or_default(), new.symbols().unwrap_or_default());
     let (old, new) = (old.open_all(&mut tell)?, new.open_all(&mut tell)?);
     let (mut old, mut new) = (side(&old, &old_symbols), side(&new, &new_symbols));
     (old.visible, new.visible) = (old_visible, new_visible);
+    (old.exports, new.exports) = (old_exports, new_exports);
     let blind = old.symbols.is_empty() && new.symbols.is_empty();
     let mut changes = diff::compare(&old, &new);
     changes.retain(|change| arguments.all || blind || !change.reaches.is_empty());
@@ -102,6 +104,16 @@ pub(crate) fn run(arguments: &Diff) -> Result<Status, Failure> {
         (false, true) => Status::Done,
         (false, false) => Status::Found,
     })
+}
+
+fn exports(file: Option<&File<'_>>) -> Option<Exports> {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let mut all = Exports::default();
+    for export in file?.exports()? {
+        let versions = all.0.entry(text(export.name)).or_default();
+        versions.extend(export.version.map(text));
+    }
+    Some(all)
 }
 
 fn side<'d>(opened: &'d [Opened<'_>], symbols: &'d [Symbol<'d>]) -> Side<'d> {

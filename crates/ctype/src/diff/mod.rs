@@ -31,8 +31,26 @@ pub struct Side<'d> {
     /// Functions and objects that users can refer to. If neither side has any, all types are
     /// compared.
     pub symbols: Vec<Exported>,
+    /// Everything that the file exports, also what has no type.
+    pub exports: Option<Exports>,
     /// The types whose contents users can see.
     pub visible: Visible,
+}
+
+/// The names that a file exports, each with its versions: programs ask for the one that they were
+/// linked with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exports(pub BTreeMap<String, BTreeSet<String>>);
+
+impl Exports {
+    /// The versions that other exports lack, and those that they have. The dynamic linker of glibc
+    /// does not take a symbol without a version for one with.
+    fn gone<'e>(&'e self, now: &'e Exports, name: &str) -> Option<(Vec<&'e str>, Vec<&'e str>)> {
+        let (before, after) = (self.0.get(name)?, now.0.get(name)?);
+        let gone: Vec<&str> = before.difference(after).map(String::as_str).collect();
+        let kept = after.iter().map(String::as_str).collect();
+        (!gone.is_empty()).then_some((gone, kept))
+    }
 }
 
 /// The types whose contents users can see, by kind (struct, union, enum, or typedef for those that
@@ -101,7 +119,7 @@ pub struct Exported {
 /// A difference between the two files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Change {
-    /// `function`, `object`, or a type's kind.
+    /// `function`, `object`, `symbol` if it does not depend on the type, or a type's kind.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
@@ -188,8 +206,11 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
     let mut changes = Vec::new();
     for (&key, symbol) in &before {
         let Some(now) = after.get(&key) else {
-            let detail = format!("removed: {}", text(old, symbol));
-            changes.push(change(key, Severity::Breaking, detail));
+            // Nothing may say what type it has now.
+            if !is_exported(new, key.1) {
+                let detail = format!("removed: {}", text(old, symbol));
+                changes.push(change(key, Severity::Breaking, detail));
+            }
             continue;
         };
         let node = |symbol: &Exported| Node {
@@ -215,13 +236,32 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
         };
         changes.push(change(key, severity, detail));
     }
-    let added = after.iter().filter(|(key, _)| !before.contains_key(key));
+    if let (Some(one), Some(other)) = (&old.exports, &new.exports) {
+        let typed: BTreeSet<&str> = before.keys().map(|(_, name)| *name).collect();
+        for name in one.0.keys().map(String::as_str) {
+            if !other.0.contains_key(name) && !typed.contains(name) {
+                changes.push(change(("symbol", name), Severity::Breaking, "removed".to_owned()));
+            }
+            if let Some((gone, kept)) = one.gone(other, name) {
+                let kept = if kept.is_empty() { "none" } else { &kept.join(", ") };
+                let detail = format!("version {} is gone, has {kept}", gone.join(", "));
+                changes.push(change(("symbol", name), Severity::Breaking, detail));
+            }
+        }
+    }
+    let added = after
+        .iter()
+        .filter(|(key, _)| !before.contains_key(key) && !is_exported(old, key.1));
     changes.extend(added.map(|(&key, symbol)| {
         let detail = format!("added: {}", text(new, symbol));
         change(key, Severity::Harmless, detail)
     }));
     changes.sort();
     changes
+}
+
+fn is_exported(side: &Side<'_>, name: &str) -> bool {
+    side.exports.as_ref().is_some_and(|all| all.0.contains_key(name))
 }
 
 fn declaration(side: &Side<'_>, symbol: &Exported) -> Result<String> {
