@@ -397,3 +397,24 @@ fn versions_of_symbols() {
         }
     }
 }
+
+/// Functions of C++ have no types, but are missed if they are gone.
+#[test]
+fn functions_without_types() {
+    let folder = scratch();
+    let source =
+        |argument: &str| format!("namespace n {{ int f({argument} a) {{ return a; }} }} int g() {{ return 0; }}");
+    let [old, new] = [("old.so", "int"), ("new.so", "long")].map(|(name, argument)| {
+        let (text, library) = (folder.path().join("source.cc"), folder.path().join(name));
+        fs::write(&text, source(argument)).unwrap();
+        let mut gcc = Command::new("g++");
+        must(gcc.args(["-g", "-shared", "-fPIC"]).arg(&text).arg("-o").arg(&library));
+        library
+    });
+    let mut diff = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    let output = diff.args(["types", "diff"]).args([&old, &new]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().skip(2).collect();
+    assert_eq!(lines, ["breaking: symbol n::f(int): removed"], "{text}");
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -14,6 +14,8 @@ use crate::symbol_table::{SymbolEntry, Table};
 const VER_FLG_BASE: u16 = 1;
 /// Programs without a version get another symbol of this name.
 const HIDDEN: u16 = 0x8000;
+/// Functions of the compiler's start files, which older linkers exported.
+const STARTUP: [&[u8]; 2] = [b"_init", b"_fini"];
 /// Bytes of a definition.
 const VERDEF_BYTES: usize = 20;
 
@@ -28,14 +30,15 @@ pub struct Export<'a> {
 }
 
 impl<'a> File<'a> {
-    /// All symbols that the file exports. `None` without a dynamic symbol table.
+    /// All functions and objects that the file exports. `None` without a dynamic symbol table.
     pub fn exports(&self) -> Option<Vec<Export<'a>>> {
         let (symbols, _) = self.symbol_table(Table::Dynamic)?;
         let names = self.version_names();
         let numbers = self.versions_of_symbols();
         let export = |(index, symbol): (usize, SymbolEntry<'a>)| {
             // Versions have absolute symbols of their names.
-            let is_exported = !symbol.is_local && !symbol.is_undefined && !symbol.is_absolute;
+            let is_none = symbol.is_local || symbol.is_undefined || symbol.is_absolute || symbol.has_no_type;
+            let is_exported = !is_none && !STARTUP.contains(&symbol.name);
             let number = || numbers?.u16(index.checked_mul(2)?).ok();
             is_exported.then(|| Export {
                 name: symbol.name,

@@ -10,6 +10,8 @@ use crate::header::to_usize;
 
 /// `SHN_ABS`
 const SHN_ABS: u16 = 0xfff1;
+/// `STT_NOTYPE`
+const STT_NOTYPE: u8 = 0;
 /// `STT_OBJECT`
 const STT_OBJECT: u8 = 1;
 /// `STT_FILE`
@@ -37,6 +39,8 @@ pub struct SymbolEntry<'a> {
     pub is_object: bool,
     /// `STT_FUNC`
     pub is_function: bool,
+    /// `STT_NOTYPE`: as linkers make for the ends of sections.
+    pub has_no_type: bool,
     /// `STT_FILE`: the name is the source file of the local symbols that follow.
     pub is_file: bool,
     /// `STB_LOCAL`: other objects cannot refer to it.
@@ -143,6 +147,7 @@ impl RawSymbol {
             value: self.value,
             is_object: kind == STT_OBJECT,
             is_function: kind == STT_FUNC,
+            has_no_type: kind == STT_NOTYPE,
             is_file: kind == STT_FILE,
             is_local: binding == STB_LOCAL,
             is_undefined: self.section == SHN_UNDEF,

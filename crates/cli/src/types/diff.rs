@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use backtrail_ctype::diff::{self, Change, Exported, Exports, Severity, Side};
 use backtrail_ctype::{Symbol, SymbolKind};
 use backtrail_elf::{File, Table};
+use backtrail_profile::demangle;
 use clap::{Args, ValueEnum, ValueHint};
 use serde_json::json;
 
@@ -18,8 +19,8 @@ use crate::output;
 /// Compare what two files export: report the functions and objects that have changed, or that lead
 /// to changed types.
 ///
-/// The exit status is 1 if anything is reported. If the files do not say what they export, every
-/// type counts.
+/// The exit status is 1 if anything is reported. If no exported function or object has a type,
+/// every type counts.
 #[derive(Args)]
 pub(crate) struct Diff {
     /// The old file: an ELF file, or the bytes of a .ctf section.
@@ -190,12 +191,13 @@ fn as_text(
         suppressed => writeln!(out, "; {suppressed} suppressed")?,
     }
     if blind {
-        writeln!(out, "(neither file tells what it exports: every type counts)")?;
+        writeln!(out, "(no exported function or object has a type: every type counts)")?;
     }
     for change in changes {
         let mark = change.severity.name();
         let unit = change.unit.as_ref().map_or(String::new(), |unit| format!(" of {unit}"));
-        writeln!(out, "{mark}: {} {}{unit}: {}", change.kind, change.name, change.detail)?;
+        let name = demangle(&change.name);
+        writeln!(out, "{mark}: {} {name}{unit}: {}", change.kind, change.detail)?;
         let itself = change.reaches.len() == 1 && change.reaches[0] == change.name;
         if !change.reaches.is_empty() && !itself {
             let more = change.reaches.len().saturating_sub(MOST_NAMES);

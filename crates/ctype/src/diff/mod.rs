@@ -203,11 +203,12 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
         severity,
         detail,
     };
+    let [typed, typed_now] = [&before, &after].map(|all| all.keys().map(|(_, name)| *name).collect::<BTreeSet<_>>());
     let mut changes = Vec::new();
     for (&key, symbol) in &before {
         let Some(now) = after.get(&key) else {
-            // Nothing may say what type it has now.
-            if !is_exported(new, key.1) {
+            // Of one that is exported, nothing may say what type it has now.
+            if !is_exported(new, key.1) || typed_now.contains(key.1) {
                 let detail = format!("removed: {}", text(old, symbol));
                 changes.push(change(key, Severity::Breaking, detail));
             }
@@ -237,7 +238,6 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
         changes.push(change(key, severity, detail));
     }
     if let (Some(one), Some(other)) = (&old.exports, &new.exports) {
-        let typed: BTreeSet<&str> = before.keys().map(|(_, name)| *name).collect();
         for name in one.0.keys().map(String::as_str) {
             if !other.0.contains_key(name) && !typed.contains(name) {
                 changes.push(change(("symbol", name), Severity::Breaking, "removed".to_owned()));
@@ -251,7 +251,7 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
     }
     let added = after
         .iter()
-        .filter(|(key, _)| !before.contains_key(key) && !is_exported(old, key.1));
+        .filter(|(key, _)| !before.contains_key(key) && (!is_exported(old, key.1) || typed.contains(key.1)));
     changes.extend(added.map(|(&key, symbol)| {
         let detail = format!("added: {}", text(new, symbol));
         change(key, Severity::Harmless, detail)
