@@ -164,6 +164,33 @@ fn names_that_clash() {
     assert!(String::from_utf8_lossy(&no_unit.stderr).contains("no unit nothing.c has types of its own"));
 }
 
+/// Two units share a nameless struct, but not its name, which means something else in most units.
+#[test]
+fn names_of_a_shared_type() {
+    let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {
+        return;
+    };
+    let bodies = ["int a; int b;", "int a; int b;", "int a; int b;", "long c;", "long c;"];
+    let objects = bodies.iter().enumerate().map(|(number, body)| {
+        let source = tools.path(&format!("unit{number}.c"));
+        let main = if number == 0 {
+            "int main(void) { return 0; }"
+        } else {
+            ""
+        };
+        let text = format!("typedef struct {{ {body} }} pair; pair *of{number}(pair *p) {{ return p; }} {main}\n");
+        fs::write(&source, text).unwrap();
+        tools.compile(&source)
+    });
+    let objects: Vec<_> = objects.collect();
+    let program = tools.link(&[], &objects, "units");
+    let all = printed(&["print", "--asserts", program.to_str().unwrap()]);
+    compile(&tools, &all, &tools.path("all.o"));
+    assert_eq!(all.matches("int c;").count(), 1, "{all}");
+    assert_eq!(all.matches("typedef").count(), 3, "{all}");
+    assert!(all.contains("typedef pair__2 pair__3;"), "{all}");
+}
+
 /// Functions and objects are declared with what callers need.
 #[test]
 fn functions_by_name() {

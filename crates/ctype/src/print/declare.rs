@@ -171,6 +171,9 @@ impl<'d> Printer<'d> {
 
     /// The typedef that names a nameless type.
     pub(super) fn typedef_of(&self, unit: usize, id: TypeId) -> Option<String> {
+        if let Some(printed) = self.printed_as.get(&self.key(unit, id)) {
+            return Some(printed.clone());
+        }
         let typedef = self.units[unit].nameless.get(&id)?.typedef?;
         self.names.get(self.key(unit, typedef)).map(str::to_owned)
     }

@@ -46,6 +46,8 @@ pub struct Printer<'d> {
     plain: bool,
     names: Names,
     states: FxHashMap<Key, State>,
+    /// The typedefs that nameless types were printed under: other units may have others for them.
+    printed_as: FxHashMap<Key, String>,
     /// Functions and objects to declare: the unit, the name, the type.
     symbols: Vec<(usize, String, TypeId)>,
     /// Tags that have been declared, to leave out a second declaration.
@@ -135,6 +137,7 @@ impl<'d> Printer<'d> {
             plain: false,
             names: Names::default(),
             states: FxHashMap::default(),
+            printed_as: FxHashMap::default(),
             symbols: Vec::new(),
             declared: FxHashSet::default(),
             alignments: FxHashMap::default(),

@@ -89,6 +89,10 @@ impl<'d> Printer<'d> {
         let keyword = found.kind().name();
         let tag = self.names.get(self.key(unit, id)).map(str::to_owned);
         let typedef = self.typedef_of(unit, id);
+        if let (None, Some(typedef)) = (&tag, &typedef) {
+            let key = self.key(unit, id);
+            self.printed_as.insert(key, typedef.clone());
+        }
         let (start, end, spelled) = match (tag, typedef) {
             (Some(tag), _) => (
                 format!("{keyword} {tag}"),
@@ -148,7 +152,8 @@ impl<'d> Printer<'d> {
         let id = found.id();
         let of = found.reference()?;
         let nameless = self.units[unit].nameless.get(&of).copied().unwrap_or_default();
-        if nameless.typedef == Some(id) && self.names.get(self.key(unit, of)).is_none() {
+        let body = self.key(unit, of);
+        if nameless.typedef == Some(id) && self.names.get(body).is_none() && !self.printed_as.contains_key(&body) {
             return self.define(unit, of, depth + 1);
         }
         if !self.begin(unit, id, depth)? {
