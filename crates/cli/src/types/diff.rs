@@ -177,11 +177,11 @@ fn as_text(
     let [old, new] = files.map(|path| path.display().to_string());
     let count = |severity| changes.iter().filter(|change| change.severity == severity).count();
     let breaking = count(Severity::Breaking);
-    write!(
-        out,
-        "{old} -> {new}: {} changes, {breaking} of them breaking",
-        changes.len()
-    )?;
+    let changed = match changes.len() {
+        1 => "1 change".to_owned(),
+        count => format!("{count} changes"),
+    };
+    write!(out, "{old} -> {new}: {changed}, {breaking} of them breaking")?;
     match count(Severity::Possible) {
         0 => {}
         possible => write!(out, ", {possible} possibly")?,
