@@ -149,19 +149,20 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
                 .iter()
                 .map(|&after| (after, difference(before, after, &mut comparison)));
             let differences: Vec<_> = differences.collect();
-            if differences.iter().any(|(_, difference)| difference.is_none()) {
+            if differences.is_empty() || differences.iter().any(|(_, difference)| difference.is_none()) {
                 continue;
             }
+            let mut way = reach.way(before);
+            way.symbols.sort();
+            let is_unseen = way.symbols.is_empty() && !blind || reach.is_hidden(before);
             for (after, difference) in differences {
                 let Some((detail, mut severity)) = difference else {
                     continue;
                 };
-                let mut way = reach.way(before);
-                way.symbols.sort();
                 if way.by_value && severity == Severity::Possible {
                     severity = Severity::Breaking;
                 }
-                if way.symbols.is_empty() && !blind || reach.is_hidden(before) {
+                if is_unseen {
                     severity = Severity::Harmless;
                 }
                 let own = [&old.units[before.unit], &new.units[after.unit]].map(|(name, _)| name.clone());
@@ -170,7 +171,7 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
                     name: key.1.clone(),
                     unit: own.into_iter().rev().find(|name| !name.is_empty()),
                     severity,
-                    reaches: way.symbols,
+                    reaches: way.symbols.clone(),
                     detail,
                 });
             }
@@ -207,8 +208,7 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
     let mut changes = Vec::new();
     for (&key, symbol) in &before {
         let Some(now) = after.get(&key) else {
-            // Of one that is exported, nothing may say what type it has now.
-            if !is_exported(new, key.1) || typed_now.contains(key.1) {
+            if !is_untyped(new, &typed_now, key.1) {
                 let detail = format!("removed: {}", text(old, symbol));
                 changes.push(change(key, Severity::Breaking, detail));
             }
@@ -251,7 +251,7 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
     }
     let added = after
         .iter()
-        .filter(|(key, _)| !before.contains_key(key) && (!is_exported(old, key.1) || typed.contains(key.1)));
+        .filter(|(key, _)| !before.contains_key(key) && !is_untyped(old, &typed, key.1));
     changes.extend(added.map(|(&key, symbol)| {
         let detail = format!("added: {}", text(new, symbol));
         change(key, Severity::Harmless, detail)
@@ -260,8 +260,10 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
     changes
 }
 
-fn is_exported(side: &Side<'_>, name: &str) -> bool {
-    side.exports.as_ref().is_some_and(|all| all.0.contains_key(name))
+/// Whether a side exports a name whose type nothing says.
+fn is_untyped(side: &Side<'_>, typed: &BTreeSet<&str>, name: &str) -> bool {
+    let is_exported = side.exports.as_ref().is_some_and(|all| all.0.contains_key(name));
+    is_exported && !typed.contains(name)
 }
 
 fn declaration(side: &Side<'_>, symbol: &Exported) -> Result<String> {

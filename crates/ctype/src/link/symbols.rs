@@ -355,11 +355,11 @@ fn of_file<'a>(
 /// several match and disagree.
 fn choose<'c>(symbol: &LinkedSymbol<'_>, all: &'c [Candidate], units: &[Unit<'_>]) -> Option<&'c Candidate> {
     let Some(file) = symbol.file else {
-        let mut global = all.iter().filter(|candidate| !candidate.local && !candidate.declared);
-        let aliases: Vec<&Candidate> = all.iter().filter(|candidate| candidate.alias).collect();
+        let is_global = |candidate: &&Candidate| !candidate.local && !candidate.declared && !candidate.alias;
+        let aliases = || all.iter().filter(|candidate| candidate.alias).collect::<Vec<_>>();
         // A library's object of which the program has a copy is only declared in the units.
-        return (global.find(|candidate| !candidate.alias))
-            .or_else(|| agreed(&aliases))
+        return (all.iter().find(is_global))
+            .or_else(|| agreed(&aliases()))
             .or_else(|| all.iter().find(|candidate| candidate.declared));
     };
     let is_of_file = |candidate: &&Candidate| {

@@ -370,15 +370,16 @@ impl<'d> Builder<'_, 'd> {
         {
             return body;
         }
-        let restricts = die.of.is_some() && self.is_as_large(at, die);
+        if die.tag == dw::DW_TAG_subrange_type && !self.is_as_large(at, die) {
+            return self.cannot(Reason::Kind(die.tag), die);
+        }
         let mut reference = |kind| Body::Reference(kind, self.type_of(die, at));
         match die.tag {
             dw::DW_TAG_pointer_type => reference(Kind::Pointer),
-            dw::DW_TAG_typedef => reference(Kind::Typedef),
+            dw::DW_TAG_typedef | dw::DW_TAG_subrange_type => reference(Kind::Typedef),
             dw::DW_TAG_const_type => reference(Kind::Const),
             dw::DW_TAG_volatile_type => reference(Kind::Volatile),
             dw::DW_TAG_restrict_type => reference(Kind::Restrict),
-            dw::DW_TAG_subrange_type if restricts => reference(Kind::Typedef),
             dw::DW_TAG_base_type => self.number(die),
             dw::DW_TAG_structure_type | dw::DW_TAG_class_type => self.aggregate(Kind::Struct, at, die),
             dw::DW_TAG_union_type => self.aggregate(Kind::Union, at, die),
@@ -497,7 +498,7 @@ impl<'d> Builder<'_, 'd> {
 
     /// Whether values of a range have the size of the type that it restricts.
     fn is_as_large(&self, at: Place, die: &Die<'d>) -> bool {
-        die.size.is_none() || die.size == self.size_of(die, at)
+        die.of.is_some() && (die.size.is_none() || die.size == self.size_of(die, at))
     }
 
     /// Whether the type is a number or an enum, through typedefs and qualifiers.

@@ -356,10 +356,7 @@ impl<'d> Die<'d> {
 /// A bound of an array, unless it is computed. Both kinds of numbers are used for both signs: no
 /// elements are up to -1, and up to 0xffffffffffffffff.
 fn bound(value: &AttributeValue<Slice<'_>>, attribute: &gimli::Attribute<Slice<'_>>) -> Option<i64> {
-    match *value {
-        AttributeValue::Sdata(value) => Some(value),
-        _ => attribute.udata_value().map(u64::cast_signed),
-    }
+    constant(value, attribute).map(|bound| bound as i64)
 }
 
 fn constant(value: &AttributeValue<Slice<'_>>, attribute: &gimli::Attribute<Slice<'_>>) -> Option<i128> {

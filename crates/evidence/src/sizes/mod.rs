@@ -129,11 +129,14 @@ pub(crate) fn run() -> Result<(), String> {
     }
 }
 
-fn promise(broken: &mut Vec<String>, what: &str, ratio: f64, promised: f64) {
+/// Whether a promise is kept.
+fn promise(broken: &mut Vec<String>, what: &str, ratio: f64, promised: f64) -> bool {
     // Promised to two digits.
-    if (ratio * 100.0).round() / 100.0 > promised {
+    let is_kept = (ratio * 100.0).round() / 100.0 <= promised;
+    if !is_kept {
         broken.push(format!("{what}: {ratio:.4}, not {promised}"));
     }
+    is_kept
 }
 
 fn of_programs(backtrail: &Path, folder: &Path) -> Result<Vec<Sizes>, String> {
@@ -240,8 +243,7 @@ fn installed_table(backtrail: &Path, broken: &mut Vec<String>) -> Result<String,
         let name = path.rsplit('/').next().unwrap_or(path);
         row(name, &sizes);
         let merged = sizes.ratio(sizes.built[2][2]);
-        promise(broken, name, merged, PROMISED_EACH);
-        if merged > PROMISED_EACH {
+        if !promise(broken, name, merged, PROMISED_EACH) {
             above.push(format!("{name} ({merged:.3})"));
         }
         promised.extend(is_promised.then_some(sizes));
