@@ -218,23 +218,20 @@ impl AnnouncedCode {
         self.objects.is_empty()
     }
 
-    /// The lists as they are now. What is known of objects that are still there stays known.
-    #[must_use]
-    pub fn renewed(self, memory: &Memory<'_>, descriptors: &[u64]) -> AnnouncedCode {
-        let mut announced = AnnouncedCode::read(memory, descriptors);
-        let old = self.objects.into_iter().map(|object| (object.place.clone(), object));
-        let mut old: HashMap<Range<u64>, Object> = old.collect();
-        for object in &mut announced.objects {
-            if let Some(known) = old.remove(&object.place)
+    /// Takes over what was known of objects that are still there.
+    pub fn keep(&mut self, known: AnnouncedCode) {
+        let known = known.objects.into_iter().map(|object| (object.place.clone(), object));
+        let mut known: HashMap<Range<u64>, Object> = known.collect();
+        for object in &mut self.objects {
+            if let Some(known) = known.remove(&object.place)
                 && known.hash == object.hash
                 && known.contents.get().is_some()
             {
                 let size = object.place.end - object.place.start;
-                announced.kept.set(announced.kept.get() + size);
+                self.kept.set(self.kept.get() + size);
                 object.contents = known.contents;
             }
         }
-        announced
     }
 
     fn add(&mut self, memory: &Memory<'_>, place: Range<u64>) -> Option<()> {

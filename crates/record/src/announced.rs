@@ -141,10 +141,16 @@ impl Lists {
         let heads = self.descriptors.iter().map(|&descriptor| memory.head(descriptor));
         let heads: Vec<Option<Head>> = heads.collect();
         if heads != self.heads {
-            self.heads = heads;
-            self.code = std::mem::take(&mut self.code).renewed(memory, &self.descriptors);
-            self.named.clear();
-            self.read += 1;
+            let mut code = AnnouncedCode::read(memory, &self.descriptors);
+            // Its last samples come when the process has ended: what it announced stays true.
+            let is_readable = |&descriptor: &u64| (memory.read)(descriptor, &mut [0]) == 1;
+            if self.descriptors.iter().any(is_readable) {
+                code.keep(std::mem::take(&mut self.code));
+                self.code = code;
+                self.heads = heads;
+                self.named.clear();
+                self.read += 1;
+            }
         }
         let took = begin.elapsed();
         self.next = Some(begin + took + PAUSE.max(took.saturating_mul(SHARE)));
