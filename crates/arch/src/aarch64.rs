@@ -1,6 +1,6 @@
 //! AArch64 (DWARF for the Arm 64-bit Architecture, section 4.1: register numbers).
 
-use crate::{Arch, Cpu, PerfRegisters, Register, SignalFrame, UserRegisters};
+use crate::{Arch, Cpu, PerfRegisters, Register, SignalFrame, UserRegisters, VectorRegisters};
 
 /// Frame pointer.
 pub const X29: Register = Register(29);
@@ -188,6 +188,14 @@ const CPU: Arch = Arch {
             (Register(31), 248),
         ],
     },
+    // `struct user_fpsimd_state`.
+    vectors: Some(VectorRegisters {
+        bytes: 528,
+        first: Register(64),
+        count: 32,
+        offset: 0,
+        name: "v",
+    }),
     register_names: &[
         "x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9", "x10", "x11", "x12", "x13", "x14", "x15", "x16",
         "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp",

@@ -73,6 +73,36 @@ impl UserRegisters {
     }
 }
 
+/// How the kernel reports a thread's vector registers to debuggers and in cores: ptrace's register
+/// set `NT_PRFPREG`, and a core's note of that name. It has the lowest 16 bytes of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorRegisters {
+    /// Size of the set in bytes.
+    pub bytes: usize,
+    /// DWARF number of the first one.
+    pub first: Register,
+    /// How many there are; their numbers are consecutive.
+    pub count: u8,
+    /// Offset of the first one in bytes.
+    pub offset: usize,
+    /// The letters of their names; the number among them follows.
+    pub name: &'static str,
+}
+
+impl VectorRegisters {
+    /// The number of `register` among the vector registers, if it is one.
+    pub fn index(&self, register: Register) -> Option<u8> {
+        let index = register.0.checked_sub(self.first.0)?;
+        (index < self.count).then_some(index)
+    }
+
+    /// The bytes of `register` in a set.
+    pub fn value(&self, set: &[u8], register: Register) -> Option<[u8; 16]> {
+        let from_first = usize::from(self.index(register)?).checked_mul(16)?;
+        set.get(from_first.checked_add(self.offset)?..)?.first_chunk().copied()
+    }
+}
+
 /// A CPU that Backtrail knows. What differs between them is data of [`Arch`] if data can say it,
 /// and
 /// else a `match` on this, so that a new one is a compile error wherever it matters.
@@ -134,6 +164,8 @@ pub struct Arch {
     pub perf: PerfRegisters,
     /// The register set of debuggers and cores.
     pub user: UserRegisters,
+    /// The set of its vector registers, if they are read.
+    pub vectors: Option<VectorRegisters>,
     /// Names of the registers by DWARF number.
     pub register_names: &'static [&'static str],
 }

@@ -64,6 +64,7 @@ pub static ARCH: Arch = Arch {
             (Register(15), 136),
         ],
     },
+    vectors: None,
     register_names: &[
         "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
     ],

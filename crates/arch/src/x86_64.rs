@@ -1,6 +1,6 @@
 //! x86-64 (System V ABI, AMD64 supplement, figure 3.36: DWARF register numbers).
 
-use crate::{Arch, Cpu, PerfRegisters, Register, SignalFrame, UserRegisters};
+use crate::{Arch, Cpu, PerfRegisters, Register, SignalFrame, UserRegisters, VectorRegisters};
 
 /// Frame pointer.
 pub const RBP: Register = Register(6);
@@ -94,6 +94,14 @@ pub static ARCH: Arch = Arch {
             (Register(7), 152),
         ],
     },
+    // `struct fxregs_state`.
+    vectors: Some(VectorRegisters {
+        bytes: 512,
+        first: Register(17),
+        count: 16,
+        offset: 160,
+        name: "xmm",
+    }),
     register_names: &[
         "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
         "rip",

@@ -42,7 +42,7 @@ fn with_tables_by(strip: &str, program: &Path, folder: &TempDir) -> [PathBuf; 2]
 }
 
 /// By function and argument: value and place.
-type Shown = BTreeMap<(String, String), (String, String)>;
+pub(crate) type Shown = BTreeMap<(String, String), (String, String)>;
 
 /// What is shown of the process: the document, and in it each argument that is not lost.
 fn shown(running: &Running, executable: &Path) -> (Value, Shown) {
@@ -52,7 +52,7 @@ fn shown(running: &Running, executable: &Path) -> (Value, Shown) {
 }
 
 /// The document that is shown of a process, by its number, or of a core.
-fn stack_of(target: &Path, executable: &Path) -> Value {
+pub(crate) fn stack_of(target: &Path, executable: &Path) -> Value {
     let [target, executable] = [target, executable].map(|path| path.to_str().expect("a name"));
     let finished = stack(&["--args", "--json", "--exe", executable, target]);
     assert_eq!(finished.code(), 0, "{}", finished.describe());
@@ -60,7 +60,7 @@ fn stack_of(target: &Path, executable: &Path) -> Value {
 }
 
 /// Each argument that is not lost.
-fn values(document: &Value) -> Shown {
+pub(crate) fn values(document: &Value) -> Shown {
     let mut all = BTreeMap::new();
     for frame in document["threads"][0]["frames"].as_array().expect("frames") {
         for argument in frame["args"].as_array().expect("arguments") {

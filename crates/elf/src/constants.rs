@@ -87,6 +87,7 @@ pub(crate) const NT_GNU_BUILD_ID: u32 = 3;
 
 /// Notes of cores (`linux/elf.h`), all of the owner `CORE`.
 pub(crate) const NT_PRSTATUS: u32 = 1;
+pub(crate) const NT_PRFPREG: u32 = 2;
 pub(crate) const NT_PRPSINFO: u32 = 3;
 pub(crate) const NT_AUXV: u32 = 6;
 /// Of AArch64, by Linux.

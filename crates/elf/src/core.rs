@@ -9,7 +9,7 @@ pub mod bounded;
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
-use crate::constants::{NT_ARM_PAC_MASK, NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
+use crate::constants::{NT_ARM_PAC_MASK, NT_AUXV, NT_FILE, NT_PRFPREG, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
 use crate::source::Stored;
 use crate::{Error, ErrorKind, Result};
 use crate::{FileBytes, Image, Kind, Segment};
@@ -35,13 +35,15 @@ mod prpsinfo {
 
 /// A thread (`NT_PRSTATUS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thread {
+pub struct Thread<'a> {
     /// `pr_pid`.
     pub tid: u32,
     /// `pr_cursig`: the signal that it stopped or died with; 0 if none.
     pub signal: u16,
     /// `pr_reg`.
     pub registers: Registers,
+    /// The set of its vector registers (`NT_PRFPREG`); empty if the core has none.
+    pub vectors: &'a [u8],
 }
 
 /// The process (`NT_PRPSINFO`).
@@ -105,7 +107,7 @@ pub struct Core<'a> {
     /// Its byte order.
     pub endian: Endian,
     /// The threads; the kernel puts the one that died first.
-    pub threads: Vec<Thread>,
+    pub threads: Vec<Thread<'a>>,
     /// The process, if the core describes it.
     pub process: Option<Process>,
     /// The mapped files, if the core lists them.
@@ -236,7 +238,14 @@ impl<'a> Core<'a> {
                     tid: desc.u32(prstatus::PID)?,
                     signal: desc.u16(prstatus::CURSIG)?,
                     registers: registers.ok_or(Error::at(ErrorKind::Note(kind), 0))?,
+                    vectors: &[],
                 });
+            }
+            // Follows its thread's NT_PRSTATUS.
+            NT_PRFPREG => {
+                if let Some(thread) = self.threads.last_mut() {
+                    thread.vectors = desc.slice(0, desc.len())?;
+                }
             }
             NT_PRPSINFO => {
                 self.process = Some(Process {

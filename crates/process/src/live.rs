@@ -161,6 +161,7 @@ pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'st
             tid: tid as i32,
             name: proc::thread_name(pid, tid).ok(),
             registers: Ok(registers),
+            vectors: Vec::new(),
         }],
         stacks: Vec::new(),
         maps: proc::maps_text(pid).map_err(|error| system(&error))?,
@@ -196,6 +197,7 @@ pub fn dumping(pid: u32, dead: &Snapshot<'_>) -> Result<Snapshot<'static>, Error
         tid: outside(thread.tid) as i32,
         name: proc::thread_name(pid, outside(thread.tid)).ok(),
         registers: thread.registers,
+        vectors: thread.vectors.clone(),
     });
     let copied = Copied {
         reader,
@@ -261,6 +263,15 @@ struct CopiedThread {
     tid: i32,
     name: Option<String>,
     registers: Result<Registers, NotStopped>,
+    vectors: Vec<u8>,
+}
+
+/// The set of a stopped thread's vector registers; empty if the kernel has none.
+fn vector_registers(tid: i32) -> Vec<u8> {
+    let mut set = vec![0; Arch::native().vectors.map_or(0, |vectors| vectors.bytes)];
+    let len = ptrace::registers(tid, ptrace::NT_PRFPREG, &mut set);
+    set.truncate(len.unwrap_or(0));
+    set
 }
 
 impl Copied {
@@ -272,6 +283,7 @@ impl Copied {
             name: thread.name,
             signal: None,
             registers: thread.registers,
+            vectors: thread.vectors,
         });
         let mut threads: Vec<Thread> = threads.collect();
         threads.sort_by_key(|thread| (thread.tid != pid, thread.tid));
@@ -541,7 +553,7 @@ impl Tracer {
             let registers = match thread.state {
                 State::Seized | State::Ended | State::Asked => continue,
                 State::GivenUp(why) => Err(why),
-                State::Stopped { .. } => match ptrace::general_registers(thread.tid, &mut set) {
+                State::Stopped { .. } => match ptrace::registers(thread.tid, ptrace::NT_PRSTATUS, &mut set) {
                     Ok(len) if len < user.bytes => return Err(Error::Bits32),
                     Ok(_) => {
                         let set = Bytes::new(&set, Endian::NATIVE);
@@ -557,6 +569,7 @@ impl Tracer {
                 tid: thread.tid,
                 name: thread.name.take(),
                 registers,
+                vectors: vector_registers(thread.tid),
             });
         }
         Ok(())

@@ -79,6 +79,8 @@ pub struct Thread {
     pub signal: Option<u32>,
     /// Its registers.
     pub registers: Result<Registers, NotStopped>,
+    /// The set of its vector registers ([`Arch::vectors`]); empty if unknown.
+    pub vectors: Vec<u8>,
 }
 
 /// Why a thread's registers are unknown.

@@ -107,6 +107,7 @@ fn threads(image: &Image<'_>, calls: &[&Recorded]) -> Option<Vec<Thread>> {
             name: None,
             signal: None,
             registers: Ok(registers),
+            vectors: Vec::new(),
         }
     });
     Some(standing.collect())

@@ -87,20 +87,24 @@ pub fn progress(tid: i32) -> io::Result<Progress> {
     }
 }
 
-/// Copies the general registers of a stopped thread (`NT_PRSTATUS`) into `set`, and returns their
-/// length, which differs between 32-bit and 64-bit threads.
+/// The set of general registers.
+pub const NT_PRSTATUS: usize = 1;
+/// The set of floating-point and vector registers.
+pub const NT_PRFPREG: usize = 2;
+
+/// Copies a set of a stopped thread's registers into `set`, and returns its length, which differs
+/// between 32-bit and 64-bit threads.
 ///
 /// # Errors
 /// `ESRCH` if the thread is not stopped, or was killed.
-pub fn general_registers(tid: i32, set: &mut [u8]) -> io::Result<usize> {
-    const NT_PRSTATUS: usize = 1;
+pub fn registers(tid: i32, kind: usize, set: &mut [u8]) -> io::Result<usize> {
     let mut place = libc::iovec {
         iov_base: set.as_mut_ptr().cast(),
         iov_len: set.len(),
     };
     // SAFETY: `place` describes the bytes of `set`, which is borrowed mutably; the kernel writes no
     // more than its length.
-    result(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, NT_PRSTATUS, &raw mut place) })?;
+    result(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, kind, &raw mut place) })?;
     Ok(place.iov_len)
 }
 

@@ -77,12 +77,15 @@ pub(crate) fn find_by<'t>(
         Some((stands(frame), Known::read(opened, *bias, frame)?))
     });
     let known: FxHashMap<Where, Known<'_, '_>> = known.collect();
+    let vectors = snapshot.threads.iter().filter(|thread| !thread.vectors.is_empty());
+    let vectors: FxHashMap<u32, &[u8]> = vectors.map(|thread| (thread.tid, &*thread.vectors)).collect();
     for thread in threads {
         let look = Look {
             snapshot,
             space,
             shown,
             thread,
+            vectors: vectors.get(&thread.tid).copied().unwrap_or_default(),
             known: &known,
             entered: RefCell::default(),
         };
@@ -263,6 +266,8 @@ struct Look<'l, 's> {
     space: &'l Space<'l>,
     shown: &'l Shown,
     thread: &'l ThreadStack,
+    /// The set of its vector registers.
+    vectors: &'l [u8],
     known: &'l FxHashMap<Where, Known<'l, 's>>,
     /// Register values when functions were called, by frame and register. In a deep recursion, each
     /// call would otherwise ask all outer ones.
@@ -280,6 +285,19 @@ impl<'l, 's> Look<'l, 's> {
 
     fn registers(&self, frame: usize) -> Option<Registers> {
         self.thread.registers.get(frame)
+    }
+
+    /// The lowest 16 bytes of a vector register. A call preserves none of them, or only a part.
+    fn vector(&self, frame: usize, register: Register) -> Option<[u8; 16]> {
+        let vectors = self.arch().vectors.filter(|_| frame == 0)?;
+        vectors.value(self.vectors, register)
+    }
+
+    /// The lowest eight bytes of a register of an innermost frame.
+    fn low(&self, frame: usize, register: Register) -> Option<u64> {
+        let general = self.registers(frame).and_then(|registers| registers.get(register));
+        let vector = || self.vector(frame, register)?.first_chunk().copied();
+        general.or_else(|| vector().map(u64::from_le_bytes))
     }
 
     /// The canonical frame address of a frame.
@@ -320,7 +338,7 @@ impl<'l, 's> Look<'l, 's> {
         if known.at_start
             && let Some((passing, pieces)) = &parameter.passed
         {
-            let mut register = |register| self.registers(frame)?.get(Register(register));
+            let mut register = |register| self.low(frame, Register(register));
             let found = self.passed(pieces, *passing, &mut register, frame);
             self.show(&mut argument, known, parameter, found, &parameter.location.passed);
         }
@@ -468,6 +486,9 @@ impl<'l, 's> Look<'l, 's> {
         };
         Some(match value {
             Value::Lost => return None,
+            Value::Register(number, 0) if let Some(bytes) = self.vector(frame, Register(number)) => {
+                Found::Bytes(bytes.into_iter().map(Some).collect())
+            }
             Value::Register(number, offset) => Found::Word(register(number)?.wrapping_add_signed(offset)),
             Value::AtRegister(number, offset) => Found::At(register(number)?.wrapping_add_signed(offset)),
             Value::Frame(offset) => Found::Word(self.cfa(frame)?.wrapping_add_signed(offset)),
@@ -694,10 +715,14 @@ fn registers(known: &Known<'_, '_>) -> &'static [u8] {
 }
 
 fn name(arch: &Arch, register: u8) -> String {
-    match arch.register_name(Register(register)) {
-        Some(name) => name.to_owned(),
-        None => format!("register {register}"),
-    }
+    let register = Register(register);
+    let vector = || {
+        let vectors = arch.vectors?;
+        Some(format!("{}{}", vectors.name, vectors.index(register)?))
+    };
+    let general = arch.register_name(register).map(str::to_owned);
+    let name = general.or_else(vector);
+    name.unwrap_or_else(|| format!("register {}", register.0))
 }
 
 fn pieces_text(arch: &Arch, pieces: &[Piece]) -> String {
