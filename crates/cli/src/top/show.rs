@@ -164,9 +164,15 @@ impl Show {
             Span::Whole => "since the start".to_owned(),
             Span::Recent => format!("in the last {} s", self.window.as_secs_f64()),
         };
-        let complete = live.complete(span) as f64 * 100.0 / samples.max(1) as f64;
+        let complete = match samples {
+            0 => String::new(),
+            _ => format!(
+                ", {:.1} % complete",
+                live.complete(span) as f64 * 100.0 / samples as f64
+            ),
+        };
         format!(
-            "{}: {samples} samples {time}, {complete:.1} % complete, {} lost",
+            "{}: {samples} samples {time}{complete}, {} lost",
             one_line(&self.what),
             live.lost()
         )

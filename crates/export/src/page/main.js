@@ -81,8 +81,8 @@ function summarize(state) {
   const late = model.endings.reduce((sum, [, live], i) => sum + (live ? whole.endings[i] : 0), 0);
   const facts = [
     `${inWords(model, whole.samples)} over ${(info.duration / 1e9).toFixed(2)} s`, `${info.lost} lost`,
-    `${whole.samples ? (complete * 100 / whole.samples).toFixed(1) : "0.0"} % complete`,
   ];
+  if (whole.samples) facts.push(`${(complete * 100 / whole.samples).toFixed(1)} % complete`);
   if (info.unit) facts.push(`in ${info.samples} samples`);
   if (late) facts.push(`${isTime(model) ? inWords(model, late) : late} read late`);
   if (model.recordings.length > 1) facts.push(`compared with ${model.recordings[1].info.title}`);

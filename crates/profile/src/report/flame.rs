@@ -95,11 +95,13 @@ impl Report {
             Some(measure) => measure.name.clone(),
             None => "samples".to_owned(),
         };
-        let mut text = format!(
-            "{} {what}, {:.1} % complete stacks",
-            summary.samples,
-            summary.complete_fraction() * 100.0
-        );
+        let mut text = format!("{} {what}", summary.samples);
+        if summary.samples > 0 {
+            text.push_str(&format!(
+                ", {:.1} % complete stacks",
+                summary.complete_fraction() * 100.0
+            ));
+        }
         let mut share = |what: &str, samples: u64| {
             let percent = samples as f64 * 100.0 / summary.samples as f64;
             text.push_str(&format!(", {percent:.1} % {what}"));

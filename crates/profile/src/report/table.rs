@@ -193,7 +193,9 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
         facts[0].push_str(&format!(" over {:.2} s", (last - first) as f64 / 1e9));
     }
     facts.push(format!("{} lost", summary.lost));
-    facts.push(format!("{:.1} % complete", summary.complete_fraction() * 100.0));
+    if summary.samples > 0 {
+        facts.push(format!("{:.1} % complete", summary.complete_fraction() * 100.0));
+    }
     facts.push(format!("{} frames", summary.frames));
     facts.push(format!("{} of trace", bytes(summary.trace_bytes)));
     push_wrapped(text, "", facts.iter().map(String::as_str), ", ", width);
