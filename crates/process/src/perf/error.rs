@@ -131,7 +131,7 @@ impl OpenError {
             ),
             OpenError::NotPermitted { .. } => Some(
                 "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
-                 container a seccomp profile that allows perf_event_open is needed too",
+                 container, its seccomp profile must allow perf_event_open too, as --security-opt seccomp=unconfined does",
             ),
             OpenError::MachineNotPermitted { paranoid: Some(level) } if *level > MAINLINE => Some(
                 "run this command as root, or run `sysctl kernel.perf_event_paranoid=0` as root; level 2 lets you record your \
