@@ -84,6 +84,16 @@ fn archive_name(machine: &Machine, libc: &str) -> String {
     format!("backtrail-{VERSION}-{}-linux-{libc}", machine.cpu)
 }
 
+/// The compressor of an archive, and the ending of its file's name. The static command is for any
+/// system, and minimal ones, such as Debian's images for containers, have no xz.
+fn compressor(name: &str) -> (&'static str, &'static str) {
+    match name.ends_with("-musl") {
+        true => ("gzip -9 --no-name", "tar.gz"),
+        // One thread: the number of threads changes the output.
+        false => ("xz -9 -T1", "tar.xz"),
+    }
+}
+
 fn empty(folder: &Path) -> Result<(), String> {
     if folder.exists() {
         fs::remove_dir_all(folder).map_err(|error| named(folder, error))?;
@@ -137,13 +147,13 @@ impl Release {
         write(&root.join("LICENSES-OF-CRATES"), licences)?;
         stage::finish(root)?;
         let name = root.file_name().unwrap_or_default().to_string_lossy();
+        let (program, ending) = compressor(&name);
         let mut tar = Command::new("tar");
         tar.args(["--sort=name", "--format=gnu", "--owner=root:0", "--group=root:0"])
             .arg(format!("--mtime=@{}", self.time))
-            // One thread: the number of threads changes the output.
-            .args(["--use-compress-program=xz -9 -T1", "--create"])
-            .arg("--file")
-            .arg(self.folder.join(format!("{name}.tar.xz")))
+            .arg(format!("--use-compress-program={program}"))
+            .args(["--create", "--file"])
+            .arg(self.folder.join(format!("{name}.{ending}")))
             .arg("--directory")
             .arg(&self.work)
             .arg(&*name);
@@ -163,11 +173,20 @@ impl Release {
 mod tests {
     use super::*;
 
-    /// A template of cargo-binstall in the command's manifest, filled in as it does.
+    /// A template of cargo-binstall for a target in the command's manifest, filled in as it does.
     fn binstall(key: &str, machine: &Machine, libc: &str) -> String {
         let manifest = fs::read_to_string(place::workspace().join("crates/cli/Cargo.toml")).unwrap();
+        let table = "[package.metadata.binstall";
+        let target = format!("{table}.overrides.{}-unknown-linux-{libc}]", machine.cpu);
         let start = format!("{key} = \"");
-        let template = manifest.lines().find_map(|line| line.strip_prefix(&start)).unwrap();
+        let template = [target, format!("{table}]")]
+            .iter()
+            .filter_map(|header| manifest.split_once(header.as_str()))
+            .find_map(|(_, rest)| {
+                let mut lines = rest.lines().skip(1).take_while(|line| !line.starts_with('['));
+                lines.find_map(|line| line.strip_prefix(&start))
+            })
+            .unwrap();
         [
             ("{ repo }", "https://example.org"),
             ("{ name }", "backtrail"),
@@ -187,11 +206,13 @@ mod tests {
     fn cargo_binstall_looks_for_the_names_of_the_archives() {
         for target in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"] {
             let machine = machine::of(Some(target)).unwrap();
-            for libc in ["gnu", "musl"] {
+            for (libc, format) in [("gnu", "txz"), ("musl", "tgz")] {
                 let name = archive_name(machine, libc);
-                let url = format!("https://example.org/releases/download/v{VERSION}/{name}.tar.xz");
+                let (_, ending) = compressor(&name);
+                let url = format!("https://example.org/releases/download/v{VERSION}/{name}.{ending}");
                 assert_eq!(binstall("pkg-url", machine, libc), url);
                 assert_eq!(binstall("bin-dir", machine, libc), format!("{name}/bin/backtrail"));
+                assert_eq!(binstall("pkg-fmt", machine, libc), format);
             }
         }
     }

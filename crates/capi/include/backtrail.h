@@ -79,8 +79,8 @@ void backtrail_backtrace_symbols_fd(void *const *buffer, int size, int fd);
 
 /* Writes the stack as a compact backtrace (CBF), which `backtrail cbf decode` reads, and returns
  * its length in bytes. If `out` is too small, the outermost frames are left out and the
- * backtrace is marked as truncated. Returns -ENOSPC if nothing fits; -EINVAL and -E2BIG as
- * above. In handlers. */
+ * backtrace is marked as truncated. Returns -ENOSPC if nothing fits; -EINVAL if the options' size
+ * is invalid; -E2BIG if they set members that this library does not know. In handlers. */
 ssize_t backtrail_backtrace_cbf(void *out, size_t size, const struct backtrail_cbf_options *options);
 
 /* Registers code generated at run time, at `start`, that keeps frame pointers. Not in handlers.
@@ -97,13 +97,13 @@ int backtrail_withdraw_code(const void *start);
  * stacks of the other threads, which SIGSYS interrupts. The process then dies as it would have
  * otherwise, with a core dump if enabled; an earlier handler is called instead. The handler runs
  * on an alternate stack, which the calling thread gets unless it already has one. Also does what
- * backtrail_init does. Not in handlers. Returns 0; -EINVAL and -E2BIG as above; the error of the
- * system call that failed. */
+ * backtrail_init does. Not in handlers. Returns 0; -EINVAL if the options' size is invalid; -E2BIG
+ * if they set members that this library does not know; the error of the system call that failed. */
 int backtrail_crash_install(const struct backtrail_crash_options *options);
 
-/* Gives the calling thread such a stack until the thread ends. Call it at the start of each
- * thread whose stack overflows are to be reported; its other crashes are reported without it.
- * Not in handlers. Returns as above. */
+/* Gives the calling thread an alternate stack for crash reports until the thread ends. Call it at
+ * the start of each thread whose stack overflows are to be reported; its other crashes are reported
+ * without it. Not in handlers. Returns 0, or the error of the system call that failed. */
 int backtrail_crash_thread(void);
 
 /* Compact backtraces (CBF), as backtrail_backtrace_cbf and crash reports contain them. */
@@ -190,12 +190,13 @@ int backtrail_table_find(const struct backtrail_table *table, uint64_t pc, struc
                          struct backtrail_row *row);
 
 /* Calls `each` for every function until it returns a value other than 0, and returns that value.
- * Errors as above. */
+ * Errors: -EBADMSG if the table is damaged; -EINVAL if an argument is NULL. */
 int backtrail_table_functions(const struct backtrail_table *table,
                               int (*each)(void *closure, const struct backtrail_function *function), void *closure);
 
 /* Calls `each` for the rows of the function that begins at `start`, in the order of addresses, until
- * it returns a value other than 0, and returns that value. Errors as above. */
+ * it returns a value other than 0, and returns that value. Errors: -ENOENT if no function begins
+ * there; -EBADMSG if the table is damaged; -EINVAL if an argument is NULL. */
 int backtrail_table_rows(const struct backtrail_table *table, uint64_t start,
                          int (*each)(void *closure, const struct backtrail_row *row), void *closure);
 
@@ -284,13 +285,14 @@ int backtrail_types_walk(const struct backtrail_types *types, int (*each)(void *
 int backtrail_type_get(const struct backtrail_types *types, backtrail_type_id id, struct backtrail_type *info);
 
 /* Calls `each` for the members of a struct or union, the values of an enum, or the arguments of
- * a function, until it returns a value other than 0, and returns that value. Errors as above. */
+ * a function, until it returns a value other than 0, and returns that value. Errors: -EINVAL for an
+ * invalid id; -EBADMSG if the type is damaged. */
 int backtrail_type_parts(const struct backtrail_types *types, backtrail_type_id id,
                          int (*each)(void *closure, const struct backtrail_type_part *part), void *closure);
 
 /* Writes the C declaration of `name` with this type, or of the type alone if `name` is NULL.
  * Like snprintf, writes at most `size` bytes and returns the length without the terminating zero
- * byte. Errors as above. */
+ * byte. Errors: -EINVAL for an invalid id; -EBADMSG if the type is damaged. */
 ssize_t backtrail_type_text(const struct backtrail_types *types, backtrail_type_id id, const char *name, char *buffer, size_t size);
 
 #ifdef __cplusplus

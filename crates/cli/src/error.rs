@@ -200,9 +200,28 @@ pub(crate) fn usage(error: &clap::Error, command: &clap::Command, arguments: &[O
                 "run `{name} COMMAND`, or with -p PID, --all or --cgroup PATH"
             ))
         }
-        None => failure.help(format_args!("run `{name} --help`")),
+        None => match misplaced(error, verb) {
+            Some((verb, option)) => failure.help(format_args!("write the option last: `{name} {verb} … {option}`")),
+            None => failure.help(format_args!("run `{name} --help`")),
+        },
     };
     failure.report()
+}
+
+/// A verb of `command`, and an option of it that was written before it.
+fn misplaced(error: &clap::Error, command: &clap::Command) -> Option<(String, String)> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let verb = text(ContextKind::InvalidSubcommand)?;
+    let option = text(ContextKind::PriorArg)?;
+    let long = option.split_whitespace().next()?.strip_prefix("--")?;
+    let mut known = command.find_subcommand(&verb)?.get_arguments();
+    known
+        .any(|argument| argument.get_long() == Some(long))
+        .then_some((verb, option))
 }
 
 /// The verb that the arguments ask for, and its name with those of the command and the verbs

@@ -272,6 +272,11 @@ fn usage_errors_are_told_as_all_others() {
         (&["store", "add", "-t", "store"], "run `backtrail store add --help`"),
         (&["nonsense"], "run `backtrail --help`"),
         (
+            &["crashes", "--folder", "reports", "show", "last"],
+            "write the option last: `backtrail crashes show … --folder <DIR>`",
+        ),
+        (&["crashes", "--all", "show", "last"], "run `backtrail crashes --help`"),
+        (
             &["record", "--durations", "5", "--", "true"],
             "a similar argument exists: '--duration'",
         ),

@@ -179,9 +179,9 @@ impl Warning {
             }
             Warning::NoEvents => Some("take a sample more often with --count, or record something that takes longer"),
             Warning::NoWaits | Warning::ReadApart(_) => None,
-            Warning::NoPlaces => {
-                Some("run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1")
-            }
+            Warning::NoPlaces => Some(
+                "run this command as root or with CAP_PERFMON, or run `sysctl kernel.perf_event_paranoid=1` as root",
+            ),
             Warning::NoWakers => Some("run it as root, with tracefs mounted at /sys/kernel/tracing"),
             Warning::NoKernelWalks => {
                 Some("it needs Linux 5.15 on x86-64, root or CAP_BPF and CAP_PERFMON, and the initial PID namespace")

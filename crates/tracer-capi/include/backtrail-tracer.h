@@ -55,11 +55,14 @@ struct backtrail_tracer_options {
 int backtrail_tracer_start(const struct backtrail_tracer_options *options);
 /* Switches events off and writes the recorded ones. exit() also does this. */
 void backtrail_tracer_stop(void);
-/* Writes the newest events as a trace into a new directory, while recording continues. */
+/* Writes the newest events as a trace into a new directory, while recording continues. Returns 0 or
+ * a negative error number. */
 int backtrail_tracer_snapshot(const char *directory);
-/* Copies the rings to a file when the process crashes; `backtrail trace recover` reads it. */
+/* Copies the rings to a file when the process crashes; `backtrail trace recover` reads it. Returns 0
+ * or a negative error number. */
 int backtrail_tracer_snapshot_on_crash(const char *file);
-/* Replaces the rules that switch classes on and off, written as above. */
+/* Replaces the rules that switch classes on and off, such as "net:*,-net:debug_*@info,a:b+stack".
+ * Returns 0 or a negative error number. */
 int backtrail_tracer_switch(const char *rules);
 
 /* The rest is for the macros. */

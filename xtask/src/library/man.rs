@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-/// A page for each function that a header declares: its name, and the page's source.
+/// A page for a header, and one for each of its functions: the page's name and its source.
 pub(super) fn pages(header: &str, text: &str) -> Vec<(String, String)> {
     let mut functions = functions(text);
     // Others are for macros of the header.
@@ -14,7 +14,10 @@ pub(super) fn pages(header: &str, text: &str) -> Vec<(String, String)> {
         let related = related(function.name, &names);
         (function.name.to_owned(), page(header, function, &related))
     });
-    pages.collect()
+    let overview = overview(header, text, &functions);
+    std::iter::once((header.trim_end_matches(".h").to_owned(), overview))
+        .chain(pages)
+        .collect()
 }
 
 /// A function of a header.
@@ -89,27 +92,83 @@ fn related<'n>(name: &str, names: &[&'n str]) -> Vec<&'n str> {
 
 fn page(header: &str, function: &Function<'_>, related: &[&str]) -> String {
     let name = function.name;
-    let text = function.comment.replace('\n', " ");
-    let summary = text.split_once(". ").map_or(text.as_str(), |(first, _)| first);
-    let summary = summary.trim_end_matches('.');
-    let mut page = format!(
-        ".TH {} 3 \"\" \"Backtrail {}\"\n",
-        name.to_uppercase(),
-        env!("CARGO_PKG_VERSION")
-    );
+    let text = spelled_out(&function.comment.replace('\n', " "));
+    let package = header.trim_end_matches(".h");
+    let mut page = head(name);
     // The writer never fails.
-    let _ = write!(page, ".SH NAME\n{name} \\- {}\n", escaped(&first_small(summary)));
+    let _ = write!(page, ".SH NAME\n{name} \\- {}\n", escaped(&summary(&text)));
+    let _ = write!(
+        page,
+        ".SH LIBRARY\nlib{} (pkg\\-config {})\n",
+        package.replace('-', "_"),
+        escaped(package)
+    );
     let _ = write!(
         page,
         ".SH SYNOPSIS\n.nf\n.B #include <{header}>\n.PP\n.BI \"{}\"\n.fi\n",
         escaped(&function.declaration)
     );
     let _ = write!(page, ".SH DESCRIPTION\n{}\n", escaped(&text));
-    if !related.is_empty() {
-        let list: Vec<String> = related.iter().map(|name| format!(".BR {name} (3)")).collect();
-        let _ = write!(page, ".SH \"SEE ALSO\"\n{}\n", list.join(" ,\n"));
+    let others = [&[package], related].concat();
+    let list: Vec<String> = others.iter().map(|name| format!(".BR {name} (3)")).collect();
+    let _ = write!(page, ".SH \"SEE ALSO\"\n{}\n", list.join(" ,\n"));
+    page
+}
+
+/// The page of the whole library: the comment at the header's start, and all functions.
+fn overview(header: &str, text: &str, functions: &[Function<'_>]) -> String {
+    let package = header.trim_end_matches(".h");
+    let mut lines = text.lines();
+    let comment = comment_from(lines.next().unwrap_or_default(), &mut lines);
+    let (first, rest) = comment.split_once("\n\n").unwrap_or((&comment, ""));
+    let first = first.replace('\n', " ");
+    let first = first.split_once(": ").map_or(first.as_str(), |(_, text)| text);
+    let mut page = head(package);
+    let _ = write!(page, ".SH NAME\n{package} \\- {}\n", escaped(&summary(first)));
+    let _ = write!(
+        page,
+        ".SH SYNOPSIS\n.nf\n.B #include <{header}>\n.PP\ncc program.c $(pkg\\-config \\-\\-cflags \\-\\-libs {})\n.fi\n.SH DESCRIPTION\n",
+        escaped(package)
+    );
+    for paragraph in rest.split("\n\n") {
+        let is_code = paragraph.starts_with("  ");
+        let text = match is_code {
+            true => paragraph.lines().map(verbatim).collect::<Vec<_>>().join("\n"),
+            false => escaped(&spelled_out(&paragraph.replace('\n', " "))),
+        };
+        let (begin, end) = if is_code { (".nf\n", "\n.fi") } else { ("", "") };
+        let _ = write!(page, ".PP\n{begin}{text}{end}\n");
+    }
+    page.push_str(".SH FUNCTIONS\n");
+    for function in functions {
+        let text = function.comment.replace('\n', " ");
+        let _ = write!(page, ".TP\n.BR {} (3)\n{}\n", function.name, escaped(&summary(&text)));
     }
     page
+}
+
+fn head(name: &str) -> String {
+    format!(
+        ".TH {} 3 \"\" \"Backtrail {}\"\n",
+        name.to_uppercase(),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// The first clause of a comment.
+fn summary(text: &str) -> String {
+    let text = text.trim_start();
+    let end = text.find(". ").unwrap_or(text.len());
+    let sentence = text.get(..end).unwrap_or_default();
+    let end = sentence.find(": ").filter(|end| *end > 10).unwrap_or(end);
+    first_small(sentence.get(..end).unwrap_or_default().trim_end_matches('.'))
+}
+
+/// What the header's marks mean, for readers who have only the page.
+fn spelled_out(text: &str) -> String {
+    text.replace("\"In handlers\" marks functions that", "Functions for signal handlers")
+        .replace("Not in handlers", "Must not be called in signal handlers")
+        .replace("In handlers.", "May be called in signal handlers.")
 }
 
 fn first_small(text: &str) -> String {
@@ -120,6 +179,11 @@ fn first_small(text: &str) -> String {
         }
         _ => text.to_owned(),
     }
+}
+
+/// A line that keeps its spaces.
+fn verbatim(line: &str) -> String {
+    format!("\\&{}", line.replace('\\', "\\e").replace('-', "\\-"))
 }
 
 /// Text in which nothing is a request or an escape.
@@ -177,14 +241,22 @@ mod tests {
 
     #[test]
     fn a_page_has_the_declaration_and_the_comment() {
-        let text = "/* Does a thing. Returns\n * -EINVAL. */\nint backtrail_thing_do(int a,\n                 int b);\nvoid backtrail_thing_end(void);\n";
+        let text = "/* Lib: does things.\n *\n *     thing_do(-1);\n *\n * Link it. */\n\n/* Does a thing: now. Returns\n * -EINVAL. Not in handlers. */\nint backtrail_thing_do(int a,\n                 int b);\nvoid backtrail_thing_end(void);\n";
         let pages = pages("lib.h", text);
         let (name, page) = &pages[0];
+        assert_eq!(name, "lib");
+        assert!(page.contains("lib \\- does things\n"), "{page}");
+        assert!(page.contains("\n\\&    thing_do(\\-1);\n"), "{page}");
+        assert!(page.contains(".BR backtrail_thing_do (3)\ndoes a thing\n"), "{page}");
+        let (name, page) = &pages[1];
         assert_eq!(name, "backtrail_thing_do");
         assert!(page.contains("backtrail_thing_do \\- does a thing\n"), "{page}");
         assert!(page.contains("int backtrail_thing_do(int a, int b);"), "{page}");
-        assert!(page.contains("Returns \\-EINVAL.\n"), "{page}");
-        assert!(page.contains(".BR backtrail_thing_end (3)"), "{page}");
-        assert_eq!(pages.len(), 2);
+        assert!(
+            page.contains("Returns \\-EINVAL. Must not be called in signal handlers.\n"),
+            "{page}"
+        );
+        assert!(page.contains(".BR lib (3) ,\n.BR backtrail_thing_end (3)"), "{page}");
+        assert_eq!(pages.len(), 3);
     }
 }

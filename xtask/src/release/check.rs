@@ -117,7 +117,8 @@ fn use_archive(release: &Release) -> Result<(), String> {
 fn unpack(release: &Release, system: &str, folder: &Path) -> Result<PathBuf, String> {
     let name = format!("backtrail-{VERSION}-{system}");
     let mut tar = Command::new("tar");
-    let archive = release.folder.join(format!("{name}.tar.xz"));
+    let (_, ending) = super::compressor(&name);
+    let archive = release.folder.join(format!("{name}.{ending}"));
     run(tar.arg("-xf").arg(archive).arg("-C").arg(folder))?;
     Ok(folder.join(name))
 }

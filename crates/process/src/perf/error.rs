@@ -126,20 +126,20 @@ impl OpenError {
     pub fn help(&self) -> Option<&'static str> {
         match self {
             OpenError::NotPermitted { paranoid: Some(level) } if *level > MAINLINE => Some(
-                "run `sysctl kernel.perf_event_paranoid=2` as root, or run this command as root or with CAP_SYS_ADMIN; start a \
-                 container with that capability",
+                "run `sysctl kernel.perf_event_paranoid=2` as root, or run this command as root or with CAP_SYS_ADMIN (start a \
+                 container with that capability)",
             ),
             OpenError::NotPermitted { .. } => Some(
                 "the process must be yours, or CAP_PERFMON (kernels before 5.8: CAP_SYS_ADMIN) is needed; in a \
-                 container a seccomp profile that allows perf_event_open is needed too",
+                 container, its seccomp profile must allow perf_event_open too, as --security-opt seccomp=unconfined does",
             ),
             OpenError::MachineNotPermitted { paranoid: Some(level) } if *level > MAINLINE => Some(
-                "run it as root, or set sysctl kernel.perf_event_paranoid=0; processes of your own can be recorded with -p \
-                 at level 2",
+                "run this command as root, or run `sysctl kernel.perf_event_paranoid=0` as root; level 2 lets you record your \
+                 own processes with -p",
             ),
             OpenError::MachineNotPermitted { .. } => Some(
-                "run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=0; processes of \
-                 your own can be recorded with -p",
+                "run this command as root or with CAP_PERFMON, or run `sysctl kernel.perf_event_paranoid=0` as root; you can \
+                 record your own processes with -p",
             ),
             OpenError::NoEvent(_) => Some(
                 "most virtual machines have no hardware counters; page-faults, context-switches and tracepoints work \
@@ -149,9 +149,9 @@ impl OpenError {
                 "name a counter (page-faults, cycles), or a tracepoint as SUBSYSTEM:NAME; root finds them in \
                  /sys/kernel/tracing/events",
             ),
-            OpenError::EventNotPermitted(_) => {
-                Some("run it as root, give the command CAP_PERFMON, or set sysctl kernel.perf_event_paranoid=1")
-            }
+            OpenError::EventNotPermitted(_) => Some(
+                "run this command as root or with CAP_PERFMON, or run `sysctl kernel.perf_event_paranoid=1` as root",
+            ),
             OpenError::NoGroup => {
                 Some("name a directory below /sys/fs/cgroup: of version 2, or of version 1's controller perf_event")
             }
