@@ -11,7 +11,7 @@ use crate::suite::{self, Compiler};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 58] = [
+const TOOLS: [(&str, &str); 60] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -24,6 +24,8 @@ const TOOLS: [(&str, &str); 58] = [
     ("gdb", "gdb"),
     ("gdb-multiarch", "gdb-multiarch"),
     ("cmake", "cmake"),
+    ("meson", "meson"),
+    ("ninja", "ninja-build"),
     ("pkg-config", "pkg-config"),
     ("mount", "mount"),
     ("setpriv", "util-linux"),
