@@ -1,6 +1,7 @@
 //! `cargo evidence page`: how fast the page of `backtrail report --html` is, and how large.
 //! `cargo evidence pictures`: pictures of its views.
 
+mod consoles;
 mod invented;
 pub(crate) mod pictures;
 
@@ -30,6 +31,9 @@ const ZOOM: &str = "new Promise(done => { \
     canvas.dispatchEvent(new WheelEvent('wheel', { ctrlKey: true, deltaY: turns++ % 120 < 60 ? -60 : 60, \
     clientX: 500, clientY: 500, bubbles: true, cancelable: true })); \
     times.length < 120 ? requestAnimationFrame(step) : done(times); }; requestAnimationFrame(step); })";
+
+/// Larger pictures make the repository heavy.
+const MOST_BYTES: u64 = 300 << 10;
 
 struct Row {
     what: String,
@@ -157,6 +161,16 @@ fn report(backtrail: &Backtrail, trace: &Path, page: &Path, other: Option<&Path>
         report.arg("--diff").arg(other);
     }
     run_to_end(&mut report)
+}
+
+/// Takes a picture of the screen.
+fn taken(browser: &mut Browser, file: &Path) -> Result<(), String> {
+    let bytes = browser.picture(file);
+    println!("{} {bytes}", file.display());
+    match bytes <= MOST_BYTES {
+        true => Ok(()),
+        false => Err(format!("{}: {bytes} bytes", file.display())),
+    }
 }
 
 fn run_to_end(command: &mut std::process::Command) -> Result<(), String> {

@@ -66,6 +66,7 @@ pub(super) fn write(
     }
     match super::json::hidden(named) {
         0 => Ok(()),
+        1 => writeln!(out, "\nnot shown in full: 1 argument (--args, --hide)"),
         count => writeln!(out, "\nnot shown in full: {count} arguments (--args, --hide)"),
     }
 }

@@ -6,16 +6,13 @@ use std::path::{Path, PathBuf};
 use backtrail_testkit::browser::{Browser, Theme};
 use backtrail_testkit::recorder::Backtrail;
 use backtrail_testkit::{command, perf, place, scratch, workload};
-use serde_json::json;
 
-use super::{WHOLE, beside, run_to_end};
-
-/// Larger pictures make the repository heavy.
-const MOST_BYTES: u64 = 150 << 10;
+use super::{WHOLE, beside, consoles, run_to_end, taken};
 
 const VIEWS: [&str; 6] = ["flame", "functions", "sandwich", "threads", "endings", "about"];
 
-/// Records two runs of a compiler, and writes the pictures of their pages to docs/pictures.
+/// Records two runs of a compiler, and writes the pictures of their pages, and of what other
+/// commands print, to docs/pictures.
 pub(crate) fn run() -> Result<(), String> {
     perf::sampling_permitted().map_err(|missing| missing.to_string())?;
     let folder = scratch();
@@ -88,6 +85,7 @@ pub(crate) fn run() -> Result<(), String> {
         show(&mut browser, "functions");
         taken(&mut browser, &out.join(format!("small-{suffix}.png")))?;
     }
+    consoles::run(&mut browser, &backtrail, &out)?;
     readme(&mut browser, &backtrail, &after, &page, &out)
 }
 
@@ -136,15 +134,6 @@ fn show(browser: &mut Browser, view: &str) {
     browser.value("new Promise(done => setTimeout(done, 400))");
 }
 
-fn taken(browser: &mut Browser, file: &Path) -> Result<(), String> {
-    let bytes = browser.picture(file);
-    println!("{} {bytes}", file.display());
-    match bytes <= MOST_BYTES {
-        true => Ok(()),
-        false => Err(format!("{}: {bytes} bytes", file.display())),
-    }
-}
-
 /// The table in a terminal and the flame graph, one below the other.
 fn readme(browser: &mut Browser, backtrail: &Backtrail, trace: &Path, page: &Path, out: &Path) -> Result<(), String> {
     browser.prefer(Theme::Light);
@@ -155,26 +144,10 @@ fn readme(browser: &mut Browser, backtrail: &Backtrail, trace: &Path, page: &Pat
     browser.picture(&graph);
     let mut table = backtrail.command(["report", "--limit", "6"]);
     let table = command::run(table.arg(trace), std::time::Duration::from_secs(60)).map_err(|e| e.to_string())?;
-    let console = page.with_file_name("console.html");
-    fs::write(
-        &console,
-        "<!DOCTYPE html><meta charset=utf-8><title>console</title><body>",
-    )
-    .map_err(|e| e.to_string())?;
-    browser.open(&console, "document.title");
     let text = format!(
         "$ backtrail report build.trace\n{}$ backtrail report build.trace --html build.html",
         table.stdout
     );
-    browser.value(&format!(
-        "(() => {{ document.body.style.cssText = 'margin:0;background:#fbfbf9'; const pre = document.createElement('pre'); \
-         pre.textContent = {}; pre.style.cssText = 'margin:0;padding:14px 18px;background:#16171a;color:#e7e8ea;\
-         font:13px/1.35 \"DejaVu Sans Mono\",monospace'; const image = new Image(); image.style.cssText = 'display:block;width:1000px'; \
-         image.src = 'graph.png'; document.body.append(pre, image); return image.decode(); }})()",
-        json!(text)
-    ));
-    let height = browser.value("document.body.scrollHeight").as_u64().unwrap_or(900);
-    browser.resize(1000, height as u32, false);
-    browser.value("new Promise(done => setTimeout(done, 300))");
-    taken(browser, &out.join("report.png"))
+    let folder = page.parent().ok_or("a page without a folder")?;
+    consoles::drawn(browser, folder, &text, Some("graph.png"), &out.join("report.png"))
 }
