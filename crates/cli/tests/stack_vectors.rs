@@ -1,13 +1,13 @@
 //! `backtrail stack --args`: arguments in vector registers, which only innermost functions have.
 
 use crate::stack;
-use crate::stack_args::{Shown, stack_of, values, with_tables};
+use crate::stack_args::{Shown, linked, stack_of, values};
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Signal};
-use backtrail_testkit::{TempDir, available, debugger, scratch};
+use backtrail_testkit::{available, debugger, scratch};
 
 use stack::LIMIT;
 
@@ -37,16 +37,6 @@ int main(int argc, char **argv)
 }
 "#;
 
-fn compiled(folder: &TempDir, compiler: &str) -> Option<[PathBuf; 2]> {
-    let [code, out] = ["one.c", "one"].map(|name| folder.path().join(name));
-    std::fs::write(&code, SOURCE).expect("it can be written");
-    let mut command = Command::new(compiler);
-    command.args(["-O2", "-g", "-o"]);
-    let made = available(command::run(command.arg(&out).arg(&code), LIMIT))?;
-    assert!(made.status.success(), "{}", made.describe());
-    Some(with_tables(&out, folder))
-}
-
 /// The arguments of `works` are those that a program with this number of arguments computes.
 fn are_right(what: &str, shown: &Shown, argc: i32) {
     let is = |name: &str, value: String| {
@@ -71,21 +61,21 @@ fn are_right(what: &str, shown: &Shown, argc: i32) {
 fn of_a_process_and_of_cores() {
     for compiler in ["gcc", "clang"] {
         let folder = scratch();
-        let Some([whole, stripped]) = compiled(&folder, compiler) else {
+        let Some(built) = linked(&folder, &["--args"], &[compiler, "-O2"], SOURCE) else {
             continue;
         };
-        let running = command::start(Command::new(&whole).arg("loop"), LIMIT).expect("it was just built");
+        let running = command::start(Command::new(&built).arg("loop"), LIMIT).expect("it was just built");
         assert!(running.wait_for_output("ready"), "it is not ready");
         std::thread::sleep(std::time::Duration::from_millis(200));
         let process = PathBuf::from(running.pid().to_string());
-        are_right(compiler, &values(&stack_of(&process, &stripped)), 2);
+        are_right(compiler, &values(&stack_of(&process, &built)), 2);
         let core = folder.path().join("made");
         if available(debugger::gcore(running.pid(), &core)).is_some() {
-            are_right(&format!("{compiler}, gcore"), &values(&stack_of(&core, &stripped)), 2);
+            are_right(&format!("{compiler}, gcore"), &values(&stack_of(&core, &built)), 2);
         }
         running.signal(Signal::KILL);
-        if let Some(core) = available(debugger::crashed(&folder, &[whole.as_os_str()])) {
-            are_right(&format!("{compiler}, core"), &values(&stack_of(&core, &stripped)), 1);
+        if let Some(core) = available(debugger::crashed(&folder, &[built.as_os_str()])) {
+            are_right(&format!("{compiler}, core"), &values(&stack_of(&core, &built)), 1);
         }
     }
 }

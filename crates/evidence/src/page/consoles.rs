@@ -94,12 +94,7 @@ fn died(backtrail: &Backtrail, dies: &Dies) -> Result<String, String> {
     let mut gdb = Command::new("gdb");
     gdb.args(["-batch", "-nx", "-ex", "set debuginfod enabled off", "-ex", "bt"]);
     let theirs = text(gdb.arg(&run).arg(&core))?;
-    let is_frame = |line: &&str| line.starts_with('#');
-    let theirs: Vec<&str> = theirs
-        .lines()
-        .skip_while(|line| !line.starts_with("#0"))
-        .filter(is_frame)
-        .collect();
+    let theirs: Vec<&str> = theirs.lines().filter(|line| line.starts_with('#')).collect();
     // gdb prints the innermost frame when it opens the core, too.
     let from = theirs.iter().rposition(|line| line.starts_with("#0")).unwrap_or(0);
     Ok(format!(
