@@ -64,6 +64,24 @@ fn signals_and_programs_that_load_others() {
     }
 }
 
+/// Copies end at the stack pointer: the first stacks are cut, until the recorder knows.
+#[test]
+fn frame_pointers_below_the_stack_pointer() {
+    let Some(setup) = walking() else { return };
+    let Some(below) = available(workload::built("below", &program::ODD_STACKS, &["below"])) else {
+        return;
+    };
+    for walk in ["kernel", "copy"] {
+        let recording = setup.record(&["--walk", walk], &below);
+        recording.ended_with(0).complete(200, PROMISED).readable();
+        assert!(
+            recording.share_through(&["main", "call_below", "below"]) > 0.95,
+            "{walk}"
+        );
+        fs::remove_dir_all(&recording.trace).expect("it was written");
+    }
+}
+
 #[test]
 fn alternating_stacks_are_not_mixed() {
     let Some(_setup) = walking() else { return };

@@ -34,6 +34,8 @@ pub struct SampledStack<'a> {
     is_outer_anchored: bool,
     /// The first word that was read apart from the sample.
     apart: Option<u64>,
+    /// The first word below the copy that was wanted, but is not known.
+    missed_below: Option<u64>,
 }
 
 /// A part of a stack beyond its copy, copied at the same moment.
@@ -74,6 +76,7 @@ impl<'a> SampledStack<'a> {
             is_anchored: false,
             is_outer_anchored: false,
             apart: None,
+            missed_below: None,
         }
     }
 
@@ -124,6 +127,11 @@ impl<'a> SampledStack<'a> {
         self.apart
     }
 
+    /// The first word below the stack pointer that a walk wanted, but that is not known.
+    pub fn missed_below(&self) -> Option<u64> {
+        self.missed_below
+    }
+
     #[cold]
     fn word_beyond(&mut self, address: u64) -> Option<u64> {
         for (index, piece) in self.pieces.iter().enumerate() {
@@ -132,6 +140,9 @@ impl<'a> SampledStack<'a> {
                 self.used |= 1_u32.checked_shl(index as u32).unwrap_or(0);
                 return Some(word);
             }
+        }
+        if address < self.start {
+            self.missed_below.get_or_insert(address);
         }
         let beyond = self.beyond?;
         self.is_anchored |= address == beyond.anchor;

@@ -471,7 +471,7 @@ impl StackWalker {
             generation: view.generation(),
         };
         let mut kept = TwoEnds::new(&mut self.frames);
-        let stop = self.walks.walk(
+        let mut stop = self.walks.walk(
             walker,
             self.arch,
             &Position::interrupted(program.registers),
@@ -483,6 +483,11 @@ impl StackWalker {
         );
         kept.finish();
         self.read_apart = note_reads(&mut self.deep, program, &memory);
+        // FP was not where the tables say, and what was taken for it led back: it had not been
+        // popped (in libffi's ffi_call_unix64), but lies below the copy.
+        if let (backtrail_unwind::Stop::DidNotAdvance, Some(slot)) = (stop, memory.missed_below()) {
+            stop = backtrail_unwind::Stop::Unreadable(slot);
+        }
         stop
     }
 

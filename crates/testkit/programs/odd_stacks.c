@@ -4,6 +4,8 @@
 //   odd_stacks deep      50,000 frames, 12 MB, in code that runs on
 //   odd_stacks context   waits in a function of makecontext
 //   odd_stacks elsewhere waits on its own stack, called from another one (x86-64)
+//   odd_stacks below     runs where the caller's frame pointer is below the stack pointer, and ends
+//                        (x86-64)
 //   odd_stacks named     waits in a function whose name has more than 200 characters
 //
 // Each prints `ready` when it is there.
@@ -108,6 +110,43 @@ static NOINLINE void elsewhere(void)
     on_own_stack(at_home);
     spun++;
 }
+
+// Like libffi's ffi_call_unix64, which frees its frame before it restores the frame pointer from
+// there, and like its caller.
+void call_below(unsigned long rounds);
+__asm__(".text\n"
+        ".type below, @function\n"
+        "below:\n"
+        ".cfi_startproc\n"
+        "pushq %rbp\n"
+        ".cfi_def_cfa_offset 16\n"
+        ".cfi_offset %rbp, -16\n"
+        "leaq -64(%rsp), %rbp\n"
+        "leaq 8(%rsp), %rsp\n"
+        ".cfi_def_cfa_offset 8\n"
+        "1: decq %rdi\n"
+        "jnz 1b\n"
+        "movq -8(%rsp), %rbp\n"
+        ".cfi_restore %rbp\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size below, . - below\n"
+        ".globl call_below\n"
+        ".type call_below, @function\n"
+        "call_below:\n"
+        ".cfi_startproc\n"
+        "pushq %rbp\n"
+        ".cfi_def_cfa_offset 16\n"
+        ".cfi_offset %rbp, -16\n"
+        "movq %rsp, %rbp\n"
+        ".cfi_def_cfa_register %rbp\n"
+        "andq $-64, %rsp\n"
+        "call below\n"
+        "leave\n"
+        ".cfi_def_cfa %rsp, 8\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size call_below, . - call_below\n");
 #endif
 
 static NOINLINE void a_function_whose_name_is_longer_than_any_line_part0_part1_part2_part3_part4_part5_part6_part7_part8_part9_part10_part11_part12_part13_part14_part15_part16_part17_part18_part19_part20_part21_part22_part23_part24_part25_part26_part27_part28_part29_part30_part31_part32_part33_part34_part35_part36_part37_part38_part39(void)
@@ -149,6 +188,11 @@ int main(int argc, char **argv)
         static char stack[64 << 10] __attribute__((aligned(16)));
         on_other_stack(elsewhere, stack + sizeof stack);
         spun++;
+    }
+    if (strcmp(what, "below") == 0) {
+        ready();
+        call_below(4000000000);
+        return 0;
     }
 #endif
     if (strcmp(what, "named") == 0)

@@ -43,6 +43,7 @@ static void *(*const task_registers)(void *task) = (void *)175;
 #define PIECE 256
 #define CHAIN 128
 #define REGISTERS 21
+#define RED_ZONE 128
 
 /* The mark of our records, where samples have the upper half of their chain's length. */
 #define MARK 0x4b574c4b
@@ -199,12 +200,15 @@ INLINE enum step step(struct state *state, struct process *process) {
     if (cfa <= state->sp)
         return FAILED;
     slot = cfa - fp_offset;
-    /* Below the stack pointer the slot has been popped, and the register is the caller's. */
-    if (fp_offset && slot >= state->sp) {
-        if (read_user(&word, sizeof(word), (void *)slot))
+    /* Below the red zone the slot may have been overwritten since it was popped; the register is
+       the caller's then. */
+    if (fp_offset && slot + RED_ZONE >= state->sp) {
+        if (!read_user(&word, sizeof(word), (void *)slot)) {
+            keep(state, slot, word);
+            state->fp = word;
+        } else if (slot >= state->sp) {
             return FAILED;
-        keep(state, slot, word);
-        state->fp = word;
+        }
     }
     slot = cfa - 8;
     if (read_user(&word, sizeof(word), (void *)slot))
