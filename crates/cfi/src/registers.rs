@@ -335,14 +335,18 @@ impl<W: FnMut(u64) -> Option<u64>> Target<'_, W> {
             RegisterRule::SameValue => self.registers.get(number(register)?),
             RegisterRule::Offset(offset) => {
                 let slot = cfa.wrapping_add_signed(*offset);
-                match self.registers.get(self.arch.sp) {
-                    // In an epilogue the register has been popped, but compilers still describe it
-                    // as saved in a slot that is below the stack pointer by then (gcc 12 on
-                    // x86-64). A whole frame below it is on another stack (OCaml 5).
-                    Some(sp) if sp <= cfa && slot < sp && sp - slot > self.arch.red_zone => {
-                        self.registers.get(number(register)?)
-                    }
-                    _ => evaluate::Machine::word(self, slot),
+                // In an epilogue the register has been popped, but compilers still describe it as
+                // saved in a slot that is below the stack pointer by then (gcc 12 on x86-64). A
+                // whole frame below it is on another stack (OCaml 5).
+                let below = match self.registers.get(self.arch.sp) {
+                    Some(sp) if sp <= cfa && slot < sp => sp - slot,
+                    _ => return evaluate::Machine::word(self, slot),
+                };
+                let kept = self.registers.get(number(register)?);
+                match below > self.arch.red_zone {
+                    true => kept,
+                    // A sample's copy does not contain it.
+                    false => evaluate::Machine::word(self, slot).or(kept),
                 }
             }
             RegisterRule::ValOffset(offset) => Some(cfa.wrapping_add_signed(*offset)),

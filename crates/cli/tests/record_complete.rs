@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use backtrail_testkit::workload::{self, Workload};
-use backtrail_testkit::{Missing, available, program};
+use backtrail_testkit::{Missing, available, program, skip};
 use common::{PROMISED, setup, text};
 
 fn complete(make: impl Fn(&Path) -> Result<Workload, Missing>) {
@@ -90,6 +90,28 @@ fn deep_stacks_have_their_depth() {
 fn signal_handlers() {
     // A handler on a stack of its own is copied with that stack alone.
     whole_or_cut(|_| workload::signals(3));
+}
+
+/// Samples copy one of two stacks, until the kernel copies a part of the other one, too.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn stacks_that_are_left() {
+    let Some(setup) = setup() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root may load programs that copy other stacks");
+    }
+    let Some(changing) = available(workload::built("changing", &program::ODD_STACKS, &["changing"])) else {
+        return;
+    };
+    let recording = setup.record(&[], &changing);
+    recording.ended_with(0).complete(200, 0.5).readable();
+    for through in [
+        &["main", "on_other_stack", "change", "spin_here"][..],
+        &["main", "on_other_stack", "change", "on_own_stack", "spin_here"],
+        &["main", "on_other_stack", "change", "on_own_stack_by_rbx", "spin_here"],
+    ] {
+        assert!(recording.share_through(through) > 0.15, "{through:?}");
+    }
 }
 
 #[test]

@@ -76,7 +76,17 @@ fn a_context_ends_where_it_was_started() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn calls_from_one_stack_to_another_are_followed_and_in_cores_too() {
-    let Some(running) = odd("elsewhere") else { return };
+    for (what, outer) in [
+        ("elsewhere", ["on_own_stack", "elsewhere", "on_other_stack", "main"]),
+        ("by-rbx", ["on_own_stack_by_rbx", "by_rbx", "on_other_stack", "main"]),
+    ] {
+        is_followed(what, &outer);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn is_followed(what: &str, expected: &[&str]) {
+    let Some(running) = odd(what) else { return };
     let pid = running.pid().to_string();
     let folder = scratch();
     let core = folder.path().join("core");
@@ -92,8 +102,7 @@ fn calls_from_one_stack_to_another_are_followed_and_in_cores_too() {
         let names = names(thread);
         let home = names.iter().position(|name| *name == "at_home");
         let outer = home.and_then(|home| names.get(home + 1..home + 5));
-        let expected = ["on_own_stack", "elsewhere", "on_other_stack", "main"];
-        assert_eq!(outer, Some(&expected[..]), "{thread:?}");
+        assert_eq!(outer, Some(expected), "{thread:?}");
     }
 }
 

@@ -7,6 +7,8 @@ use backtrail_process::perf::{DeepStacks, Edges, MOST_EDGES, Sampler};
 use backtrail_process::stack::{room_of_stack, touch};
 use rustc_hash::FxHashMap;
 
+use crate::left::Left;
+
 /// The most threads to remember; with more, all are forgotten.
 const MOST_THREADS: usize = 1 << 13;
 /// The first pause in nanoseconds between two searches for a thread's stack, which doubles: a
@@ -57,6 +59,7 @@ struct Stack {
     /// Words where walks ended because they had not been copied, and when one was last met. Beyond
     /// the frames that a program makes for its largest buffers, each is met again and again.
     edges: Vec<(u64, u64)>,
+    left: Left,
 }
 
 /// A thread on a stack that is deep, or nearly so.
@@ -92,6 +95,17 @@ impl DeepThreads {
             return false;
         };
         stack.add_edge(stacks, sample, address)
+    }
+
+    /// A walk has ended at this word, which was not copied, far from the stack pointer. If it lies
+    /// in another stack, later samples have a part of that one, too. Returns whether that is new.
+    pub(crate) fn leave(&mut self, sample: DeepSample, address: u64) -> bool {
+        self.make_room(sample.tid);
+        let Copying::Possible(stacks) = &self.copying else {
+            return false;
+        };
+        let left = &mut self.by_thread.entry(sample.tid).or_default().left;
+        left.cut((sample.pid, sample.time), sample.sp, address) && stacks.add_left(sample.tid, left.stacks()).is_ok()
     }
 
     /// A walk has needed a word below the stack pointer. Returns whether that is new.

@@ -335,6 +335,10 @@ impl StackWalker {
         if is_below && self.deep.look_below(DeepSample { pid, tid, time, sp }) {
             return true;
         }
+        let is_far = address.wrapping_sub(sp) > u64::from(program.wanted);
+        if is_far && self.deep.leave(DeepSample { pid, tid, time, sp }, address) {
+            return true;
+        }
         let is_deep = is_near && address - sp >= NEARLY_DEEP;
         let is_new_edge = is_deep && self.deep.cut(DeepSample { pid, tid, time, sp }, address);
         if is_near && program.copy.len() < program.wanted as usize {

@@ -4,6 +4,8 @@
 //   odd_stacks deep      50,000 frames, 12 MB, in code that runs on
 //   odd_stacks context   waits in a function of makecontext
 //   odd_stacks elsewhere waits on its own stack, called from another one (x86-64)
+//   odd_stacks by-rbx    the same, without a stub of its own
+//   odd_stacks changing  runs on both stacks in turn, and ends (x86-64)
 //   odd_stacks below     runs where the caller's frame pointer is below the stack pointer, and ends
 //                        (x86-64)
 //   odd_stacks named     waits in a function whose name has more than 200 characters
@@ -63,6 +65,7 @@ static void in_context(void)
 // as a signal frame.
 void on_other_stack(void (*function)(void), char *end);
 void on_own_stack(void (*function)(void));
+void on_own_stack_by_rbx(void (*function)(void));
 __asm__(".text\n"
         ".globl on_other_stack\n"
         ".type on_other_stack, @function\n"
@@ -95,6 +98,27 @@ __asm__(".text\n"
         "ret\n"
         ".cfi_endproc\n"
         ".size on_own_stack, . - on_own_stack\n"
+        // OCaml's code itself does this for functions of C that need no stub.
+        ".globl on_own_stack_by_rbx\n"
+        ".type on_own_stack_by_rbx, @function\n"
+        "on_own_stack_by_rbx:\n"
+        ".cfi_startproc\n"
+        "pushq %rbx\n"
+        ".cfi_def_cfa_offset 16\n"
+        ".cfi_offset %rbx, -16\n"
+        "movq %rsp, %rbx\n"
+        ".cfi_def_cfa_register %rbx\n"
+        "movq own_stack(%rip), %rax\n"
+        "leaq -24(%rax), %rsp\n"
+        "call *%rdi\n"
+        "movq %rbx, %rsp\n"
+        ".cfi_def_cfa_register %rsp\n"
+        "popq %rbx\n"
+        ".cfi_def_cfa_offset 8\n"
+        ".cfi_restore %rbx\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size on_own_stack_by_rbx, . - on_own_stack_by_rbx\n"
         ".local own_stack\n"
         ".comm own_stack, 8, 8\n");
 
@@ -109,6 +133,27 @@ static NOINLINE void elsewhere(void)
 {
     on_own_stack(at_home);
     spun++;
+}
+
+static NOINLINE void by_rbx(void)
+{
+    on_own_stack_by_rbx(at_home);
+    spun++;
+}
+
+static NOINLINE void spin_here(void)
+{
+    for (unsigned long end = spun + 12000000; spun < end;)
+        spun++;
+}
+
+static NOINLINE void change(void)
+{
+    for (int round = 0; round < 100; round++) {
+        spin_here();
+        on_own_stack(spin_here);
+        on_own_stack_by_rbx(spin_here);
+    }
 }
 
 // Like libffi's ffi_call_unix64, which frees its frame before it restores the frame pointer from
@@ -184,10 +229,18 @@ int main(int argc, char **argv)
         swapcontext(&own, &other);
     }
 #ifdef __x86_64__
+    static char stack[64 << 10] __attribute__((aligned(16)));
     if (strcmp(what, "elsewhere") == 0) {
-        static char stack[64 << 10] __attribute__((aligned(16)));
         on_other_stack(elsewhere, stack + sizeof stack);
         spun++;
+    }
+    if (strcmp(what, "by-rbx") == 0) {
+        on_other_stack(by_rbx, stack + sizeof stack);
+        spun++;
+    }
+    if (strcmp(what, "changing") == 0) {
+        on_other_stack(change, stack + sizeof stack);
+        return 0;
     }
     if (strcmp(what, "below") == 0) {
         ready();

@@ -72,8 +72,11 @@ pub fn step_restoring(
                 modules.is_called(caller.registers.pc, callee.pc)
             });
             // A description marks a call that changes stacks as a signal's, whose caller may be on
-            // any stack: debuggers reject other frames that lead inwards (OCaml 5).
-            let changes_stacks = caller.signal_frame && ra != 0 && is_called();
+            // any stack: debuggers reject other frames that lead inwards. Or code that leaves its
+            // stack for a call keeps the end of it in a register (both in OCaml 5).
+            let is_kept = |base| ![arch.sp, arch.fp, arch.ra].contains(&base);
+            let by_register = matches!(stop, Stop::NotExpressible(base) if is_kept(base));
+            let changes_stacks = (caller.signal_frame || by_register) && ra != 0 && is_called();
             if !changes_stacks && !leads_outwards(arch, &callee, kind, &caller) {
                 return Err(stop);
             }

@@ -408,7 +408,11 @@ fn rule_step(
     let advances = caller_sp > sp || caller_sp == sp && kind == AddressKind::Pc;
     let switches = switches_stacks(arch, rule);
     if !signal_frame && !advances && !switches {
-        return Err(Stop::DidNotAdvance);
+        return Err(match preserved_base(arch, rule) {
+            // It may hold the end of a stack that the code has left.
+            Some(register) => Stop::NotExpressible(register),
+            None => Stop::DidNotAdvance,
+        });
     }
     let ra = arch.strip(evaluate(rule.ra, Some(cfa), registers, memory)?);
     let fp = match rule.fp {
@@ -430,6 +434,14 @@ fn rule_step(
     }
     become_caller(arch, registers, ra, caller_sp, fp);
     Ok(if signal_frame { AddressKind::Pc } else { AddressKind::Ra })
+}
+
+/// The register that the CFA is relative to, if it is neither SP nor FP.
+fn preserved_base(arch: &Arch, rule: &Rule) -> Option<Register> {
+    match rule.cfa.base {
+        Base::Register(number) if ![arch.sp.0, arch.fp.0].contains(&number) => Some(Register(number)),
+        _ => None,
+    }
 }
 
 /// Whether the CFA is stored in memory that FP points to. Any FP points to some word: if FP belongs

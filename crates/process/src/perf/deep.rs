@@ -13,6 +13,10 @@
 //! on the stack. The word in which a walk was interrupted (an edge) mostly serves the next samples,
 //! too: what follows it is copied in addition.
 //!
+//! Some threads have more than one stack: that of signal handlers, or OCaml 5's own and that of
+//! the functions of C. Of a stack that the thread has left, a part is copied, too, from where walks
+//! have ended before.
+//!
 //! Some code keeps the address of its frame below the stack pointer, where samples' copies do not
 //! reach (OpenSSL's SHA-512): that is copied, too, for threads that have met such code.
 //!
@@ -20,6 +24,7 @@
 //! continues with others is attached from the start.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -42,7 +47,7 @@ const BYTE_NS_LOG: i32 = 2;
 const MOST_SAVED: i32 = 4 << 20;
 /// What each CPU has: its state, and the buffer in which records are made.
 const VALUE_OF_CPU: u32 = STATE as u32 + VALUE_OF_OTHERS;
-const STATE: i32 = 8 * (10 + MOST_EDGES as i32);
+const STATE: i32 = 8 * (10 + MOST_EDGES + WORDS_OF_LEFT * MOST_LEFT) as i32;
 /// The most threads whose stacks are known.
 const MOST_THREADS: u32 = 8192;
 /// Records of a sample of a thread about which nothing is known.
@@ -59,6 +64,9 @@ const STRIDE: usize = 4;
 /// the stack pointer, and its edges.
 const VALUE_WORDS: usize = 3 + MOST_EDGES;
 const VALUE: u32 = 8 * VALUE_WORDS as u32;
+/// Words that are known of a stack that a thread has left.
+const WORDS_OF_LEFT: usize = 4;
+const VALUE_OF_LEFT: u32 = 8 * (WORDS_OF_LEFT * MOST_LEFT) as u32;
 /// Records for each edge.
 const PARTS_OF_EDGE: usize = 1;
 
@@ -66,6 +74,7 @@ const PARTS_OF_EDGE: usize = 1;
 #[derive(Clone, Debug)]
 pub struct DeepStacks {
     threads: Rc<BpfMap>,
+    left: Rc<BpfMap>,
     most_bytes: u32,
 }
 
@@ -75,12 +84,51 @@ pub const MOST_EDGES: usize = 6;
 /// Places in a stack at which copies of it go on; 0: none.
 pub type Edges = [u64; MOST_EDGES];
 
+/// The most stacks of a thread beside the one that it is on.
+pub const MOST_LEFT: usize = 2;
+
+/// The most bytes that are copied of each.
+pub const BYTES_OF_LEFT: u64 = 32 << 10;
+
+/// A stack that a thread leaves for another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftStack {
+    /// The stack; empty for none. Nothing of it is copied while the thread is on it.
+    pub stack: Range<u64>,
+    /// From where on it is copied: [`BYTES_OF_LEFT`], or up to its end.
+    pub from: u64,
+}
+
+impl LeftStack {
+    /// What is copied.
+    pub fn part(&self) -> Range<u64> {
+        self.from..self.from.saturating_add(BYTES_OF_LEFT).min(self.stack.end)
+    }
+}
+
 impl DeepStacks {
+    /// Copies parts of stacks that the thread has left from now on.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many threads.
+    pub fn add_left(&self, tid: u32, left: &[LeftStack; MOST_LEFT]) -> io::Result<()> {
+        let mut value = [0; WORDS_OF_LEFT * MOST_LEFT];
+        for (words, left) in value.chunks_exact_mut(WORDS_OF_LEFT).zip(left) {
+            let part = left.part();
+            if part.start < part.end {
+                words.copy_from_slice(&[left.stack.start, left.stack.end, part.start, part.end]);
+            }
+        }
+        self.left
+            .set(&tid.to_ne_bytes(), value.map(u64::to_ne_bytes).as_flattened())
+    }
+
     /// Copies more of a thread's stack from now on, up to the end of the mapping that contains it:
     /// what lies from each edge on, and then what follows the sample's own copy. Thus frames
     /// outside of a large one are known without a copy of that one.
     /// With `below`, also what the code has put below the stack pointer.
-    pub fn add(&self, tid: u32, stack: &std::ops::Range<u64>, below: bool, edges: Edges) -> io::Result<()> {
+    pub fn add(&self, tid: u32, stack: &Range<u64>, below: bool, edges: Edges) -> io::Result<()> {
         let mut value = [0; VALUE_WORDS];
         let below = if below { Arch::native().red_zone } else { 0 };
         value[..3].copy_from_slice(&[stack.start, stack.end, below]);
@@ -98,6 +146,7 @@ impl DeepStacks {
     pub fn remove(&self, tid: u32) {
         // The thread may have ended.
         let _ = self.threads.remove(&tid.to_ne_bytes());
+        let _ = self.left.remove(&tid.to_ne_bytes());
     }
 }
 
@@ -199,11 +248,12 @@ impl Dispatcher {
         }
         let outputs = self.outputs.as_ref()?;
         let threads = BpfMap::new(MapKind::Hash, 4, VALUE, MOST_THREADS).ok()?;
+        let left = BpfMap::new(MapKind::Hash, 4, VALUE_OF_LEFT, MOST_THREADS).ok()?;
         let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
         let code = copier(
             sp_offset()?,
             stack_bytes as i32,
-            threads.as_fd(),
+            (threads.as_fd(), left.as_fd()),
             buffers.as_fd(),
             outputs.events.as_fd(),
         );
@@ -213,6 +263,7 @@ impl Dispatcher {
             .ok()?;
         let stacks = DeepStacks {
             threads: Rc::new(threads),
+            left: Rc::new(left),
             most_bytes: (MOST_PARTS * PAGES * PAGE) as u32,
         };
         self.begun = Some(stacks.clone());
@@ -288,6 +339,8 @@ mod place {
     pub(super) const IS_NEW: i16 = 72;
     /// That of the first edge; the others follow.
     pub(super) const EDGES: i16 = 80;
+    /// What is known of the first stack that was left: its start and end, and those of the part.
+    pub(super) const STACKS: i16 = EDGES + 8 * super::MOST_EDGES as i16;
 }
 
 /// The place in the program's frame to which bytes are read whose value does not matter.
@@ -299,7 +352,7 @@ const PROBE: i16 = -16;
 fn copier(
     sp_offset: i16,
     stack_bytes: i32,
-    threads: BorrowedFd<'_>,
+    (threads, left): (BorrowedFd<'_>, BorrowedFd<'_>),
     buffers: BorrowedFd<'_>,
     events: BorrowedFd<'_>,
 ) -> Code {
@@ -313,6 +366,7 @@ fn copier(
     code.call(helper::CPU);
     code.look_up(&mut out, buffers);
     code.push(op::COPY, STATE, 0, 0, 0);
+    copy_left(&mut code, &mut calls, left);
     set_limits(&mut code, &mut out, stack_bytes, threads);
     save(&mut code);
     let mut above = Jumps::default();
@@ -365,6 +419,35 @@ fn copier(
     code.land_calls(calls);
     part_copier(&mut code, events);
     code
+}
+
+/// Copies parts of the stacks that the thread has left.
+fn copy_left(code: &mut Code, calls: &mut Jumps, left: BorrowedFd<'_>) {
+    use register::{NEXT, SP, STATE};
+    let mut none = Jumps::default();
+    code.call(helper::PID_TGID);
+    code.look_up(&mut none, left);
+    for word in 0..(WORDS_OF_LEFT * MOST_LEFT) as i16 {
+        code.push(op::LOAD, 1, 0, 8 * word, 0);
+        code.push(op::STORE, STATE, 1, place::STACKS + 8 * word, 0);
+    }
+    for index in 0..MOST_LEFT {
+        let start = place::STACKS + (8 * WORDS_OF_LEFT * index) as i16;
+        let (end, from, to) = (start + 8, start + 16, start + 24);
+        let (mut next, mut elsewhere) = (Jumps::default(), Jumps::default());
+        code.push(op::LOAD, 1, STATE, to, 0);
+        code.jump(&mut next, op::JUMP_IF_NUMBER, 1, 0, 0);
+        code.push(op::LOAD, 1, STATE, start, 0);
+        code.jump(&mut elsewhere, op::JUMP_IF_BELOW, SP, 1, 0);
+        code.push(op::LOAD, 1, STATE, end, 0);
+        code.jump(&mut next, op::JUMP_IF_BELOW, SP, 1, 0);
+        code.land(elsewhere);
+        code.push(op::LOAD, NEXT, STATE, from, 0);
+        code.push(op::LOAD, 5, STATE, to, 0);
+        call_part(code, calls);
+        code.land(next);
+    }
+    code.land(none);
 }
 
 /// Puts into the state where the thread's stack ends, what else is to be copied, and how much. Goes
@@ -595,9 +678,16 @@ mod tests {
         assert!(stacks.is_none(), "there is no ring");
         let map = |kind, value| BpfMap::new(kind, 4, value, 8).expect("others could be created");
         let (threads, buffers) = (map(MapKind::Hash, VALUE), map(MapKind::Array, VALUE_OF_CPU));
+        let left = map(MapKind::Hash, VALUE_OF_LEFT);
         let events = map(MapKind::Events, 4);
         let sp = sp_offset().expect("there is a dispatcher");
-        let code = copier(sp, 61_440, threads.as_fd(), buffers.as_fd(), events.as_fd());
+        let code = copier(
+            sp,
+            61_440,
+            (threads.as_fd(), left.as_fd()),
+            buffers.as_fd(),
+            events.as_fd(),
+        );
         sys::load_program(&code.instructions, LICENSE).expect("it is like the dispatcher");
     }
 }

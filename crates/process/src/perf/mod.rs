@@ -17,7 +17,7 @@ mod walker;
 
 pub use calls::{CallProbe, CallProbes, Exit, ExitKind, Role, TracedFunction};
 pub use counted::{CountedEvent, SampledEvent};
-pub use deep::{DeepStacks, Edges, MOST_EDGES};
+pub use deep::{BYTES_OF_LEFT, DeepStacks, Edges, LeftStack, MOST_EDGES, MOST_LEFT};
 pub use error::{Entry, OpenError};
 pub use file::{About, Event, FileError, PerfFile, Timed};
 pub use other_stacks::{OtherStack, OtherStacks};
