@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::command::{self, Finished};
-use backtrail_testkit::{available, program, skip};
+use backtrail_testkit::{available, packages, program, skip};
 use common::{Link, Program, compile, libraries, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -77,6 +77,34 @@ fn cursors_are_libunwinds() {
     assert_eq!(finished.status.code(), Some(0), "{}", finished.describe());
     assert!(finished.stdout.starts_with("735 frames"), "{}", finished.describe());
     assert_eq!(run(&program, &[]).status.code(), Some(NOT_TAKEN_OVER));
+}
+
+/// What the libraries keep for ever is no leak, as gperftools' heap checker, which follows only
+/// pointers to the beginning of a block, and LeakSanitizer see it.
+#[test]
+fn leak_checkers_find_no_leaks() {
+    let checker = "/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4";
+    let has_checker = packages::install(&[(checker, "libgoogle-perftools4")]).is_empty();
+    let Some((program, sanitized)) =
+        compile("keeps.c", &[], Link::Shared).zip(compile("keeps.c", &["-fsanitize=address"], Link::Shared))
+    else {
+        return;
+    };
+    let finished = run(&sanitized, &[]);
+    assert!(finished.status.success(), "{}", finished.describe());
+    if !has_checker {
+        return skip("gperftools' library can't be installed");
+    }
+    for preload in [checker.to_owned(), format!("{} {checker}", library().display())] {
+        let mut run = Command::new(&program.path);
+        run.env("LD_PRELOAD", &preload)
+            .env("LD_LIBRARY_PATH", libraries())
+            .env("HEAPCHECK", "normal");
+        let finished = command::run(&mut run, LIMIT).expect("it was just built");
+        assert!(finished.status.success(), "{preload}: {}", finished.describe());
+        let found_none = finished.stderr.contains("No leaks found");
+        assert!(found_none, "{preload}: {}", finished.describe());
+    }
 }
 
 #[test]

@@ -7,18 +7,21 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use backtrail_testkit::{TempDir, command, packages, place, scratch};
+use backtrail_testkit::{TempDir, command, packages, peers, place, scratch};
 
 const LIMIT: Duration = Duration::from_secs(600);
 /// Times are medians of this many runs of each kind, in turn.
 const ROUNDS: usize = 5;
 
 /// A program or profiler: shell commands that compile and run it, in an empty folder. `$SOURCES` is
-/// the folder of the programs, `$OURS` our library or nothing.
+/// the folder of the programs, `$OURS` our library or nothing, `$PEER` the compiler's options for
+/// the peer.
 struct Asking {
     name: &'static str,
     /// Files or programs that it needs, and Debian's packages of them.
     tools: &'static [(&'static str, &'static str)],
+    /// A library of another Debian.
+    peer: Option<fn() -> Option<Vec<String>>>,
     /// Whom it asks.
     asks: &'static str,
     compile: &'static str,
@@ -34,15 +37,39 @@ const GPERFTOOLS: [(&str, &str); 2] = [
     ("/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4", "libgoogle-perftools4"),
     ("google-pprof", "google-perftools"),
 ];
+const TCMALLOC: [(&str, &str); 2] = [
+    ("/usr/include/gperftools/malloc_extension.h", "libgoogle-perftools-dev"),
+    ("google-pprof", "google-perftools"),
+];
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// Addresses differ from run to run.
-const WITHOUT_ADDRESSES: &str = "sed -E 's/0x[0-9a-fA-F]+/ADDRESS/g'";
+/// A server that is not root's, and a client whose queries fail in the named functions: in the
+/// parser, at run time, and in a procedure.
+const SERVER: &str = r#"programs=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
+    own=""
+    if [ $(id -u) = 0 ]; then
+        chown -R postgres .
+        own="setpriv --reuid=postgres --regid=postgres --clear-groups"
+    fi
+    $own $programs/initdb -D data -A trust -N -U postgres >text
+    stop() { $own $programs/pg_ctl -D data -m fast stop >text; }
+    trap stop EXIT
+    $own env LD_PRELOAD="$OURS" $programs/pg_ctl -D data -w -l $PWD/log -o "-h '' -k $PWD \
+        -c backtrace_functions=pg_strtoint32,int4div,exec_stmt_raise" start >text
+    $programs/psql -h $PWD -U postgres postgres -c "select 'x'::int" -c "select 1/(random()*0)::int" \
+        -c 'do $$ begin perform 1/0; end $$' -c "do \$\$ begin raise exception 'x'; end \$\$" >text 2>&1 || true"#;
 
-const ALL: [Asking; 8] = [
+/// Addresses differ from run to run; offsets in a function or a file do not.
+const WITHOUT_ADDRESSES: &str = "sed -E 's/(^|[^+0-9a-zA-Z])0x[0-9a-fA-F]+/\\1ADDRESS/g'";
+
+/// The functions that walk: ours must have been called.
+const WALKS: &str = "_Unwind_Backtrace|backtrace|unw_backtrace2?|_UL?x86_64_step";
+
+const ALL: [Asking; 16] = [
     Asking {
         name: "gperftools' heap profiler",
         tools: &GPERFTOOLS,
+        peer: None,
         asks: "libunwind, `unw_step`",
         compile: GROWS,
         run: "LD_PRELOAD=\"$OURS $LIBRARIES/libtcmalloc.so.4\" HEAPPROFILE=$PWD/heap ./program 3",
@@ -52,6 +79,7 @@ const ALL: [Asking; 8] = [
     Asking {
         name: "the same, by libgcc",
         tools: &GPERFTOOLS,
+        peer: None,
         asks: "libgcc, `_Unwind_Backtrace`",
         compile: GROWS,
         run: "TCMALLOC_STACKTRACE_METHOD=libgcc LD_PRELOAD=\"$OURS $LIBRARIES/libtcmalloc.so.4\" HEAPPROFILE=$PWD/heap ./program 3",
@@ -64,6 +92,7 @@ const ALL: [Asking; 8] = [
             ("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "libjemalloc2"),
             ("jeprof", "libjemalloc-dev"),
         ],
+        peer: None,
         asks: "libgcc, `_Unwind_Backtrace`",
         compile: GROWS,
         run: "LD_PRELOAD=\"$OURS $LIBRARIES/libjemalloc.so.2\" MALLOC_CONF=prof:true,prof_final:true,lg_prof_sample:0,prof_prefix:$PWD/heap ./program 3",
@@ -73,6 +102,7 @@ const ALL: [Asking; 8] = [
     Asking {
         name: "heaptrack",
         tools: &[("heaptrack", "heaptrack")],
+        peer: None,
         asks: "libunwind, `unw_backtrace`",
         compile: GROWS,
         run: "DUMP_HEAPTRACK_OUTPUT=$PWD/raw LD_PRELOAD=\"$OURS /usr/lib/heaptrack/libheaptrack_preload.so\" ./program 3",
@@ -81,42 +111,138 @@ const ALL: [Asking; 8] = [
         plain: Some("./program 3"),
     },
     Asking {
+        name: "gperftools' CPU profiler",
+        tools: &[
+            ("/usr/lib/x86_64-linux-gnu/libprofiler.so.0", "libgoogle-perftools4"),
+            ("google-pprof", "google-perftools"),
+        ],
+        peer: None,
+        asks: "libunwind, `unw_step`, in a signal handler",
+        compile: "g++ -O2 -g -o program $SOURCES/spins.cc",
+        run: "LD_PRELOAD=\"$OURS $LIBRARIES/libprofiler.so.0\" CPUPROFILE=$PWD/profile ./program",
+        // The distinct stacks, without those that are the beginning of another: the timer may hit
+        // an outer function, too. Stacks before and after `main` are other ones in each run.
+        stacks: "google-pprof --collapsed ./program profile | sed -E 's/<[0-9a-f]+>//g; s/ [0-9]+$//' |
+            grep -E 'main|recursive|with_arrays|run|compare|spin' | sort -ru |
+            awk 'index(last, $0 \";\") != 1 { print; last = $0 }'",
+        plain: None,
+    },
+    Asking {
+        name: "tcmalloc's samples of the heap",
+        tools: &TCMALLOC,
+        peer: None,
+        asks: "libunwind, `unw_step`",
+        compile: "g++ -O2 -g -o program $SOURCES/samples.cc -ltcmalloc",
+        run: "LD_PRELOAD=$OURS TCMALLOC_SAMPLE_PARAMETER=1 ./program heap >heap",
+        stacks: "google-pprof --collapsed --inuse_objects ./program heap",
+        plain: None,
+    },
+    Asking {
+        name: "tcmalloc's growth of the heap",
+        tools: &TCMALLOC,
+        peer: None,
+        asks: "libunwind, `unw_step`",
+        compile: "g++ -O2 -g -o program $SOURCES/samples.cc -ltcmalloc",
+        run: "LD_PRELOAD=$OURS ./program growth >heap",
+        // Which small allocation finds the heap full depends on all before it.
+        stacks: "google-pprof --collapsed --inuse_objects ./program heap | grep add_large",
+        plain: None,
+    },
+    Asking {
         name: "glog's failure handler",
         tools: &[("/usr/include/glog/logging.h", "libgoogle-glog-dev")],
+        peer: None,
         asks: "libunwind, `unw_step`",
         compile: "g++ -O2 -g -o program $SOURCES/dies.cc -lglog",
         run: "LD_PRELOAD=$OURS ./program >text 2>&1 || true",
-        stacks: "grep '^    @' text",
+        stacks: "grep '^    @' text | nl",
+        plain: None,
+    },
+    Asking {
+        name: "Abseil's failure handler",
+        tools: &[("/usr/include/absl/debugging/failure_signal_handler.h", "libabsl-dev")],
+        peer: None,
+        asks: "`backtrace`, in a signal handler",
+        compile: "g++ -O2 -g -o program $SOURCES/fails.cc -labsl_failure_signal_handler -labsl_examine_stack \\
+            -labsl_stacktrace -labsl_symbolize",
+        run: "LD_PRELOAD=$OURS ./program >text 2>&1 || true",
+        stacks: "grep ' @ ' text | nl",
         plain: None,
     },
     Asking {
         name: "Boost.Stacktrace",
         tools: &[("/usr/include/boost/stacktrace.hpp", "libboost-dev")],
+        peer: None,
         asks: "libgcc, `_Unwind_Backtrace`",
         compile: "g++ -O2 -g -rdynamic -o program $SOURCES/prints.cc -ldl",
         run: "LD_PRELOAD=$OURS ./program >text",
-        stacks: "cat text",
+        stacks: "nl text",
+        plain: None,
+    },
+    Asking {
+        name: "cpptrace",
+        tools: &[],
+        peer: Some(peers::cpptrace),
+        asks: "libunwind, `unw_step`, also in a signal handler",
+        compile: "g++ -O2 -g -o program $SOURCES/traces.cc $PEER -lcpptrace",
+        run: "LD_PRELOAD=$OURS ./program >text",
+        stacks: "nl text",
+        plain: None,
+    },
+    Asking {
+        name: "`std::stacktrace`",
+        tools: &[],
+        peer: Some(peers::std_stacktrace),
+        asks: "libgcc, `_Unwind_Backtrace`",
+        compile: "g++ -O2 -g -o program $SOURCES/standard.cc $PEER -lstdc++exp",
+        run: "LD_PRELOAD=$OURS ./program >text",
+        stacks: "nl text",
         plain: None,
     },
     Asking {
         name: "a panic of Rust",
         tools: &[],
+        peer: None,
         asks: "libgcc, `_Unwind_Backtrace`",
         compile: "rustc --edition=2021 -O -g -o program $SOURCES/panics.rs",
         run: "LD_PRELOAD=$OURS RUST_BACKTRACE=full ./program >/dev/null 2>text",
-        stacks: "grep -v panicked text",
+        stacks: "grep -v panicked text | nl",
+        plain: None,
+    },
+    Asking {
+        name: "Rust's `Backtrace::force_capture`",
+        tools: &[],
+        peer: None,
+        asks: "libgcc, `_Unwind_Backtrace`",
+        compile: "rustc --edition=2021 -O -g -o program $SOURCES/captures.rs",
+        run: "LD_PRELOAD=$OURS ./program >text",
+        stacks: "nl text",
+        plain: None,
+    },
+    Asking {
+        name: "PostgreSQL's `backtrace_functions`",
+        tools: &[("/usr/lib/postgresql", "postgresql"), ("setpriv", "util-linux")],
+        peer: None,
+        asks: "`backtrace`",
+        compile: "true",
+        run: SERVER,
+        stacks: "grep -P '^\\t.*\\[0x' log | nl",
         plain: None,
     },
     Asking {
         name: "LLVM's crash handler",
         tools: &[("clang", "clang"), ("llvm-symbolizer", "llvm")],
+        peer: None,
         asks: "libgcc, `_Unwind_Backtrace`, and `backtrace`",
         compile: "echo '#pragma clang __debug crash' >crash.c; ln -s $(command -v clang) program",
         run: "LD_PRELOAD=$OURS clang -cc1 -fsyntax-only crash.c >text 2>&1 || true",
-        stacks: "grep -E '^ *#?[0-9]+ ' text",
+        stacks: "grep -E '^ *#?[0-9]+ ' text | nl",
         plain: None,
     },
 ];
+
+/// Removes what a run has written.
+const CLEAN: &str = "rm -rf heap* raw whole folded text profile data log bindings.*";
 
 /// What became of one.
 struct Seen {
@@ -161,9 +287,13 @@ pub(crate) fn run(names: &[String]) -> Result<bool, String> {
 
 fn look(asking: &'static Asking, ours: &Path) -> Result<Seen, String> {
     let folder = scratch();
-    shell(&folder, asking.compile, None)?;
+    let peer = match asking.peer {
+        Some(peer) => peer().ok_or("no such library")?.join(" "),
+        None => String::new(),
+    };
+    shell(&folder, &format!("PEER=\"{peer}\"; {}", asking.compile), None)?;
     let stacks = |library: Option<&Path>| -> Result<Vec<String>, String> {
-        shell(&folder, "rm -rf heap* raw whole folded text", None)?;
+        shell(&folder, CLEAN, None)?;
         shell(&folder, asking.run, library)?;
         let text = shell(
             &folder,
@@ -178,6 +308,7 @@ fn look(asking: &'static Asking, ours: &Path) -> Result<Seen, String> {
     if original.is_empty() {
         return Err("it has no stacks".to_owned());
     }
+    is_answered(&folder, asking, ours)?;
     Ok(Seen {
         asking,
         same: common(&mut original, &mut with_ours),
@@ -187,6 +318,22 @@ fn look(asking: &'static Asking, ours: &Path) -> Result<Seen, String> {
             .map(|plain| times(&folder, asking, plain, ours))
             .transpose()?,
     })
+}
+
+/// Checks that the loader bound calls of a walk to our library: equal stacks prove nothing if it
+/// was not asked.
+fn is_answered(folder: &TempDir, asking: &Asking, ours: &Path) -> Result<(), String> {
+    shell(folder, CLEAN, None)?;
+    let debugged = format!("export LD_DEBUG=bindings LD_DEBUG_OUTPUT=$PWD/bindings; {}", asking.run);
+    shell(folder, &debugged, Some(ours))?;
+    // Our library binds its own calls, too.
+    let bound = format!(
+        "grep -hE \"to $OURS .*normal symbol .({WALKS})'\" bindings.* | grep -v \"binding file $OURS \" | head -n 1"
+    );
+    match shell(folder, &bound, Some(ours))?.is_empty() {
+        true => Err("our library was not asked".to_owned()),
+        false => Ok(()),
+    }
 }
 
 /// Takes lines that both have out of both, and counts them.
@@ -247,10 +394,15 @@ fn shell(folder: &TempDir, script: &str, library: Option<&Path>) -> Result<Strin
 fn page(all: &[Seen]) -> String {
     let mut text = format!(
         "# Programs that ask for stacks\n\n\
-         Made by `cargo evidence asking`. Debian's programs and profilers run unmodified, once as they are and once with \
-         `LD_PRELOAD=libbacktrail_unwind.so` (a release build). Their stacks are compared by the names of functions, line by \
-         line: a line is a stack of a profile, or a frame of a printed stack. Lines about allocations that our library \
-         makes when it is loaded are left out.\n\n\
+         Made by `cargo evidence asking`. Programs and profilers run unmodified, once as they are and once with \
+         `LD_PRELOAD=libbacktrail_unwind.so` (a release build); the loader's log must show that they called our walks. Their \
+         stacks are compared line by line: a line is a stack of a profile with its count, or a frame of a printed stack with \
+         its number. Only absolute addresses are left out, and lines about allocations that our library makes when it is \
+         loaded.\n\n\
+         The CPU profiler samples by a timer, so its distinct stacks are compared, without those that are the beginning of \
+         another: the timer sometimes hits a function between its calls. Abseil itself follows frame pointers on x86-64 and \
+         asks no library; the program, which has none, gives it `backtrace` by `absl::SetStackUnwinder`. cpptrace is that of \
+         Debian's sid with libunwind 1.8, `std::stacktrace` that of gcc 14; all others are those of Debian 12.\n\n\
          *Plain* is the program without its profiler; times are processor time, medians of {ROUNDS} runs. *Overhead* is what \
          the profiler adds with our library, divided by what it adds without it.\n\n{}\n\n\
          | program | asks | equal lines | only the original | only ours | plain, s | original, s | ours, s | overhead |\n\

@@ -8,7 +8,7 @@
 //! some hundred bytes per module.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use backtrail_cfi::tables::Tables;
 use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
-use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, publish};
+use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, publish, read_words};
 
 use crate::arrivals::{self, Count};
 use crate::frames;
@@ -41,17 +41,20 @@ struct Made {
     id: u32,
 }
 
+/// Leak checkers must find everything that is kept for ever from here. They follow pointers to the
+/// beginning of a block; a hash table has none.
 #[derive(Default)]
 struct Registry {
-    tables: HashMap<u64, Made>,
-    names: HashMap<Vec<u8>, &'static [u8]>,
+    tables: BTreeMap<u64, Made>,
+    names: BTreeSet<&'static [u8]>,
     /// Call frame information that had to be listed, by content and bias.
-    lists: HashMap<(u64, u64), Option<CallFrames>>,
+    lists: BTreeMap<(u64, u64), Option<CallFrames>>,
     /// Modules that the loader has loaded.
     loaded: Vec<(Module, Named<'static>)>,
     /// Code made at run time.
     code: Vec<(u64, u64)>,
     generation: u64,
+    published: Vec<(&'static Snapshot, &'static &'static [Named<'static>])>,
     arrivals: Count,
     /// The count when the loader reported `loaded`.
     seen: Option<Arrivals>,
@@ -221,7 +224,7 @@ impl Registry {
             return kept;
         }
         let kept: &'static [u8] = bytes.to_vec().leak();
-        self.names.insert(bytes.to_vec(), kept);
+        self.names.insert(kept);
         kept
     }
 
@@ -242,12 +245,15 @@ impl Registry {
         let mut modules: Vec<Module> = self.loaded.iter().map(|(module, _)| *module).chain(code).collect();
         modules.sort_by_key(|module| module.start);
         let names: &'static [Named<'static>] = self.loaded.iter().map(|(_, named)| *named).collect::<Vec<_>>().leak();
-        names::publish(Box::leak(Box::new(names)));
-        publish(Box::leak(Box::new(Snapshot {
+        let names: &'static &'static [Named<'static>] = Box::leak(Box::new(names));
+        let snapshot: &'static Snapshot = Box::leak(Box::new(Snapshot {
             modules: modules.leak(),
             generation: self.generation,
             arrivals: self.seen,
-        })));
+        }));
+        self.published.push((snapshot, names));
+        names::publish(names);
+        publish(snapshot);
     }
 }
 
@@ -298,7 +304,7 @@ impl Loaded {
 /// What the loader has reported.
 struct Seen<'r> {
     /// The tables that exist; `None` if none are to be made.
-    known: Option<&'r HashMap<u64, Made>>,
+    known: Option<&'r BTreeMap<u64, Made>>,
     modules: Vec<Loaded>,
     /// Whether the loader has reported itself: it comes last of the modules loaded at the start,
     /// and modules that stay for ever come before it.
@@ -313,7 +319,7 @@ struct Seen<'r> {
 }
 
 impl Seen<'_> {
-    fn now(known: Option<&HashMap<u64, Made>>, arrivals: Count) -> Seen<'_> {
+    fn now(known: Option<&BTreeMap<u64, Made>>, arrivals: Count) -> Seen<'_> {
         let mut seen = Seen {
             known,
             modules: Vec::new(),
@@ -514,7 +520,27 @@ fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8
         // SAFETY: a readable segment, which the loader keeps while it reports it.
         let from = unsafe { bytes(load, bias) };
         let at = (load.p_vaddr - first) as usize;
-        image[at..at + from.len()].copy_from_slice(from);
+        copy_unchecked(from, &mut image[at..at + from.len()]);
     }
     image
+}
+
+/// Copies bytes as the kernel would. AddressSanitizer checks `memcpy`, which must not read the gaps
+/// that it puts between a program's variables.
+fn copy_unchecked(from: &[u8], to: &mut [u8]) {
+    const AT_ONCE: usize = 4096;
+    let mut words = [0; AT_ONCE / 8];
+    for (from, to) in from.chunks(AT_ONCE).zip(to.chunks_mut(AT_ONCE)) {
+        let words = &mut words[..from.len() / 8];
+        let count = read_words(from.as_ptr().expose_provenance() as u64, words);
+        let (whole, rest) = to.split_at_mut(8 * count);
+        for (place, word) in whole.chunks_exact_mut(8).zip(&*words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        // The last bytes, and everything if system calls are filtered.
+        for (place, byte) in rest.iter_mut().zip(&from[8 * count..]) {
+            // SAFETY: a reference to the byte; volatile, so that no `memcpy` is made of it.
+            *place = unsafe { std::ptr::from_ref(byte).read_volatile() };
+        }
+    }
 }

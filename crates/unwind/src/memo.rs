@@ -274,16 +274,18 @@ impl<'m> Memo<'m> {
         if limit > 0
             && let Some(kept) = self.joined(&here)
             && kept + 1 == self.state.steps
-            && let (rest, Some(end)) = self.follow(arch, kept, memory, limit - 1)
+            && let (rest, Some(end)) = self.follow(arch, kept, 0, memory, limit - 1)
         {
             sink.push(&here);
             sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
             return self.reason(end);
         }
         loop {
+            // Frames of the last walk that are known to be those of this one.
+            let mut same = 0;
             if M::CAN_LAST && again == 0 {
                 let begin = here.sp;
-                here = self.run(arch, here, memory, cache, &mut left, sink);
+                (here, same) = self.run(arch, here, memory, cache, &mut left, sink);
                 if here.sp != begin {
                     known = Known::Few;
                 }
@@ -304,7 +306,7 @@ impl<'m> Memo<'m> {
             }
             if let Some(kept) = joined {
                 self.drop_kept(kept);
-                let (rest, end) = self.follow(arch, kept, memory, left);
+                let (rest, end) = self.follow(arch, kept, same, memory, left);
                 sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
                 if let Some(end) = end {
                     self.keep(kept, self.state.reads, self.state.stop);
@@ -338,8 +340,9 @@ impl<'m> Memo<'m> {
     }
 
     /// Takes ordinary steps by known rules, and stops at a frame where something is unusual: a
-    /// rule, a word, or that the last walk seems to have been there. The loop is small because most
-    /// frames of new stacks go through it.
+    /// rule, a word, or that the last walk seems to have been there; then some frames after it are
+    /// known to be the same, whose number is returned. The loop is small because most frames of new
+    /// stacks go through it.
     #[inline(always)]
     fn run(
         &mut self,
@@ -349,21 +352,23 @@ impl<'m> Memo<'m> {
         cache: &RuleCache<'_>,
         left: &mut usize,
         sink: &mut impl Sink,
-    ) -> MemoStep {
+    ) -> (MemoStep, usize) {
         let mut here = from;
         let kept = self.state.steps;
         let Some((old, new)) = self.steps.split_at_mut_checked(kept) else {
-            return here;
+            return (here, 0);
         };
         if !self.noting || !here.is_returning() || here.pc == 0 {
-            return here;
+            return (here, 0);
         }
         let free = self.new_steps.saturating_sub(kept);
         let room = new.get_mut(free.saturating_sub(*left)..free).unwrap_or_default();
-        let mut taken = 0;
+        let (mut taken, mut same) = (0, 0);
         for place in room.iter_mut().rev() {
-            let is_old = |place| may_join(arch, old, place, here, memory);
-            if self.state.find(&here).is_some_and(is_old) {
+            if let Some(place) = self.state.find(&here)
+                && let Some(frames) = may_join(arch, old, place, here, memory)
+            {
+                same = frames;
                 break;
             }
             let Some(rule) = cache.at(here.pc) else { break };
@@ -377,7 +382,7 @@ impl<'m> Memo<'m> {
         }
         *left -= taken;
         self.new_steps -= taken;
-        here
+        (here, same)
     }
 
     /// Takes a step of any kind, recording its reads.
@@ -493,15 +498,23 @@ impl<'m> Memo<'m> {
         self.keep(kept, self.state.reads, self.state.stop);
     }
 
-    /// Follows the last walk after `kept` frames as long as the same words are read, for at most
-    /// `left` frames. Returns how many frames were not reached, and why the walk ended there.
+    /// Follows the last walk after `kept` frames, of which the next ones are known to be the
+    /// `same`, as long as the same words are read, for at most `left` frames. Returns how many
+    /// frames were not reached, and why the walk ended there.
     #[inline(always)]
-    fn follow(&self, arch: &Arch, kept: usize, memory: &mut impl Memory, left: usize) -> (usize, Option<End>) {
+    fn follow(
+        &self,
+        arch: &Arch,
+        kept: usize,
+        same: usize,
+        memory: &mut impl Memory,
+        left: usize,
+    ) -> (usize, Option<End>) {
         // It must be known whether there is one more frame.
         let last = kept.saturating_sub(left.saturating_add(1));
-        let steps = self.steps.get(last..kept).unwrap_or_default();
+        let mut rest = kept.saturating_sub(same).max(last);
+        let steps = self.steps.get(last..rest).unwrap_or_default();
         let mut reads = self.state.reads;
-        let mut rest = kept;
         for step in steps.iter().rev() {
             let is_same = match step.has(MemoStep::PLAIN) {
                 true => step.is_read_again(arch, memory),
@@ -614,16 +627,21 @@ impl<'m> Memo<'m> {
     /// Moves the new part after this much of the kept part.
     #[inline]
     fn keep(&mut self, steps: usize, reads: usize, stop: Option<Stop>) {
-        let mut kept = steps;
-        for from in self.new_steps..self.steps.len() {
-            let Some(step) = self.steps.get(from).copied() else {
-                break;
-            };
-            self.state.put(&step, kept);
-            if let Some(place) = self.steps.get_mut(kept) {
-                *place = step;
+        let count = self.steps.len() - self.new_steps;
+        let kept = steps + count;
+        match self.steps.split_at_mut_checked(self.new_steps) {
+            Some((front, new)) if kept <= self.new_steps => {
+                let places = front.get_mut(steps..kept).unwrap_or_default();
+                for (at, (place, step)) in (steps..).zip(places.iter_mut().zip(new.iter())) {
+                    self.state.put(step, at);
+                    *place = *step;
+                }
             }
-            kept += 1;
+            _ => {
+                copy(self.steps, self.new_steps..self.steps.len(), steps);
+                let moved = self.steps.get(steps..kept).unwrap_or_default();
+                (steps..).zip(moved).for_each(|(at, step)| self.state.put(step, at));
+            }
         }
         copy(self.reads, self.new_reads..self.reads.len(), reads);
         self.state.steps = kept;
@@ -633,25 +651,27 @@ impl<'m> Memo<'m> {
     }
 }
 
-/// Whether the walk has reached a frame of the last one, and will stay with it for some frames.
-/// Different stacks often have a single frame in common, and following it would cost more than it
-/// saves.
+/// Whether the walk has reached a frame of the last one, and will stay with it for some frames: the
+/// number of plain steps after it that were checked. Different stacks often have a single frame in
+/// common, and following it would cost more than it saves.
 #[inline(never)]
-fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory: &mut impl Memory) -> bool {
+fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory: &mut impl Memory) -> Option<usize> {
     const ENOUGH: usize = 4;
     if !kept.get(place).is_some_and(|kept| kept.is_like(&here)) {
-        return false;
+        return None;
     }
     let next = kept.get(place.saturating_sub(ENOUGH)..place).unwrap_or_default();
+    let mut same = 0;
     for step in next.iter().rev() {
         if !step.has(MemoStep::PLAIN) {
             break;
         }
         if !step.is_read_again(arch, memory) {
-            return false;
+            return None;
         }
+        same += 1;
     }
-    !next.is_empty()
+    (!next.is_empty()).then_some(same)
 }
 
 /// `copy_within` that cannot panic: elements outside the slice are left out. Mostly copies a frame

@@ -47,6 +47,10 @@ impl Unpacked {
         &self.libraries
     }
 
+    pub(super) fn loader(&self) -> &Path {
+        &self.loader
+    }
+
     pub(super) fn has(&self, program: &str) -> bool {
         self.root.join("usr/bin").join(program).exists()
     }

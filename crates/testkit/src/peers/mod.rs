@@ -14,6 +14,7 @@ mod libcxx;
 mod lttng;
 mod mold;
 mod source;
+mod stacktraces;
 
 pub use babeltrace::{babeltrace1, babeltrace2_2_0, babeltrace2_2_1};
 pub use barectf::Barectf;
@@ -24,6 +25,7 @@ pub use libcxx::libcxx;
 pub use lttng::Lttng;
 pub use mold::mold_3;
 pub use source::{binutils_source, zlib};
+pub use stacktraces::{cpptrace, std_stacktrace};
 
 use crate::packages::installation;
 use crate::place;

@@ -322,17 +322,18 @@ fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit
                 limit,
                 &mut sink,
             );
-            // Nothing leads out of code that belongs to no module.
-            let is_nowhere = stop == Stop::NoModule
-                && memo
+            let end = match onward::may_go_on(stop) {
+                true => memo
                     .outermost()
-                    .is_some_and(|outermost| published.module(outermost.looked_up()).is_none());
+                    .and_then(|outermost| onward::ends_at(outermost, stop, &published, &mut memory)),
+                false => Some(stop),
+            };
             if modules.is_partial() {
                 memo.clear();
             }
-            match onward::may_go_on(stop) && !is_nowhere {
-                true => onward::go_on(first, registers, state.bounds(), published, limit, sink),
-                false => {
+            match end {
+                None => onward::go_on(first, registers, state.bounds(), published, limit, sink),
+                Some(stop) => {
                     sink.end(stop);
                     sink
                 }

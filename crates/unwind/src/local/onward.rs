@@ -68,6 +68,32 @@ pub(super) fn may_go_on(stop: Stop) -> bool {
     matches!(stop, Stop::NotExpressible(_) | Stop::NoTable | Stop::NoModule)
 }
 
+/// Why the stack ends at its outermost frame, if that frame alone shows that [`go_on`], which
+/// repeats the walk, would not get further: nothing describes its code, and its frame pointer leads
+/// nowhere. Other registers do not matter then.
+#[cold]
+#[inline(never)]
+pub(super) fn ends_at(
+    outermost: &MemoStep,
+    stop: Stop,
+    published: &Published,
+    memory: &mut OwnMemory<'_>,
+) -> Option<Stop> {
+    if !matches!(stop, Stop::NoTable | Stop::NoModule) {
+        return None;
+    }
+    let Some(module) = published.module(outermost.looked_up()) else {
+        // Nothing leads out of code that belongs to no module.
+        return Some(stop).filter(|stop| *stop == Stop::NoModule);
+    };
+    let here = Here::new(&outermost.position(ARCH));
+    let is_known = outermost.has(MemoStep::WHOLE) && here.whole.registers.get(ARCH.fp).is_some();
+    let is_last = is_known
+        && matches!(by_call_frames(&here, published, memory), Err(Missing::Entry))
+        && by_frame_pointer(&here, module, published, memory).is_none();
+    is_last.then_some(Stop::NoTable)
+}
+
 /// Continues after the walk from `first` has ended before `limit` frames. Values that the walk
 /// keeps in registers are passed by value, or created anew.
 #[cold]
