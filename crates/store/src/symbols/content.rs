@@ -64,7 +64,7 @@ impl Content {
         retried(|| {
             let open = |table: &'static Table| -> Result<Vec<TableReader>, StoreError> {
                 let files = store.files(table, partition)?;
-                files.iter().map(|path| TableReader::open(path, table)).collect()
+                files.iter().map(|path| store.reader(path, table)).collect()
             };
             let mut content = Content::default();
             for named in open(&NAMED_STACKS)? {
