@@ -10,7 +10,8 @@ use crate::description::Description;
 use crate::error::StoreError;
 use crate::files::{GROUP_ROWS, TableWriter, system_error};
 use crate::intake;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::rows::{Rows, Tables};
 use crate::tables::{self, Table};
 

@@ -7,7 +7,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::StoreError;
 use crate::id;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::rows::Rows;
 use crate::tables::{
     self, CRASHES, FRAMES, FUNCTIONS, NAMED_STACKS, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS, Table,

@@ -19,7 +19,8 @@ use crate::add::COMPACTED;
 use crate::error::{LocationError, StoreError};
 use crate::files::{GROUP_ROWS, TableReader};
 use crate::id::Id;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::rows::{Cell, Rows};
 use crate::selection::each;
 use crate::tables::{self, Table};
@@ -50,8 +51,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If another compaction runs, a file is damaged, or the store cannot be written, and always for
-    /// one in a bucket. All rows remain in any case.
+    /// If another compaction runs, a file is damaged, or the store cannot be written, and for every
+    /// store in a bucket. All rows remain in any case.
     pub fn compact(&self) -> Result<Compacted, StoreError> {
         if self.is_remote() {
             return Err(StoreError::Location(self.folder().to_owned(), LocationError::NoMerging));
@@ -67,8 +68,8 @@ impl Store {
         Ok(compacted)
     }
 
-    /// Removes the partitions before an hour, as [`Partition`] writes it; returns how many. A reader
-    /// sees a partition of a table wholly or not at all; in a bucket, it may see a part of the rows.
+    /// Removes the partitions before an hour, as [`Partition`] writes it; returns how many. A
+    /// reader sees a partition of a table as a whole or not at all; in a bucket, it may see a part.
     ///
     /// # Errors
     ///

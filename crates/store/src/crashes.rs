@@ -11,7 +11,8 @@ use crate::error::StoreError;
 use crate::frames;
 use crate::id::{self, Id};
 use crate::intake;
-use crate::place::{Partition, Store, is_service};
+use crate::partition::{Partition, is_service};
+use crate::place::Store;
 use crate::rows::{Cell, Rows, Tables, Texts, table};
 use crate::tables::{self, Table};
 

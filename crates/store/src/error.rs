@@ -133,10 +133,10 @@ impl fmt::Display for LocationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             LocationError::WithoutS3 => "this program is built without S3 storage",
-            LocationError::Scheme => "a store is a folder or s3://BUCKET/PREFIX; URLs other than s3:// are not supported",
-            LocationError::Malformed => {
-                "not s3://BUCKET/PREFIX, of letters, digits, '-', '_' and '.'"
+            LocationError::Scheme => {
+                "a store is a folder or s3://BUCKET/PREFIX; URLs other than s3:// are not supported"
             }
+            LocationError::Malformed => "not s3://BUCKET/PREFIX, of letters, digits, '-', '_' and '.'",
             LocationError::Replaces => {
                 "the server ignores If-None-Match, so that writers would replace each other's files"
             }

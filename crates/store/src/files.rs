@@ -151,11 +151,7 @@ impl TableReader {
     }
 
     /// Reads `file`, whose name is `path`.
-    pub(crate) fn of(
-        file: File,
-        path: &Path,
-        table: &'static Table,
-    ) -> std::result::Result<TableReader, StoreError> {
+    pub(crate) fn of(file: File, path: &Path, table: &'static Table) -> std::result::Result<TableReader, StoreError> {
         let reader = SerializedFileReader::new(file).map_err(StoreError::table(path))?;
         let shape = reader.metadata().file_metadata().schema_descr_ptr();
         let position = |name: &str| {

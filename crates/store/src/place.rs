@@ -8,48 +8,16 @@ use serde_json::{Value, json};
 
 use crate::error::{LocationError, SchemaError, StoreError};
 use crate::files::TableReader;
-use crate::storage::Storage;
+use crate::partition::Partition;
+use crate::storage::{Storage, WRITING};
 use crate::tables::{ALL, PARTITIONS, Table, VERSION};
 
 /// The schema document's name.
 pub const SCHEMA: &str = "backtrail-store.json";
-/// Files that are being written where the file system has no nameless files. Engines do not look
-/// there.
-pub(crate) const WRITING: &str = ".writing";
-
 /// A store, in a folder or in a bucket.
 #[derive(Clone, Debug)]
 pub struct Store {
     storage: Storage,
-}
-
-/// A part of the store that is written and removed as a whole.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Partition {
-    /// The day, `2026-11-23`, in UTC.
-    pub date: String,
-    /// The hour, `00` to `23`.
-    pub hour: String,
-    /// The service.
-    pub service: String,
-}
-
-impl Partition {
-    /// Its folder within a table's.
-    pub fn path(&self) -> PathBuf {
-        let values = [&self.date, &self.hour, &self.service];
-        let names = PARTITIONS
-            .iter()
-            .zip(values)
-            .map(|(key, value)| format!("{key}={value}"));
-        names.collect()
-    }
-}
-
-/// Whether a service can be the name of a folder in every engine without escapes.
-pub fn is_service(name: &str) -> bool {
-    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=128).contains(&name.len()) && name.chars().all(is_fine) && !name.starts_with('.')
 }
 
 impl Store {
@@ -90,7 +58,10 @@ impl Store {
     ///
     /// If the place contains anything else, or cannot be written.
     pub fn open_or_create(place: &Path) -> Result<Store, StoreError> {
-        let storage = Storage::of(place)?;
+        Store::open_or_create_in(Storage::of(place)?)
+    }
+
+    fn open_or_create_in(storage: Storage) -> Result<Store, StoreError> {
         match Store::open_in(storage.clone()) {
             Err(StoreError::Schema(_, SchemaError::Missing)) => {}
             result => return result,
@@ -197,20 +168,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_are_names_of_folders() {
-        for (name, fine) in [
-            ("web-1.x_y", true),
-            ("", false),
-            ("a/b", false),
-            ("..", false),
-            ("a=b", false),
-        ] {
-            assert_eq!(is_service(name), fine, "{name}");
-        }
-        assert!(!is_service(&"a".repeat(129)));
-    }
-
-    #[test]
     fn a_file_that_is_there_stays() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open_or_create(&folder.path().join("new")).unwrap();
@@ -236,5 +193,53 @@ mod tests {
         assert!(refused.to_string().contains("version 4"), "{refused}");
         fs::write(folder.path().join(SCHEMA), "{").unwrap();
         assert!(Store::open(folder.path()).is_err());
+    }
+
+    #[cfg(feature = "s3")]
+    #[test]
+    fn a_bucket_has_a_store() {
+        let storage = Storage::in_memory();
+        let missing = Store::open_in(storage.clone()).unwrap_err();
+        assert!(
+            matches!(missing, StoreError::Schema(_, SchemaError::Missing)),
+            "{missing}"
+        );
+        let store = Store::open_or_create_in(storage.clone()).unwrap();
+        assert!(store.is_remote() && Store::open_or_create_in(storage).is_ok());
+
+        let crash = json!({"id": "1", "time": "2026-11-23T16:00:00Z", "host": "a7", "pid": 7, "name": "cart"});
+        let added = |new, files| {
+            let added = store
+                .add_crashes(std::slice::from_ref(&crash), &Default::default())
+                .unwrap();
+            assert_eq!((added.new, added.files), (new, files));
+        };
+        added(1, 2);
+        added(0, 0);
+        let checked = store.check().unwrap();
+        assert_eq!((checked.crashes, checked.files), (1, 2));
+        assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+        let views = store.views(crate::Engine::DuckDb).unwrap().concat();
+        assert!(views.contains("'s3://bucket/fleet/crashes/*/*/*/*.parquet'"), "{views}");
+        assert!(!store.has_names().unwrap());
+
+        let refused = store.compact().unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Location(_, LocationError::NoMerging)),
+            "{refused}"
+        );
+        assert_eq!(store.remove_before("2026-11-23", "16").unwrap(), 0);
+        assert_eq!(store.remove_before("2026-11-23", "17").unwrap(), 1);
+        assert_eq!(store.check().unwrap().files, 0);
+    }
+
+    #[cfg(feature = "s3")]
+    #[test]
+    fn objects_of_others_are_no_store() {
+        let storage = Storage::in_memory();
+        let letter = storage.root().join("letter");
+        storage.create(&letter, |out| out.write_all(b"dear")).unwrap();
+        let refused = Store::open_or_create_in(storage).unwrap_err();
+        assert_eq!(refused.to_string(), "not a store");
     }
 }

@@ -224,7 +224,9 @@ fn choice(arguments: &Query, store: &Store) -> Result<Choice, Failure> {
         function: arguments.function.clone(),
         by: arguments.by.map(|by| by.0),
         limit: arguments.limit,
-        named: store.has_names().map_err(|error| super::failed(&arguments.store, &error))?,
+        named: store
+            .has_names()
+            .map_err(|error| super::failed(&arguments.store, &error))?,
         ..Choice::default()
     };
     for (key, value) in &arguments.filters {

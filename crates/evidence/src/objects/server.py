@@ -1,9 +1,10 @@
 # S3 as the package moto implements it, with faults that are switched on and off.
 # It prints a line of JSON once it is ready: {"endpoint", "key", "secret"}.
-import collections, json, socket, sys, threading, time
+import collections, json, pathlib, socket, threading, time
 
 import boto3
 import moto.settings
+from moto.s3.models import s3_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -13,6 +14,11 @@ counts = collections.Counter()
 # Successful puts of each key: nothing may be written twice.
 puts = collections.Counter()
 inner = DomainDispatcherApplication(create_backend_app)
+
+
+def bucket():
+    backends = [backend for account in s3_backends.values() for backend in account.values()]
+    return next(backend.buckets["recordings"] for backend in backends if "recordings" in backend.buckets)
 
 
 def answer(start, status, body, kind="application/xml"):
@@ -31,6 +37,12 @@ def control(environ, start):
         state.update(fault=command["fault"], until=time.monotonic() + command["seconds"])
     if command.get("clear"):
         counts.clear(), puts.clear()
+    if "copy" in command:
+        for name, key in bucket().keys.items():
+            if name.startswith(command["copy"] + "/"):
+                path = pathlib.Path(command["to"], name[len(command["copy"]) + 1:])
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(key.value)
     twice = sorted(key for key, count in puts.items() if count > 1)
     body = json.dumps({"counts": counts, "twice": twice, "puts": len(puts)}).encode()
     return answer(start, "200 OK", body, "application/json")
@@ -64,8 +76,8 @@ def application(environ, start):
     if fault == "closed":
         lost(environ)
         return []
-    if fault == "replaces":
-        environ.pop("HTTP_IF_NONE_MATCH", None)
+    if fault == "replaces" and method == "PUT" and path.removeprefix("/recordings/") in bucket().keys:
+        bucket().keys.pop(path.removeprefix("/recordings/"))
     seen = {}
 
     def begin(status, headers, info=None):
@@ -106,4 +118,4 @@ boto3.client("s3", **own).create_bucket(Bucket="recordings")
 moto.settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
 counts.clear(), puts.clear()
 print(json.dumps({"endpoint": endpoint, "key": key["AccessKeyId"], "secret": key["SecretAccessKey"]}), flush=True)
-sys.stdin.read()
+threading.Event().wait()

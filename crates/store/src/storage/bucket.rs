@@ -7,22 +7,30 @@ use std::future::Future;
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
 use object_store::client::{HttpError, HttpErrorKind};
+use object_store::path::Path as Key;
 use object_store::{
-    ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, path::Path as Key,
+    BackoffConfig, ClientConfigKey, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    RetryConfig,
 };
 use tokio::runtime::{self, Runtime};
 
 use super::{is_table, partition_of};
 use crate::error::StoreError;
-use crate::place::Partition;
+use crate::partition::Partition;
 
 /// How long a request may take, with its object, unless `AWS_TIMEOUT` says otherwise.
 const TIMEOUT: &str = "60 seconds";
-/// How often an object is sent if there is no answer. Other failures are retried by the client.
+/// How long failed requests are repeated.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest wait between two of these.
+const MOST_WAIT: Duration = Duration::from_secs(2);
+/// How often an object is sent at least if there is no answer, which may take longer than that.
 const ATTEMPTS: u32 = 3;
 
 /// A part of a bucket.
@@ -58,7 +66,11 @@ impl fmt::Debug for Bucket {
 
 impl Connection {
     fn of(client: Box<dyn ObjectStore>) -> io::Result<Connection> {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_all()
+            // The system's look-ups of host names block; their thread ends with them.
+            .thread_keep_alive(Duration::from_millis(1))
+            .build()?;
         Ok(Connection { client, runtime })
     }
 
@@ -78,7 +90,16 @@ impl Bucket {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(bucket)
-            .with_conditional_put(S3ConditionalPut::ETagMatch);
+            .with_conditional_put(S3ConditionalPut::ETagMatch)
+            .with_retry(RetryConfig {
+                backoff: BackoffConfig {
+                    max_backoff: MOST_WAIT,
+                    ..BackoffConfig::default()
+                },
+                // Time alone ends it.
+                max_retries: usize::MAX,
+                retry_timeout: PATIENCE,
+            });
         if std::env::var_os("AWS_TIMEOUT").is_none() {
             builder = builder.with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), TIMEOUT);
         }
@@ -110,6 +131,21 @@ impl Bucket {
         })
     }
 
+    /// A bucket without a server.
+    #[cfg(test)]
+    pub(super) fn in_memory(prefix: &str) -> Bucket {
+        Bucket {
+            root: PathBuf::from(format!("s3://bucket/{prefix}")),
+            prefix: prefix.to_owned(),
+            server: Server {
+                endpoint: None,
+                region: None,
+                in_host: false,
+            },
+            connection: Arc::new(Connection::of(Box::new(object_store::memory::InMemory::new())).unwrap()),
+        }
+    }
+
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
@@ -139,7 +175,11 @@ impl Bucket {
 
     pub(super) fn files(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
         let listed = self.list_in(folder)?;
-        let mut files: Vec<PathBuf> = listed.objects.iter().map(|object| self.path(&object.location)).collect();
+        let mut files: Vec<PathBuf> = listed
+            .objects
+            .iter()
+            .map(|object| self.path(&object.location))
+            .collect();
         files.retain(|path| is_table(path));
         files.sort();
         Ok(files)
@@ -209,7 +249,7 @@ impl Bucket {
         }
     }
 
-    /// Writes an object, unless there is one; see [`Storage::create`](super::Storage::create).
+    /// Writes an object unless it exists; see [`Storage::create`](super::Storage::create).
     pub(super) fn create(&self, path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<bool> {
         let key = self.key(path)?;
         let mut file = tempfile::tempfile()?;
@@ -218,6 +258,7 @@ impl Bucket {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let bytes = PutPayload::from(bytes);
+        let started = Instant::now();
         let mut attempts = 1;
         loop {
             let options = PutOptions::from(PutMode::Create);
@@ -226,10 +267,14 @@ impl Bucket {
                 Ok(_) => return Ok(true),
                 // The answer to a conflict of two writers is the same, and neither may have won.
                 Err(object_store::Error::AlreadyExists { .. }) if self.exists(&key)? => return Ok(false),
-                // It may have arrived. Then the next attempt finds it.
-                Err(error) if attempts < ATTEMPTS && is_unanswered(&error) => attempts += 1,
+                // Two writers were in each other's way, or the answer was lost: it may be there.
+                Err(error) if attempts >= ATTEMPTS && started.elapsed() > PATIENCE => return Err(io_error(&error)),
+                Err(object_store::Error::AlreadyExists { .. }) => {}
+                Err(error) if is_unanswered(&error) => {}
                 Err(error) => return Err(io_error(&error)),
             }
+            thread::sleep(MOST_WAIT.min(Duration::from_millis(100) * attempts));
+            attempts += 1;
         }
     }
 
@@ -337,7 +382,9 @@ fn status(text: &str) -> Option<&str> {
 
 /// What S3 calls the error.
 fn code(text: &str) -> &str {
-    let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
+    let code = text
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"));
     let code = code.map_or("", |(code, _)| code);
     match code.len() <= 64 && code.chars().all(|c| c.is_ascii_alphanumeric()) {
         true => code,
@@ -347,27 +394,12 @@ fn code(text: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use object_store::memory::InMemory;
-
     use super::*;
-
-    fn in_memory(prefix: &str) -> Bucket {
-        Bucket {
-            root: PathBuf::from(format!("s3://bucket/{prefix}")),
-            prefix: prefix.to_owned(),
-            server: Server {
-                endpoint: None,
-                region: None,
-                in_host: false,
-            },
-            connection: Arc::new(Connection::of(Box::new(InMemory::new())).unwrap()),
-        }
-    }
 
     #[test]
     fn an_object_that_is_there_stays() {
         for prefix in ["", "a", "a/b"] {
-            let bucket = in_memory(prefix);
+            let bucket = Bucket::in_memory(prefix);
             let table = bucket.root().join("samples");
             let folder = table.join("date=2026-11-23/hour=16/service=web");
             let path = folder.join("1.parquet");
@@ -393,8 +425,8 @@ mod tests {
 
     #[test]
     fn names_of_others_are_not_in_the_prefix() {
-        let bucket = in_memory("fleet");
-        let other = in_memory("fleet2");
+        let bucket = Bucket::in_memory("fleet");
+        let other = Bucket::in_memory("fleet2");
         let other = Bucket {
             connection: Arc::clone(&bucket.connection),
             ..other
@@ -418,8 +450,14 @@ mod tests {
         };
         let error = io_error(&error);
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-        assert_eq!(error.to_string(), "the server answered 403 Forbidden: SignatureDoesNotMatch");
-        assert_eq!(status("status code: 503 Service Unavailable: "), Some("503 Service Unavailable"));
+        assert_eq!(
+            error.to_string(),
+            "the server answered 403 Forbidden: SignatureDoesNotMatch"
+        );
+        assert_eq!(
+            status("status code: 503 Service Unavailable: "),
+            Some("503 Service Unavailable")
+        );
         assert_eq!(status("operation timed out"), None);
         assert_eq!(code("<Code>\u{1b}[31m</Code>"), "");
     }
@@ -432,12 +470,21 @@ mod tests {
             in_host,
         };
         let own = server(Some("http://user:secret@127.0.0.1:9000/"), false).duckdb("s3://bucket/fleet");
-        assert!(own.contains(&"SET s3_endpoint = '127.0.0.1:9000'".to_owned()), "{own:?}");
+        assert!(
+            own.contains(&"SET s3_endpoint = '127.0.0.1:9000'".to_owned()),
+            "{own:?}"
+        );
         assert!(own.contains(&"SET s3_use_ssl = false".to_owned()), "{own:?}");
         assert!(!own.concat().contains("secret"), "{own:?}");
         let in_host = server(Some("https://bucket.example.org"), true).duckdb("s3://bucket/fleet");
-        assert!(in_host.contains(&"SET s3_endpoint = 'example.org'".to_owned()), "{in_host:?}");
-        assert!(in_host.contains(&"SET s3_url_style = 'vhost'".to_owned()), "{in_host:?}");
+        assert!(
+            in_host.contains(&"SET s3_endpoint = 'example.org'".to_owned()),
+            "{in_host:?}"
+        );
+        assert!(
+            in_host.contains(&"SET s3_url_style = 'vhost'".to_owned()),
+            "{in_host:?}"
+        );
         let amazon = server(None, false).duckdb("s3://bucket");
         assert!(!amazon.concat().contains("endpoint"), "{amazon:?}");
     }

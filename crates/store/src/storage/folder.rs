@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
-use super::{is_table, value};
+use super::{WRITING, is_table, value};
 use crate::error::StoreError;
-use crate::place::{Partition, WRITING};
+use crate::partition::Partition;
 use crate::tables::PARTITIONS;
 
 pub(super) fn create(folder: &Path) -> io::Result<()> {
@@ -74,11 +74,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>, StoreError> {
 }
 
 /// Writes a file below `root`; see [`Storage::create`](super::Storage::create).
-pub(super) fn write_new(
-    root: &Path,
-    path: &Path,
-    write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> io::Result<bool> {
+pub(super) fn write_new(root: &Path, path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<bool> {
     let folder = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder)?;
     let written = match nameless(folder) {

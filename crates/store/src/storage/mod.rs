@@ -12,12 +12,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::{LocationError, StoreError};
-use crate::place::Partition;
+use crate::partition::Partition;
 #[cfg(feature = "s3")]
 use crate::tables::PARTITIONS;
 
 #[cfg(feature = "s3")]
 use bucket::Bucket;
+
+/// The folder of files that are being written where the file system has no nameless files. Engines
+/// do not look there.
+pub(crate) const WRITING: &str = ".writing";
 
 /// Where a store's files are.
 #[derive(Clone, Debug)]
@@ -52,6 +56,12 @@ impl Storage {
     fn bucket(bucket: &str, prefix: &str) -> Result<Storage, StoreError> {
         let root = ["s3:/", bucket, prefix].join("/");
         Err(StoreError::Location(root.into(), LocationError::WithoutS3))
+    }
+
+    /// A part of a bucket that exists in memory only.
+    #[cfg(all(test, feature = "s3"))]
+    pub(crate) fn in_memory() -> Storage {
+        Storage::Bucket(Bucket::in_memory("fleet"))
     }
 
     /// Its name, with which the names of all its files begin.
@@ -206,7 +216,9 @@ fn partition_of(path: &Path) -> Option<Partition> {
 fn scheme(text: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = text.split_once("://")?;
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+        && scheme
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
     is_scheme.then_some((scheme, rest))
 }
 

@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 use super::retried;
 use crate::error::StoreError;
 use crate::files::TableReader;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::selection::{CallRow, FrameRow, Selection, StackRow, each};
 use crate::tables::{FRAMES, MODULES, NAMED_STACKS, STACKS, Table};
 
