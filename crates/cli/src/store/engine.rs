@@ -64,10 +64,14 @@ pub(super) fn definitions(engine: Engine, store: &Store) -> Result<Vec<String>, 
     store.views(engine).map_err(|error| super::failed(place, &error))
 }
 
-/// DuckDB reads buckets by an extension, which it fetches itself when it is needed.
+/// DuckDB reads buckets by an extension, which it fetches itself. One that is there may be from
+/// anywhere, and must not be installed again.
 fn check_httpfs() -> Result<(), Failure> {
-    let statements = ["INSTALL httpfs", "LOAD httpfs"];
-    duckdb(&statements.map(str::to_owned), &[]).map_err(|failure| match failure {
+    let load = "LOAD httpfs".to_owned();
+    if duckdb(std::slice::from_ref(&load), &[]).is_ok() {
+        return Ok(());
+    }
+    duckdb(&["INSTALL httpfs".to_owned(), load], &[]).map_err(|failure| match failure {
         Failure::Message { excerpt, .. } if !excerpt.is_empty() => {
             Failure::new("DuckDB cannot load its extension httpfs, by which it reads s3://")
                 .show(excerpt)

@@ -300,14 +300,12 @@ impl Server {
     /// DuckDB takes region and credentials from the environment, but not the server.
     fn duckdb(&self, root: &str) -> Vec<String> {
         let text = |text: &str| format!("'{}'", text.replace('\'', "''"));
-        let mut statements = vec!["INSTALL httpfs".to_owned(), "LOAD httpfs".to_owned()];
+        let mut statements = vec!["LOAD httpfs".to_owned()];
         statements.extend(
             self.region
                 .as_ref()
                 .map(|region| format!("SET s3_region = {}", text(region))),
         );
-        let style = if self.in_host { "vhost" } else { "path" };
-        statements.push(format!("SET s3_url_style = '{style}'"));
         if let Some(endpoint) = &self.endpoint {
             let is_http = endpoint.starts_with("http://");
             let (_, host) = endpoint.split_once("://").unwrap_or(("", endpoint));
@@ -318,7 +316,9 @@ impl Server {
                 true => host.strip_prefix(&format!("{bucket}.")).unwrap_or(host),
                 false => host,
             };
+            let style = if self.in_host { "vhost" } else { "path" };
             statements.push(format!("SET s3_endpoint = {}", text(host)));
+            statements.push(format!("SET s3_url_style = '{style}'"));
             statements.push(format!("SET s3_use_ssl = {}", !is_http));
         }
         statements
