@@ -199,6 +199,25 @@ fn a_wrong_name_leaves_no_store() {
     }
 }
 
+#[cfg(not(feature = "s3"))]
+#[test]
+fn a_bucket_needs_a_feature() {
+    let setup = without_sampling();
+    for arguments in [["check", "s3://bucket/fleet"], ["compact", "s3://bucket/fleet/"]] {
+        let mut command = setup.backtrail.command(["store"]);
+        let command = command.args(arguments).current_dir(setup.folder.path());
+        let finished = command::run(command, LIMIT).expect("the binary is there");
+        assert_eq!(finished.code(), 2, "{}", finished.describe());
+        let lines: Vec<&str> = finished.stderr.lines().collect();
+        assert_eq!(
+            lines[0],
+            "backtrail: s3://bucket/fleet: this program is built without S3 storage"
+        );
+        assert!(lines.len() == 2 && lines[1].starts_with("help: "), "{lines:?}");
+        assert!(!setup.path("s3:").exists());
+    }
+}
+
 /// What Python prints that has `import duckdb` and the file `store.sql`, in another folder.
 fn duckdb(setup: &Setup, packages: &std::path::Path, script: &str) -> String {
     let mut python = Command::new("python3");

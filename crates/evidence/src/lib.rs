@@ -18,6 +18,7 @@ mod hostile;
 mod judge;
 mod kernels;
 mod looks;
+mod objects;
 mod page;
 mod precision;
 mod readers;
@@ -166,6 +167,10 @@ enum Chosen {
     /// Record programs in an emulated AArch64 machine, judge all stacks, and write the beginning of
     /// docs/aarch64.md. Exits with 1 if a stack is wrong. Takes half an hour.
     Aarch64(aarch64::Options),
+    /// Write stores into object storage (an S3 server of Python's package moto) by many writers at
+    /// once, kill some, and let the server fail. Exits with 1 if a row is lost or there twice, or
+    /// if DuckDB answers otherwise than from a folder.
+    Objects(objects::Options),
     /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
     /// stacks, and write docs/page-speed.md.
     Page,
@@ -227,6 +232,7 @@ pub fn main() -> ExitCode {
         Chosen::Hostile(options) => hostile::run(&options),
         Chosen::Kernels(options) => kernels::run(&options),
         Chosen::Aarch64(options) => aarch64::run(&options),
+        Chosen::Objects(options) => objects::run(&options),
         Chosen::Page => whole(page::run()),
         Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),

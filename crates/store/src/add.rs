@@ -8,9 +8,10 @@ use backtrail_recording::{Measured, Reader};
 
 use crate::description::Description;
 use crate::error::StoreError;
-use crate::files::{GROUP_ROWS, TableReader, TableWriter, system_error};
+use crate::files::{GROUP_ROWS, TableWriter, system_error};
 use crate::intake;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::rows::{Rows, Tables};
 use crate::tables::{self, Table};
 
@@ -102,7 +103,7 @@ impl Store {
             if stem == name {
                 return Ok(true);
             }
-            if stem.starts_with(COMPACTED) && TableReader::open(&path, table)?.parts().any(|part| part == name) {
+            if stem.starts_with(COMPACTED) && self.reader(&path, table)?.parts().any(|part| part == name) {
                 return Ok(true);
             }
         }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::StoreError;
-use crate::files::TableReader;
 use crate::id;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::rows::Rows;
 use crate::tables::{
     self, CRASHES, FRAMES, FUNCTIONS, NAMED_STACKS, RECORDINGS, SAMPLES, STACK_FUNCTIONS, STACKS, Table,
@@ -94,7 +94,7 @@ impl Part {
         checked.partitions += u64::from(is_samples && !files.is_empty());
         for path in files {
             checked.files += 1;
-            if let Err(error) = self.read_file(table, &path, &mut parts, checked) {
+            if let Err(error) = self.read_file(store, table, &path, &mut parts, checked) {
                 checked.findings.push(Finding {
                     file: path,
                     what: error.to_string(),
@@ -106,12 +106,13 @@ impl Part {
 
     fn read_file(
         &mut self,
+        store: &Store,
         table: &'static Table,
         path: &Path,
         parts: &mut FxHashMap<String, PathBuf>,
         checked: &mut Checked,
     ) -> Result<(), StoreError> {
-        let mut reader = TableReader::open(path, table)?;
+        let mut reader = store.reader(path, table)?;
         let mut whats = Whats::default();
         for part in reader.parts() {
             if let Some(other) = parts.insert(part.to_owned(), path.to_owned()) {

@@ -4,6 +4,9 @@
 //! sees the files before or after it, never both. Writers continue meanwhile. Whatever else is in
 //! the folder that was replaced moves to the new one; a compaction that was killed is completed by
 //! the next.
+//!
+//! Objects in a bucket cannot be exchanged for others in one step: none are merged. Old ones are
+//! removed one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -13,10 +16,11 @@ use rustc_hash::FxHashSet;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::add::COMPACTED;
-use crate::error::StoreError;
+use crate::error::{LocationError, StoreError};
 use crate::files::{GROUP_ROWS, TableReader};
 use crate::id::Id;
-use crate::place::{Partition, Store, files_in};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::rows::{Cell, Rows};
 use crate::selection::each;
 use crate::tables::{self, Table};
@@ -47,9 +51,12 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// If another compaction runs, a file is damaged, or the store cannot be written. All rows
-    /// remain in any case.
+    /// If another compaction runs, a file is damaged, or the store cannot be written, and for every
+    /// store in a bucket. All rows remain in any case.
     pub fn compact(&self) -> Result<Compacted, StoreError> {
+        if self.is_remote() {
+            return Err(StoreError::Location(self.folder().to_owned(), LocationError::NoMerging));
+        }
         let _lock = self.lock()?;
         self.recover()?;
         let mut compacted = Compacted::default();
@@ -61,14 +68,18 @@ impl Store {
         Ok(compacted)
     }
 
-    /// Removes the partitions before an hour, as [`Partition`] writes it; returns how many.
+    /// Removes the partitions before an hour, as [`Partition`] writes it; returns how many. A
+    /// reader sees a partition of a table as a whole or not at all; in a bucket, it may see a part.
     ///
     /// # Errors
     ///
     /// If a compaction runs, or a folder cannot be removed.
     pub fn remove_before(&self, date: &str, hour: &str) -> Result<u64, StoreError> {
-        let _lock = self.lock()?;
-        self.recover()?;
+        // Any number of programs may remove the same objects.
+        let _lock = (!self.is_remote()).then(|| self.lock()).transpose()?;
+        if !self.is_remote() {
+            self.recover()?;
+        }
         let mut removed = BTreeSet::new();
         // Samples first: none is ever left without its stack.
         for table in tables::ALL.iter().rev() {
@@ -76,15 +87,23 @@ impl Store {
                 if (partition.date.as_str(), partition.hour.as_str()) >= (date, hour) {
                     continue;
                 }
-                let folder = self.table(table).join(partition.path());
-                let away = self.work().join(format!("{REMOVED}{}", work_name(table, &partition)));
-                fs::rename(&folder, &away).map_err(StoreError::file(&folder))?;
-                fs::remove_dir_all(&away).map_err(StoreError::file(&away))?;
-                remove_empty(&folder, &self.table(table));
+                self.remove_partition(table, &partition)?;
                 removed.insert(partition);
             }
         }
         Ok(removed.len() as u64)
+    }
+
+    fn remove_partition(&self, table: &'static Table, partition: &Partition) -> Result<(), StoreError> {
+        let folder = self.table(table).join(partition.path());
+        if self.is_remote() {
+            return self.storage().remove(&self.storage().files(&folder)?);
+        }
+        let away = self.work().join(format!("{REMOVED}{}", work_name(table, partition)));
+        fs::rename(&folder, &away).map_err(StoreError::file(&folder))?;
+        fs::remove_dir_all(&away).map_err(StoreError::file(&away))?;
+        remove_empty(&folder, &self.table(table));
+        Ok(())
     }
 
     fn work(&self) -> PathBuf {
@@ -134,10 +153,10 @@ impl Store {
     fn clear(&self, table: &'static Table, partition: &Partition, work: &Path) -> Result<(), StoreError> {
         let folder = self.table(table).join(partition.path());
         let mut present = BTreeSet::new();
-        for path in files_in(&folder)? {
+        for path in self.storage().files(&folder)? {
             present.extend(parts(&path, table)?);
         }
-        for path in files_in(work)? {
+        for path in self.storage().files(work)? {
             let parts = parts(&path, table)?;
             if parts.is_subset(&present) {
                 fs::remove_file(&path).map_err(StoreError::file(&path))?;

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::add::COMPACTED;
 use crate::error::StoreError;
-use crate::files::TableReader;
 use crate::frames;
 use crate::id::{self, Id};
 use crate::intake;
-use crate::place::{Partition, Store, is_service};
+use crate::partition::{Partition, is_service};
+use crate::place::Store;
 use crate::rows::{Cell, Rows, Tables, Texts, table};
 use crate::tables::{self, Table};
 
@@ -119,7 +119,7 @@ impl Store {
     fn parts(&self, table: &'static Table, partition: &Partition) -> Result<FxHashSet<String>, StoreError> {
         let mut found = FxHashSet::default();
         for path in self.files(table, partition)? {
-            found.extend(TableReader::open(&path, table)?.parts().map(str::to_owned));
+            found.extend(self.reader(&path, table)?.parts().map(str::to_owned));
         }
         Ok(found)
     }

@@ -27,6 +27,24 @@ pub enum StoreError {
     Times(String),
     /// Another compaction holds the store.
     Busy(PathBuf),
+    /// The store cannot be where it is, or not be used there as asked.
+    Location(PathBuf, LocationError),
+}
+
+/// Why a store cannot be where it is, or not be used there as asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LocationError {
+    /// The URL of a bucket, which this program is built without (feature `s3`).
+    WithoutS3,
+    /// A URL other than `s3://`.
+    Scheme,
+    /// A URL of no bucket and prefix.
+    Malformed,
+    /// The server replaces objects that are to be kept: it ignores `If-None-Match`.
+    Replaces,
+    /// Objects cannot be exchanged for others in one step, so none can be merged.
+    NoMerging,
 }
 
 /// What is wrong with a schema document.
@@ -60,7 +78,8 @@ impl StoreError {
             | StoreError::Shape(path, _)
             | StoreError::Compression(path, _)
             | StoreError::Schema(path, _)
-            | StoreError::Busy(path) => Some(path),
+            | StoreError::Busy(path)
+            | StoreError::Location(path, _) => Some(path),
             StoreError::Recording(_) | StoreError::Times(_) => None,
         }
     }
@@ -89,8 +108,43 @@ impl fmt::Display for StoreError {
             StoreError::Schema(_, SchemaError::Missing) => f.write_str("not a store"),
             StoreError::Recording(error) => error.fmt(f),
             StoreError::Busy(_) => f.write_str("another program is compacting the store"),
+            StoreError::Location(_, what) => what.fmt(f),
         }
     }
 }
 
-impl std::error::Error for StoreError {}
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StoreError::File(_, error) => Some(error),
+            StoreError::Table(_, error) => Some(error),
+            StoreError::Recording(error) => Some(error),
+            StoreError::Location(_, error) => Some(error),
+            StoreError::Shape(..)
+            | StoreError::Compression(..)
+            | StoreError::Schema(..)
+            | StoreError::Times(_)
+            | StoreError::Busy(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for LocationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LocationError::WithoutS3 => "this program is built without S3 storage",
+            LocationError::Scheme => {
+                "a store is a folder or s3://BUCKET/PREFIX; URLs other than s3:// are not supported"
+            }
+            LocationError::Malformed => "not s3://BUCKET/PREFIX, of letters, digits, '-', '_' and '.'",
+            LocationError::Replaces => {
+                "the server ignores If-None-Match, so that writers would replace each other's files"
+            }
+            LocationError::NoMerging => {
+                "files in a bucket cannot be merged: no reader may see rows twice, or miss them"
+            }
+        })
+    }
+}
+
+impl std::error::Error for LocationError {}

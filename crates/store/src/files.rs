@@ -147,7 +147,11 @@ pub struct TableReader {
 impl TableReader {
     /// Opens a file; columns that it does not have are empty, others are passed over.
     pub fn open(path: &Path, table: &'static Table) -> std::result::Result<TableReader, StoreError> {
-        let file = File::open(path).map_err(StoreError::file(path))?;
+        TableReader::of(File::open(path).map_err(StoreError::file(path))?, path, table)
+    }
+
+    /// Reads `file`, whose name is `path`.
+    pub(crate) fn of(file: File, path: &Path, table: &'static Table) -> std::result::Result<TableReader, StoreError> {
         let reader = SerializedFileReader::new(file).map_err(StoreError::table(path))?;
         let shape = reader.metadata().file_metadata().schema_descr_ptr();
         let position = |name: &str| {

@@ -14,7 +14,7 @@ use crate::description::{Description, Resolution};
 use crate::error::StoreError;
 use crate::frames::{self, CallCells, PlaceCells};
 use crate::id::{self, Id};
-use crate::place::Partition;
+use crate::partition::Partition;
 use crate::rows::{Cell, Tables, Texts, table};
 use crate::tables;
 

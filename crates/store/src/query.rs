@@ -1,10 +1,11 @@
 //! Questions to a store, as SQL for the engine that is to answer them.
 
-use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
 
+use crate::error::StoreError;
+use crate::place::Store;
 use crate::tables::{ALL, CRASHES, Kind, NAMED_STACKS, PARTITIONS, SAMPLES, Table};
 
 /// An engine that reads the tables.
@@ -389,27 +390,46 @@ impl Dialect {
     }
 }
 
-/// The statements that give the tables their names in the engine.
-pub fn views(store: &Path, engine: Engine) -> Vec<String> {
-    let mut statements = Vec::new();
-    if engine == Engine::Spark {
-        // Else the hour 06 is the number 6, and results have times of a kind of their own.
-        statements.push("SET spark.sql.sources.partitionColumnTypeInference.enabled=false".to_owned());
-        statements.push("SET spark.sql.session.timeZone=UTC".to_owned());
-        statements.push("SET spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS".to_owned());
+impl Store {
+    /// The statements that give the tables their names in the engine. For a store in a bucket they
+    /// have the server, but no credentials.
+    ///
+    /// # Errors
+    ///
+    /// If the store cannot be read.
+    pub fn views(&self, engine: Engine) -> Result<Vec<String>, StoreError> {
+        let root = self.storage().absolute()?;
+        let mut statements = Vec::new();
+        match engine {
+            Engine::DuckDb => statements.extend(self.storage().duckdb()),
+            Engine::DataFusion => {}
+            Engine::Spark => {
+                // Else the hour 06 is the number 6, and results have times of a kind of their own.
+                statements.push("SET spark.sql.sources.partitionColumnTypeInference.enabled=false".to_owned());
+                statements.push("SET spark.sql.session.timeZone=UTC".to_owned());
+                statements.push("SET spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS".to_owned());
+            }
+        }
+        for table in ALL {
+            let has_files = self.storage().has_files(&self.table(table))?;
+            statements.push(view(&root, table, has_files, engine));
+        }
+        Ok(statements)
     }
-    statements.extend(ALL.iter().map(|table| view(store, table, engine)));
-    statements
+
+    /// Whether `store symbols` has added names: then [`Choice::named`] makes questions use them.
+    ///
+    /// # Errors
+    ///
+    /// If the bucket cannot be read.
+    pub fn has_names(&self) -> Result<bool, StoreError> {
+        self.storage().has_files(&self.table(&NAMED_STACKS))
+    }
 }
 
-/// Whether `store symbols` has added names: then [`Choice::named`] makes questions use them.
-pub fn has_names(store: &Path) -> bool {
-    has_files(&store.join(NAMED_STACKS.name))
-}
-
-fn view(store: &Path, table: &Table, engine: Engine) -> String {
+fn view(store: &Path, table: &Table, has_files: bool, engine: Engine) -> String {
     let (name, folder) = (table.name, store.join(table.name));
-    if !has_files(&folder) {
+    if !has_files {
         let columns = table
             .columns
             .iter()
@@ -434,15 +454,6 @@ fn view(store: &Path, table: &Table, engine: Engine) -> String {
         }
         Engine::Spark => format!("CREATE OR REPLACE TEMPORARY VIEW {name} USING parquet OPTIONS (path '{path}')"),
     }
-}
-
-/// Whether a table has a file. An engine refuses to read a table without any.
-fn has_files(folder: &Path) -> bool {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).any(|path| match path.is_dir() {
-        true => has_files(&path),
-        false => path.extension().is_some_and(|extension| extension == "parquet"),
-    })
 }
 
 /// A column of a table without files.

@@ -32,13 +32,22 @@ pub fn npm(packages: &[&str]) -> Result<PathBuf, Missing> {
 /// # Errors
 /// [`Missing`] if pip is, or cannot install it.
 pub fn python(package: &str) -> Result<PathBuf, Missing> {
-    let folder = folder("python");
-    let done = folder.join(format!("{package}.installed"));
+    python_in("python", &[package])
+}
+
+/// Packages of PyPI in a folder of this name, so that their versions may differ from those of
+/// others; the folder for `PYTHONPATH`.
+///
+/// # Errors
+/// [`Missing`] if pip is, or cannot install them.
+pub fn python_in(name: &str, packages: &[&str]) -> Result<PathBuf, Missing> {
+    let folder = folder(name);
+    let done = folder.join(format!("{}.installed", packages.join("+")));
     let _alone = alone("pip");
     if !done.exists() {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--break-system-packages", "--target"]);
-        install(pip.arg(&folder).arg(package))?;
+        install(pip.arg(&folder).args(packages))?;
         fs::write(&done, "").map_err(|error| Missing(error.to_string()))?;
     }
     Ok(folder)

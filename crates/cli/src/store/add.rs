@@ -23,7 +23,14 @@ pub(crate) struct Add {
     /// Directories of recordings, of crashes, or single crash reports (.jsonl).
     #[arg(value_name = "TRACE|CRASH", required = true, value_hint = ValueHint::DirPath)]
     traces: Vec<PathBuf>,
-    /// Write to the store in this directory; a new or empty one becomes a store.
+    #[cfg_attr(
+        not(feature = "s3"),
+        doc = "Write to the store in this directory; a new or empty one becomes a store."
+    )]
+    #[cfg_attr(
+        feature = "s3",
+        doc = "Write to the store in this directory, or at s3://BUCKET/PREFIX; a new or empty one becomes a store."
+    )]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     to: PathBuf,
     /// Set the service [default: the name of the recorded or crashed program].

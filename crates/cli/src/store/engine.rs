@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use backtrail_store::{Engine, views};
+use backtrail_store::{Engine, Store};
 use serde_json::json;
 
 use crate::error::Failure;
@@ -49,36 +49,73 @@ pub(super) struct Job {
 }
 
 /// The statements that name the store's tables, wherever they are run.
-pub(super) fn definitions(engine: Engine, store: &Path) -> Result<Vec<String>, Failure> {
-    let store = store.canonicalize().map_err(|error| Failure::of(store, error))?;
-    if store.to_string_lossy().contains(['*', '?', '[', '{', '\\']) {
-        return Err(Failure::of(&store, "engines take this path for a pattern").help("rename the directory"));
+pub(super) fn definitions(engine: Engine, store: &Store) -> Result<Vec<String>, Failure> {
+    let place = store.folder();
+    if store.is_remote() {
+        if engine != Engine::DuckDb {
+            return Err(Failure::of(place, "only DuckDB is run on a store in a bucket").help("leave out --engine"));
+        }
+    } else {
+        let place = place.canonicalize().map_err(|error| Failure::of(place, error))?;
+        if place.to_string_lossy().contains(['*', '?', '[', '{', '\\']) {
+            return Err(Failure::of(&place, "engines take this path for a pattern").help("rename the directory"));
+        }
     }
-    Ok(views(&store, engine))
+    store.views(engine).map_err(|error| super::failed(place, &error))
+}
+
+/// DuckDB reads buckets by an extension, which it fetches itself. One that is there may be from
+/// anywhere, and must not be installed again.
+fn check_httpfs() -> Result<(), Failure> {
+    let load = "LOAD httpfs".to_owned();
+    if duckdb(std::slice::from_ref(&load), &[]).is_ok() {
+        return Ok(());
+    }
+    duckdb(&["INSTALL httpfs".to_owned(), load], &[]).map_err(|failure| match failure {
+        Failure::Message { excerpt, .. } if !excerpt.is_empty() => {
+            Failure::new("DuckDB cannot load its extension httpfs, by which it reads s3://")
+                .show(excerpt)
+                .help("run `INSTALL httpfs` in DuckDB where it can reach its server for extensions")
+        }
+        other => other,
+    })
 }
 
 /// Answers the queries.
-pub(super) fn run(engine: Engine, store: &Path, jobs: &[Job]) -> Result<(), Failure> {
+pub(super) fn run(engine: Engine, store: &Store, jobs: &[Job]) -> Result<(), Failure> {
     let views = definitions(engine, store)?;
+    match engine {
+        Engine::DuckDb => {
+            if store.is_remote() {
+                check_httpfs()?;
+            }
+            duckdb(&views, jobs)
+        }
+        Engine::DataFusion => python("datafusion", DATAFUSION, &input(&views, jobs)),
+        Engine::Spark => python("pyspark", SPARK, &input(&views, jobs)),
+    }
+}
+
+fn duckdb(views: &[String], jobs: &[Job]) -> Result<(), Failure> {
+    if !program("duckdb") {
+        return python("duckdb", DUCKDB, &input(views, jobs));
+    }
+    let copies = jobs.iter().map(|job| {
+        let out = literal(&job.out);
+        format!("COPY ({}) TO {out} (FORMAT parquet, COMPRESSION uncompressed)", job.sql)
+    });
+    let statements: Vec<String> = views.iter().cloned().chain(copies).collect();
+    let mut command = Command::new("duckdb");
+    command.args(["-bail", "-batch"]);
+    pipe(command, &(statements.join(";\n") + ";\n"))
+}
+
+/// What the scripts read.
+fn input(views: &[String], jobs: &[Job]) -> String {
     let queries = jobs
         .iter()
         .map(|job| json!({"sql": job.sql, "out": job.out.display().to_string(), "literal": literal(&job.out)}));
-    let input = json!({"views": views, "queries": queries.collect::<Vec<_>>()}).to_string();
-    match engine {
-        Engine::DuckDb if program("duckdb") => {
-            let copies = jobs.iter().map(|job| {
-                let out = literal(&job.out);
-                format!("COPY ({}) TO {out} (FORMAT parquet, COMPRESSION uncompressed)", job.sql)
-            });
-            let statements: Vec<String> = views.into_iter().chain(copies).collect();
-            let mut command = Command::new("duckdb");
-            command.args(["-bail", "-batch"]);
-            pipe(command, &(statements.join(";\n") + ";\n"))
-        }
-        Engine::DuckDb => python("duckdb", DUCKDB, &input),
-        Engine::DataFusion => python("datafusion", DATAFUSION, &input),
-        Engine::Spark => python("pyspark", SPARK, &input),
-    }
+    json!({"views": views, "queries": queries.collect::<Vec<_>>()}).to_string()
 }
 
 fn literal(path: &Path) -> String {
@@ -120,6 +157,19 @@ fn python(package: &str, script: &str, input: &str) -> Result<(), Failure> {
     pipe(command, input)
 }
 
+/// A line of an engine's error without the credentials that it has from the environment.
+fn without_secrets(line: &str) -> String {
+    let mut line = line.to_owned();
+    for name in ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID"] {
+        let secret = std::env::var(name).unwrap_or_default();
+        // A shorter one is not a key, and words would be replaced.
+        if secret.len() >= 8 {
+            line = line.replace(&secret, "\u{2026}");
+        }
+    }
+    line
+}
+
 /// Runs a command with this input; its last lines explain a failure.
 fn pipe(mut command: Command, input: &str) -> Result<(), Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -138,7 +188,7 @@ fn pipe(mut command: Command, input: &str) -> Result<(), Failure> {
         let text = String::from_utf8_lossy(&output.stderr);
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let first = lines.len().saturating_sub(8);
-        let excerpt = lines[first..].iter().map(|line| (*line).to_owned()).collect();
+        let excerpt = lines[first..].iter().map(|line| without_secrets(line)).collect();
         return Err(failed(&format_args!("the query failed, {}", output.status)).show(excerpt));
     }
     match written {

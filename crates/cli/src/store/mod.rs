@@ -9,9 +9,10 @@ mod samples;
 mod symbols;
 mod upkeep;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
-use backtrail_store::{SchemaError, StoreError};
+use backtrail_store::{LocationError, SchemaError, StoreError};
 use clap::Subcommand;
 
 use crate::error::{Failure, Status};
@@ -48,6 +49,16 @@ fn failed(store: &Path, error: &StoreError) -> Failure {
         StoreError::Schema(_, SchemaError::Later(_)) => failure.help("use a later version of backtrail"),
         StoreError::Compression(..) => {
             failure.help("write the file again with gzip; DuckDB's option is `COPY \u{2026} (COMPRESSION gzip)`")
+        }
+        StoreError::Location(_, LocationError::WithoutS3) => {
+            failure.help("name a folder, or build the command with `cargo build -p backtrail --features s3`")
+        }
+        StoreError::Location(_, LocationError::Replaces) => failure.help("use a server that has conditional writes"),
+        StoreError::Location(_, LocationError::NoMerging) => {
+            failure.help("give --remove-before to remove old partitions; the others stay as they are")
+        }
+        StoreError::File(path, error) if error.kind() == ErrorKind::PermissionDenied && path.starts_with("s3:") => {
+            failure.help("check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL")
         }
         StoreError::Table(..) | StoreError::Shape(..) => failure.help("`backtrail store check` lists damaged files"),
         _ => failure,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_export::Format;
 use backtrail_export::page::{self, Recording};
-use backtrail_store::{By, Choice, Engine, QUESTIONS, Question, Store, Value, has_names, read_result};
+use backtrail_store::{By, Choice, Engine, QUESTIONS, Question, Store, Value, read_result};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -19,7 +19,8 @@ use crate::output;
 /// must be installed (`pip install duckdb`).
 #[derive(Args)]
 pub(crate) struct Query {
-    /// Directory of the store.
+    #[cfg_attr(not(feature = "s3"), doc = "Directory of the store.")]
+    #[cfg_attr(feature = "s3", doc = "Directory of the store, or s3://BUCKET/PREFIX.")]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: PathBuf,
     /// What to ask.
@@ -204,7 +205,7 @@ pub(super) fn time(text: &str) -> Result<i64, String> {
 
 pub(crate) fn run(arguments: &Query) -> Result<Status, Failure> {
     let store = Store::open(&arguments.store).map_err(|error| super::failed(&arguments.store, &error))?;
-    let choice = choice(arguments)?;
+    let choice = choice(arguments, &store)?;
     let engine = Engine::from(arguments.engine);
     match arguments.question {
         Asked::Flame => flame(arguments, &store, &choice, engine),
@@ -215,7 +216,7 @@ pub(crate) fn run(arguments: &Query) -> Result<Status, Failure> {
     }
 }
 
-fn choice(arguments: &Query) -> Result<Choice, Failure> {
+fn choice(arguments: &Query, store: &Store) -> Result<Choice, Failure> {
     let mut choice = Choice {
         since: arguments.since,
         until: arguments.until,
@@ -223,7 +224,9 @@ fn choice(arguments: &Query) -> Result<Choice, Failure> {
         function: arguments.function.clone(),
         by: arguments.by.map(|by| by.0),
         limit: arguments.limit,
-        named: has_names(&arguments.store),
+        named: store
+            .has_names()
+            .map_err(|error| super::failed(&arguments.store, &error))?,
         ..Choice::default()
     };
     for (key, value) in &arguments.filters {
@@ -256,7 +259,7 @@ fn table(
     let folder = tempfile::tempdir().map_err(|error| Failure::of(std::env::temp_dir(), error))?;
     let out = folder.path().join("result.parquet");
     let job = Job { sql, out: out.clone() };
-    engine::run(engine, store.folder(), &[job])?;
+    engine::run(engine, store, &[job])?;
     let (names, rows) = read_result(&out, 1 << 20).map_err(|error| super::failed(&out, &error))?;
     match arguments.json {
         true => json(&names, &rows),
@@ -266,7 +269,7 @@ fn table(
 
 /// Prints queries after the definitions of the tables.
 fn print_sql<'a>(store: &Store, engine: Engine, queries: impl IntoIterator<Item = &'a str>) -> Result<Status, Failure> {
-    let views = engine::definitions(engine, store.folder())?;
+    let views = engine::definitions(engine, store)?;
     output::to_stdout(|out| {
         views.iter().try_for_each(|view| writeln!(out, "{view};"))?;
         queries.into_iter().try_for_each(|sql| writeln!(out, "\n{sql};"))
@@ -366,7 +369,7 @@ fn flame(arguments: &Query, store: &Store, choice: &Choice, engine: Engine) -> R
             out: folder.path().join(format!("{}.parquet", table.name)),
         })
         .collect();
-    engine::run(engine, store.folder(), &jobs)?;
+    engine::run(engine, store, &jobs)?;
     let paths: Vec<&Path> = jobs.iter().map(|job| job.out.as_path()).collect();
     let samples = samples::read(store.folder(), &paths)?;
     let title = store.folder().display().to_string();

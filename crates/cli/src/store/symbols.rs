@@ -18,7 +18,8 @@ use crate::output;
 /// as often as you like, and beside other runs: it adds what it finds and removes nothing.
 #[derive(Args)]
 pub(crate) struct Symbols {
-    /// Directory of the store.
+    #[cfg_attr(not(feature = "s3"), doc = "Directory of the store.")]
+    #[cfg_attr(feature = "s3", doc = "Directory of the store, or s3://BUCKET/PREFIX.")]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: PathBuf,
     /// Search this folder, and those in it, for programs and debug files of any name. Repeatable.

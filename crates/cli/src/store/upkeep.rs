@@ -14,7 +14,11 @@ use crate::output;
 /// Readers and writers may continue. A compaction that was killed is completed by the next.
 #[derive(Args)]
 pub(crate) struct Compact {
-    /// Directory of the store.
+    #[cfg_attr(not(feature = "s3"), doc = "Directory of the store.")]
+    #[cfg_attr(
+        feature = "s3",
+        doc = "Directory of the store, or s3://BUCKET/PREFIX, which needs --remove-before: nothing is merged there."
+    )]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: PathBuf,
     /// First remove everything before the hour of this time: '2026-11-01', or '30d' ago.
@@ -28,7 +32,8 @@ pub(crate) struct Compact {
 /// Check a store: read every file, follow every reference, compute every id again.
 #[derive(Args)]
 pub(crate) struct Check {
-    /// Directory of the store.
+    #[cfg_attr(not(feature = "s3"), doc = "Directory of the store.")]
+    #[cfg_attr(feature = "s3", doc = "Directory of the store, or s3://BUCKET/PREFIX.")]
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     store: PathBuf,
     /// Print JSON.
@@ -46,6 +51,9 @@ pub(super) fn compact(arguments: &Compact) -> Result<Status, Failure> {
         if !arguments.quiet {
             say!("backtrail: removed {removed} partitions before {date} {hour}:00 UTC");
         }
+    }
+    if store.is_remote() && arguments.remove_before.is_some() {
+        return Ok(Status::Done);
     }
     let compacted = store.compact().map_err(failed)?;
     if !arguments.quiet {

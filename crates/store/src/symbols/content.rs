@@ -5,7 +5,8 @@ use rustc_hash::FxHashMap;
 use super::retried;
 use crate::error::StoreError;
 use crate::files::TableReader;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::selection::{CallRow, FrameRow, Selection, StackRow, each};
 use crate::tables::{FRAMES, MODULES, NAMED_STACKS, STACKS, Table};
 
@@ -64,7 +65,7 @@ impl Content {
         retried(|| {
             let open = |table: &'static Table| -> Result<Vec<TableReader>, StoreError> {
                 let files = store.files(table, partition)?;
-                files.iter().map(|path| TableReader::open(path, table)).collect()
+                files.iter().map(|path| store.reader(path, table)).collect()
             };
             let mut content = Content::default();
             for named in open(&NAMED_STACKS)? {

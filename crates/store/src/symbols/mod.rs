@@ -17,7 +17,8 @@ use backtrail_profile::FetchDebugFile;
 
 use crate::add::Added;
 use crate::error::StoreError;
-use crate::place::{Partition, Store};
+use crate::partition::Partition;
+use crate::place::Store;
 use crate::tables::{NAMED_STACKS, STACKS};
 use content::Content;
 use lookup::Wanted;
