@@ -114,9 +114,10 @@ pub(crate) fn run() -> Result<(), String> {
     let backtrail = Backtrail(place::release("backtrail", "backtrail")?);
     let folder = scratch();
     let mut broken = Vec::new();
-    let mut page = String::from(
+    let mut page = format!(
         "# Tables added to linked files\n\n\
-         Made by `cargo evidence sframe-add`, with `backtrail sframe add`. Every file is a copy.\n\n",
+         Made by `cargo evidence sframe-add`, with `backtrail sframe add`. Every file is a copy.\n\n{}\n\n",
+        crate::machine()
     );
     programs::table(&backtrail, folder.path(), &mut page, &mut broken);
     system::table(&backtrail, folder.path(), &mut page, &mut broken);
