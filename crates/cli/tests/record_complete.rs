@@ -121,6 +121,29 @@ fn short_lived_children() {
     complete_to(0.98, |_| workload::built("forker", &program::FORKER, &["2", "10"]));
 }
 
+/// Each process has ended before anything is learnt about its stack.
+#[test]
+fn short_lived_children_with_holes_in_their_stacks() {
+    let Some(setup) = setup() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root may load programs that copy stacks beyond holes");
+    }
+    let Some(children) = available(workload::built("holes", &program::ODD_STACKS, &["holes"])) else {
+        return;
+    };
+    let recording = setup.record(&[], &children);
+    recording.ended_with(0).complete(200, 0.8).readable();
+    let below = [
+        "main",
+        "below_holes",
+        "below_holes",
+        "below_holes",
+        "below_holes",
+        "below_holes",
+    ];
+    assert!(recording.share_through(&below) > 0.3);
+}
+
 #[test]
 fn linkage_stubs() {
     complete(|_| workload::built("plt_lazy", &program::PLT_LAZY, &["1"]));

@@ -38,6 +38,9 @@ const BELOW: u64 = 256;
 const PAGE: u64 = 4096;
 /// Samples of a thread whose stacks can't be walked to the end, until no more of it is copied.
 const MOST_SEEN: u32 = 4;
+/// Nanoseconds after a thread's first sample within which it is taken for new: a child that `fork`
+/// has made mostly runs another program by then, on another stack.
+const YOUNG: u64 = 10_000_000;
 /// Bytes that a stack may become deeper before its mapping must be looked up, and those from the
 /// last frame's stack pointer to the end of its words.
 const ROOM: u64 = 1 << 20;
@@ -49,8 +52,9 @@ struct Stack {
     mapping: Range<u64>,
     /// Whether the kernel knows what to copy; before, it copies a little of any stack.
     is_known: bool,
-    /// Samples until then.
+    /// Samples until then, and the time of the first one.
     seen: u32,
+    first: u64,
     /// Whether what lies below the stack pointer is copied.
     below: bool,
     attempts: u32,
@@ -227,7 +231,13 @@ impl Stack {
     }
 
     fn know(&mut self, stacks: &DeepStacks, sample: DeepSample, end: Option<u64>) {
+        if self.seen == 0 {
+            self.first = sample.time;
+        }
         self.seen += 1;
+        if sample.time.saturating_sub(self.first) < YOUNG {
+            return;
+        }
         let range = match end {
             Some(end) if end >= sample.sp => sample.sp.saturating_sub(ROOM)..end.saturating_add(LAST_FRAME),
             _ if self.seen >= MOST_SEEN => 0..0,

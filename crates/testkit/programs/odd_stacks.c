@@ -5,6 +5,8 @@
 //   odd_stacks context   waits in a function of makecontext
 //   odd_stacks elsewhere waits on its own stack, called from another one (x86-64)
 //   odd_stacks by-rbx    the same, without a stub of its own
+//   odd_stacks hole      runs for some milliseconds below frames that are mostly untouched, and ends
+//   odd_stacks holes     runs that as a child, a hundred times
 //   odd_stacks changing  runs on both stacks in turn, and ends (x86-64)
 //   odd_stacks below     runs where the caller's frame pointer is below the stack pointer, and ends
 //                        (x86-64)
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -44,6 +47,19 @@ static NOINLINE int recurse(int depth)
     ready();
     for (;;)
         spun++;
+}
+
+// Of each frame, only the ends are ever touched: the pages between them are not present.
+static NOINLINE void below_holes(int frames)
+{
+    volatile char room[24 << 10];
+    room[0] = room[sizeof room - 1] = (char) frames;
+    if (frames > 1)
+        below_holes(frames - 1);
+    else
+        for (int i = 0; i < 6000000; i++)
+            spun++;
+    spun += (unsigned char) room[0];
 }
 
 static void *deep(void *unused)
@@ -210,6 +226,19 @@ int main(int argc, char **argv)
         pthread_create(&thread, NULL, waits, NULL);
         ready();
         pthread_exit(NULL);
+    }
+    if (strcmp(what, "hole") == 0) {
+        below_holes(5);
+        return 0;
+    }
+    if (strcmp(what, "holes") == 0) {
+        for (int child = 0; child < 100; child++) {
+            pid_t pid = fork();
+            if (pid == 0)
+                execl("/proc/self/exe", "hole", "hole", NULL);
+            waitpid(pid, NULL, 0);
+        }
+        return 0;
     }
     if (strcmp(what, "deep") == 0) {
         pthread_attr_t attributes;

@@ -408,17 +408,57 @@ fn copier(
         }
         code.land(next);
     }
-    let mut end = Jumps::default();
+    let (mut end, mut searches) = (Jumps::default(), Jumps::default());
     code.push(op::LOAD, NEXT, STATE, place::COPIED, 0);
     for _ in 0..MOST_PARTS {
-        part(&mut code, &mut out, &mut calls, &mut end);
+        let (mut hole, mut next) = (Jumps::default(), Jumps::default());
+        part(&mut code, &mut out, &mut calls, &mut hole);
+        code.jump(&mut next, op::JUMP, 0, 0, 0);
+        code.land(hole);
+        code.push(op::COPY, 1, NEXT, 0, 0);
+        code.push(op::LOAD, 2, STATE, place::END, 0);
+        code.call_own(&mut searches);
+        code.push(op::COPY, NEXT, 0, 0, 0);
+        code.jump(&mut end, op::JUMP_IF_NUMBER, NEXT, 0, 0);
+        forget(&mut code);
+        code.land(next);
     }
     code.land(end);
     code.land(out);
     code.exit();
     code.land_calls(calls);
     part_copier(&mut code, events);
+    code.land_calls(searches);
+    hole_search(&mut code);
     code
+}
+
+/// Searches the end of a hole: a function of the first page that is not present, and of the address
+/// at which to end; returns the first page after it that is present, or 0. A few functions with
+/// large buffers have several holes in their frames.
+fn hole_search(code: &mut Code) {
+    use register::FRAME;
+    const AT: u8 = 6;
+    const END: u8 = 7;
+    let (mut none, mut found) = (Jumps::default(), Jumps::default());
+    code.push(op::COPY, AT, 1, 0, 0);
+    code.push(op::COPY, END, 2, 0, 0);
+    code.push(op::AND, AT, 0, 0, -PAGE);
+    for _ in 0..PAGES_OF_HOLE {
+        code.push(op::ADD, AT, 0, 0, PAGE);
+        code.jump(&mut none, op::JUMP_IF_NOT_BELOW, AT, END, 0);
+        code.push(op::COPY, 1, FRAME, 0, 0);
+        code.push(op::ADD, 1, 0, 0, PROBE.into());
+        code.push(op::MOV, 2, 0, 0, 1);
+        code.push(op::COPY, 3, AT, 0, 0);
+        code.call(helper::READ_USER);
+        code.jump(&mut found, op::JUMP_IF_NUMBER, 0, 0, 0);
+    }
+    code.land(none);
+    code.push(op::MOV, AT, 0, 0, 0);
+    code.land(found);
+    code.push(op::COPY, 0, AT, 0, 0);
+    code.push(op::EXIT, 0, 0, 0, 0);
 }
 
 /// Copies parts of the stacks that the thread has left.
