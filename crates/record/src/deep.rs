@@ -40,7 +40,7 @@ const PAGE: u64 = 4096;
 const MOST_SEEN: u32 = 4;
 /// Nanoseconds after a thread's first sample within which it is taken for new: a child that `fork`
 /// has made mostly runs another program by then, on another stack.
-const YOUNG: u64 = 10_000_000;
+const YOUNG: u64 = 3_000_000;
 /// Bytes that a stack may become deeper before its mapping must be looked up, and those from the
 /// last frame's stack pointer to the end of its words.
 const ROOM: u64 = 1 << 20;
