@@ -273,7 +273,7 @@ int main(int argc, char **argv)
     }
     if (strcmp(what, "below") == 0) {
         ready();
-        call_below(4000000000);
+        call_below(8000000000);
         return 0;
     }
 #endif

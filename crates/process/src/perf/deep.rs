@@ -437,7 +437,6 @@ fn copier(
 /// at which to end; returns the first page after it that is present, or 0. A few functions with
 /// large buffers have several holes in their frames.
 fn hole_search(code: &mut Code) {
-    use register::FRAME;
     const AT: u8 = 6;
     const END: u8 = 7;
     let (mut none, mut found) = (Jumps::default(), Jumps::default());
@@ -447,11 +446,7 @@ fn hole_search(code: &mut Code) {
     for _ in 0..PAGES_OF_HOLE {
         code.push(op::ADD, AT, 0, 0, PAGE);
         code.jump(&mut none, op::JUMP_IF_NOT_BELOW, AT, END, 0);
-        code.push(op::COPY, 1, FRAME, 0, 0);
-        code.push(op::ADD, 1, 0, 0, PROBE.into());
-        code.push(op::MOV, 2, 0, 0, 1);
-        code.push(op::COPY, 3, AT, 0, 0);
-        code.call(helper::READ_USER);
+        probe(code, AT);
         code.jump(&mut found, op::JUMP_IF_NUMBER, 0, 0, 0);
     }
     code.land(none);
@@ -545,14 +540,7 @@ fn save(code: &mut Code) {
 /// Leads NEXT to what the sample's copy lacks of the stack: what follows it, or lies beyond the
 /// first page that is not present. Goes `out` if there is nothing.
 fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
-    use register::{FRAME, NEXT, SP, STATE};
-    let probe = |code: &mut Code| {
-        code.push(op::COPY, 1, FRAME, 0, 0);
-        code.push(op::ADD, 1, 0, 0, PROBE.into());
-        code.push(op::MOV, 2, 0, 0, 1);
-        code.push(op::COPY, 3, NEXT, 0, 0);
-        code.call(helper::READ_USER);
-    };
+    use register::{NEXT, SP, STATE};
     let next_page = |code: &mut Code, out: &mut Jumps, pages: usize| {
         code.push(op::AND, NEXT, 0, 0, -PAGE);
         code.push(op::ADD, NEXT, 0, 0, pages as i32 * PAGE);
@@ -563,7 +551,7 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     let (mut hole, mut found) = (Jumps::default(), Jumps::default());
     code.push(op::COPY, NEXT, SP, 0, 0);
     for _ in 0..stack_bytes / PAGE {
-        probe(code);
+        probe(code, NEXT);
         code.jump(&mut hole, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
         next_page(code, out, 1);
     }
@@ -576,7 +564,7 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     let search = |code: &mut Code, out: &mut Jumps, found: &mut Jumps, probes: usize, pages: usize| {
         for _ in 0..probes {
             next_page(code, out, pages);
-            probe(code);
+            probe(code, NEXT);
             code.jump(found, op::JUMP_IF_NUMBER, 0, 0, 0);
         }
     };
@@ -598,6 +586,15 @@ fn find_rest(code: &mut Code, out: &mut Jumps, stack_bytes: i32) {
     // Nothing follows it soon, but there may be edges further outside.
     code.land(found);
     forget(code);
+}
+
+/// Leaves 0 in register 0 if the page of the address in a register is present.
+fn probe(code: &mut Code, address: u8) {
+    code.push(op::COPY, 1, register::FRAME, 0, 0);
+    code.push(op::ADD, 1, 0, 0, PROBE.into());
+    code.push(op::MOV, 2, 0, 0, 1);
+    code.push(op::COPY, 3, address, 0, 0);
+    code.call(helper::READ_USER);
 }
 
 /// Nothing is known about NEXT from here on.
