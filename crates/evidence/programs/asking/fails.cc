@@ -2,11 +2,10 @@
 // follows frame pointers here, and the program has none: it gives Abseil `backtrace`.
 #include <execinfo.h>
 #include <algorithm>
-#include <functional>
-#include <vector>
 #include "absl/debugging/failure_signal_handler.h"
 #include "absl/debugging/stacktrace.h"
 #include "absl/debugging/symbolize.h"
+#include "recursive.h"
 
 static int unwind(void **addresses, int *sizes, int depth, int skip, const void *, int *dropped) {
   void *all[200];
@@ -16,22 +15,6 @@ static int unwind(void **addresses, int *sizes, int depth, int skip, const void 
   if (sizes) std::fill_n(sizes, kept, 0);
   if (dropped) *dropped = count - kept;
   return kept;
-}
-
-__attribute__((noinline)) int write_to(int *place) {
-  *place = 1;
-  return *place;
-}
-
-__attribute__((noinline)) int each(const std::vector<int *> &places, const std::function<int(int *)> &act) {
-  int sum = 0;
-  for (int *place : places) sum += act(place);
-  return sum;
-}
-
-__attribute__((noinline)) int recursive(int depth, const std::vector<int *> &places) {
-  if (depth == 0) return each(places, write_to) + 1;
-  return recursive(depth - 1, places) + depth;
 }
 
 int main(int argc, char **argv) {

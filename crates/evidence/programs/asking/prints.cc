@@ -1,21 +1,13 @@
 // Prints its stack, from inside a sort and a lambda, with Boost.Stacktrace.
-#include <algorithm>
 #include <boost/stacktrace.hpp>
 #include <iostream>
-#include <vector>
+#include "sorter.h"
 
 __attribute__((noinline)) bool compare(int one, int other) {
   static int calls = 0;
   if (++calls == 3) std::cout << boost::stacktrace::stacktrace() << std::endl;
   return one < other;
 }
-
-struct Sorter {
-  virtual ~Sorter() = default;
-  virtual void sort(std::vector<int> &numbers) {
-    std::sort(numbers.begin(), numbers.end(), [](int a, int b) { return compare(a, b); });
-  }
-};
 
 int main(int argc, char **) {
   std::vector<int> numbers = {argc, 5, 3, 9, 1, 7};

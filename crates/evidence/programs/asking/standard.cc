@@ -1,8 +1,7 @@
 // Prints its stack, from inside a sort and a lambda, with std::stacktrace.
-#include <algorithm>
 #include <cstdio>
 #include <stacktrace>
-#include <vector>
+#include "sorter.h"
 
 __attribute__((noinline)) bool compare(int one, int other) {
   static int calls = 0;
@@ -11,13 +10,6 @@ __attribute__((noinline)) bool compare(int one, int other) {
       printf("%s %s:%u\n", entry.description().c_str(), entry.source_file().c_str(), entry.source_line());
   return one < other;
 }
-
-struct Sorter {
-  virtual ~Sorter() = default;
-  virtual void sort(std::vector<int> &numbers) {
-    std::sort(numbers.begin(), numbers.end(), [](int a, int b) { return compare(a, b); });
-  }
-};
 
 int main(int argc, char **) {
   std::vector<int> numbers = {argc, 5, 3, 9, 1, 7};

@@ -1,10 +1,9 @@
 // Prints its stack with cpptrace, from a sort and a lambda, and the addresses that cpptrace finds
 // in a signal handler.
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <vector>
 #include <cpptrace/cpptrace.hpp>
+#include "sorter.h"
 
 static cpptrace::frame_ptr addresses[100];
 static size_t count;
@@ -24,13 +23,6 @@ __attribute__((noinline)) bool compare(int one, int other) {
   }
   return one < other;
 }
-
-struct Sorter {
-  virtual ~Sorter() = default;
-  virtual void sort(std::vector<int> &numbers) {
-    std::sort(numbers.begin(), numbers.end(), [](int a, int b) { return compare(a, b); });
-  }
-};
 
 int main(int argc, char **) {
   signal(SIGUSR1, handler);
