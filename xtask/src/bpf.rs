@@ -1,4 +1,4 @@
-//! Compiles the program that walks stacks in the kernel. Its object is committed: whoever builds
+//! Compiles the program that walks stacks in the kernel. Its objects are committed: whoever builds
 //! Backtrail needs no clang.
 
 use std::path::Path;
@@ -9,14 +9,21 @@ const ARGUMENTS: &[&str] = &[
     "-O2", "-g0", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c",
 ];
 const FOLDER: &str = "crates/bpf/src/program";
+/// The definition that chooses each CPU, and its object.
+const CPUS: [(&str, &str); 2] = [("-DX86_64", "x86_64.bpf.o"), ("-DAARCH64", "aarch64.bpf.o")];
 
 pub(crate) fn run() -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let status = Command::new("clang")
-        .args(ARGUMENTS)
-        .args(["walk.bpf.c", "-o", "walk.bpf.o"])
-        .current_dir(root.join(FOLDER))
-        .status()
-        .map_err(|error| format!("clang: {error}"))?;
-    status.success().then_some(()).ok_or_else(|| format!("clang: {status}"))
+    for (cpu, object) in CPUS {
+        let status = Command::new("clang")
+            .args(ARGUMENTS)
+            .args([cpu, "walk.bpf.c", "-o", object])
+            .current_dir(root.join(FOLDER))
+            .status()
+            .map_err(|error| format!("clang: {error}"))?;
+        if !status.success() {
+            return Err(format!("clang: {status}"));
+        }
+    }
+    Ok(())
 }

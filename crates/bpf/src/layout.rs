@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use backtrail_arch::Arch;
+
 /// Rows of a page of a table.
 pub const ROWS: usize = 512;
 /// Pages with rows of a table, at most: the first page has the first address of each.
@@ -12,8 +14,10 @@ pub const PAGE_BYTES: usize = 8 * ROWS;
 pub const RANGES: usize = 128;
 /// Bytes of a process's ranges.
 pub const PROCESS_BYTES: usize = 8 + RANGES * RANGE_BYTES;
+/// Words of the registers that the kernel saves (`struct pt_regs`, `struct user_pt_regs`).
+const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 34 } else { 21 };
 /// Bytes of what the program keeps for each CPU.
-pub const STATE_BYTES: usize = 40 + (24 + 128 * 8) + (24 + 21 * 8 + 256 + 1024 * 16);
+pub const STATE_BYTES: usize = 48 + (24 + 128 * 8) + (24 + REGISTERS * 8 + 256 + 1024 * 16);
 
 const RANGE_BYTES: usize = 32;
 
@@ -33,12 +37,12 @@ pub struct TableRange {
 
 /// The value of a process in the map of processes. Ranges are by ascending address, without
 /// overlaps; `None` if they are too many.
-pub fn process(ranges: &[TableRange]) -> Option<Vec<u8>> {
+pub fn process(arch: &Arch, ranges: &[TableRange]) -> Option<Vec<u8>> {
     if ranges.len() > RANGES {
         return None;
     }
     let mut bytes = Vec::with_capacity(PROCESS_BYTES);
-    bytes.extend((ranges.len() as u64).to_ne_bytes());
+    bytes.extend(arch.strip(u64::MAX).to_ne_bytes());
     for range in ranges {
         let words = [
             range.addresses.start,

@@ -4,8 +4,13 @@ use std::fmt;
 
 use backtrail_elf::{File, Table};
 
-/// What `cargo xtask bpf` compiles from `program/walk.bpf.c`.
-const OBJECT: &[u8] = include_bytes!("program/walk.bpf.o");
+/// What `cargo xtask bpf` compiles from `program/walk.bpf.c`, for this CPU. Others have no program.
+#[cfg(target_arch = "x86_64")]
+const OBJECT: &[u8] = include_bytes!("program/x86_64.bpf.o");
+#[cfg(target_arch = "aarch64")]
+const OBJECT: &[u8] = include_bytes!("program/aarch64.bpf.o");
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const OBJECT: &[u8] = &[];
 
 /// Names of maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +23,8 @@ pub enum Map {
     States,
     /// By CPU, events to write to.
     Events,
-    /// Programs to continue with: the copier is number 1, the walker number 2.
+    /// Programs to continue with: the copier is number 1, the walker number 2, and the copier of
+    /// other stacks number 3.
     Programs,
 }
 
@@ -50,22 +56,22 @@ pub struct Program {
     pub walk: Code,
 }
 
-/// The object is not what the compiler made.
+/// The object is not what the compiler made, or this CPU has no program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramError;
 
 impl fmt::Display for ProgramError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the object of the BPF program is damaged")
+        write!(f, "the object of the BPF program is damaged or missing")
     }
 }
 
 impl std::error::Error for ProgramError {}
 
-/// The program for x86-64.
+/// The program for this CPU: x86-64 or AArch64.
 ///
 /// # Errors
-/// If the object that this crate was built with is damaged.
+/// If this crate was built for another one, or its object is damaged.
 pub fn program() -> Result<Program, ProgramError> {
     let file = File::parse(OBJECT).map_err(|_| ProgramError)?;
     Ok(Program {

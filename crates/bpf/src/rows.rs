@@ -13,8 +13,8 @@ const MOST_ROWS: usize = 1 << 24;
 const MOST_ADDRESSES: u64 = u32::MAX as u64 - 1;
 
 /// How to leave a frame, in a form that the program reads: a kind (3 bits), the offset of the CFA
-/// (16 bits), and the distance of the saved frame pointer below it, 0 without (13 bits), both in
-/// words.
+/// (16 bits), and the distance below it of what is saved (13 bits), both in words. Saved is the
+/// frame pointer, or nothing (0); with a link register, the return address above it, or that alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(u32);
 
@@ -27,12 +27,14 @@ impl Rule {
     pub const OUTERMOST: Rule = Rule(3);
     /// The kernel's frame for a signal handler.
     pub const SIGNAL: Rule = Rule(4);
+    /// The CFA is above the stack pointer, and only the return address is saved.
+    const FROM_SP_ALONE: u32 = 5;
 
-    /// Where a program finds the caller: the CFA's offset from SP, or else from FP, and the saved
-    /// frame pointer's from the CFA.
+    /// Where a program finds the caller: the CFA's offset from SP, or else from FP, and the offset
+    /// of what is saved from the CFA.
     pub fn parts(self) -> Option<(bool, u64, Option<i64>)> {
         let from_sp = match self.0 & 7 {
-            Rule::FROM_SP => true,
+            Rule::FROM_SP | Rule::FROM_SP_ALONE => true,
             Rule::FROM_FP => false,
             _ => return None,
         };
@@ -51,33 +53,57 @@ impl Rule {
                 Base::Register(number) if number == arch.fp.0 => Rule::FROM_FP,
                 _ => return None,
             };
-            if rule.cfa.deref || rule.ra != Location::saved(-8) {
+            if rule.cfa.deref {
                 return None;
             }
             let cfa = words(rule.cfa.offset)?;
-            let fp = match rule.fp {
-                None => 0,
-                Some(Location {
-                    base: Base::Cfa,
-                    offset,
-                    deref: true,
-                }) => words(offset.checked_neg()?).filter(|&below| below > 1)?,
-                Some(_) => return None,
+            let (kind, saved) = if arch.link_register {
+                with_link(arch, kind, rule)?
+            } else {
+                (kind, without_link(rule)?)
             };
-            (cfa < 1 << 16 && fp < 1 << 13).then_some(Rule(kind | cfa << 3 | fp << 19))
+            (cfa < 1 << 16 && saved < 1 << 13).then_some(Rule(kind | cfa << 3 | saved << 19))
         };
         packed().unwrap_or(Rule::NONE)
     }
 
     fn of_signal_frame(arch: &Arch, rule: &backtrail_sframe::Rule) -> Rule {
-        /// Where the program looks for it.
-        const PC: i64 = 168;
         let is_kernels = rule.ra.deref
             && rule.ra.base == Base::Register(arch.sp.0)
-            && i64::from(rule.ra.offset) == PC
-            && arch.signal_frame.pc_offset == PC;
+            && i64::from(rule.ra.offset) == arch.signal_frame.pc_offset;
         if is_kernels { Rule::SIGNAL } else { Rule::NONE }
     }
+}
+
+/// The distance of the saved frame pointer below the CFA, 0 without, where a call has pushed the
+/// return address.
+fn without_link(rule: &backtrail_sframe::Rule) -> Option<u32> {
+    if rule.ra != Location::saved(-8) {
+        return None;
+    }
+    rule.fp
+        .map_or(Some(0), |fp| below_cfa(fp).filter(|&distance| distance > 1))
+}
+
+/// The kind, and the distance of what is saved, where a call leaves the return address in a
+/// register.
+fn with_link(arch: &Arch, kind: u32, rule: &backtrail_sframe::Rule) -> Option<(u32, u32)> {
+    match rule.fp {
+        None if rule.ra == Location::register(arch.ra.0, 0) => Some((kind, 0)),
+        None if kind == Rule::FROM_SP => Some((Rule::FROM_SP_ALONE, below_cfa(rule.ra)?)),
+        Some(fp) => {
+            let distance = below_cfa(fp)?;
+            (distance.checked_sub(1) == below_cfa(rule.ra)).then_some((kind, distance))
+        }
+        None => None,
+    }
+}
+
+/// How many words below the CFA a register is saved, if it is.
+fn below_cfa(saved: Location) -> Option<u32> {
+    let is_saved = saved.base == Base::Cfa && saved.deref;
+    let distance = saved.offset.checked_neg().filter(|_| is_saved)?;
+    words(distance).filter(|&distance| distance > 0)
 }
 
 fn words(bytes: i32) -> Option<u32> {
@@ -358,6 +384,33 @@ mod tests {
             row(0, Location::register(3, 16), None),
         ] {
             assert_eq!(of(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_a_link_register_comes_back() {
+        use backtrail_arch::aarch64::{ARCH, SP, X29, X30};
+        let of = |cfa, ra, fp: Option<i32>| {
+            let mut rule = backtrail_sframe::Rule::new(cfa, ra);
+            rule.fp = fp.map(Location::saved);
+            Rule::new(&ARCH, &rule)
+        };
+        let (sp, link) = (|offset| Location::register(SP.0, offset), Location::register(X30.0, 0));
+        assert_eq!(of(sp(0), link, None).parts(), Some((true, 0, None)));
+        let pair = of(sp(32), Location::saved(-24), Some(-32));
+        let alone = of(sp(32), Location::saved(-32), None);
+        assert_eq!(pair.parts(), Some((true, 32, Some(-32))));
+        assert_eq!(alone.parts(), pair.parts());
+        assert_ne!(alone, pair);
+        let by_frame = of(Location::register(X29.0, 16), Location::saved(-8), Some(-16));
+        assert_eq!(by_frame.parts(), Some((false, 16, Some(-16))));
+        for other in [
+            of(sp(32), Location::saved(-8), Some(-32)),
+            of(sp(32), link, Some(-32)),
+            of(Location::register(X29.0, 16), Location::saved(-8), None),
+            of(sp(32), Location::register(X30.0, 8), None),
+        ] {
+            assert_eq!(other, Rule::NONE);
         }
     }
 

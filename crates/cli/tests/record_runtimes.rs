@@ -32,20 +32,20 @@ fn compiled(folder: &Path, source: &str, compile: &[&str]) -> Result<Workload, M
 }
 
 /// What Go's runtime does on its system stack, in a program with and without symbols, was called by
-/// a goroutine.
+/// a goroutine, also where others of its stacks are walked in the kernel.
 #[test]
 fn goroutines_that_are_left_for_the_system_stack() {
     if !may_load_programs() {
         skip("no BPF programs may be loaded here");
         return;
     }
-    for flags in ["", "-s -w"] {
+    for (flags, walk) in [("", "kernel"), ("-s -w", "copy")] {
         let Some(setup) = setup() else { return };
         let build = ["go", "build", "-ldflags", flags];
         let Some(workload) = available(compiled(setup.folder.path(), "work.go", &build)) else {
             return;
         };
-        let recording = setup.record(&[], &workload);
+        let recording = setup.record(&["--walk", walk], &workload);
         recording.ended_with(0).complete_or_cut(200, 0.9, 0.2).readable();
         let (stacks, late) = (recording.folded(), recording.folded_with(&["--time", "0.5.."]));
         let count = |stacks: &[(Vec<String>, u64)], is_one: &dyn Fn(&[String]) -> bool| -> u64 {

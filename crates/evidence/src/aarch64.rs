@@ -29,9 +29,13 @@ const C_PROGRAMS: [(&str, &str, &[&str]); 7] = [
     ("signals-static", "signals.c", &["-static"]),
 ];
 const SIGNED: &[&str] = &["-mbranch-protection=standard"];
+/// Ways to walk, as the recorder has them.
+const COPY: &str = "copy";
+const KERNEL: &str = "kernel";
+type Recorded = (&'static str, &'static [&'static str], &'static str);
 /// What is recorded, by its name on the page, the processes that count, and the command. `$S` is a
 /// number of seconds.
-const RECORDED: [(&str, &[&str], &str); 14] = [
+const RECORDED: [Recorded; 14] = [
     ("python3", &["python3"], "python3 /made/bytecode.py $S"),
     (
         "xz",
@@ -59,6 +63,20 @@ const RECORDED: [(&str, &[&str], &str); 14] = [
     ("Go", &["go-work"], "/made/go-work $S"),
     ("node", &["node"], "node /made/work.js $S"),
 ];
+/// Of these, what is also recorded with stacks that are walked in the kernel.
+const IN_KERNEL: [&str; 11] = [
+    "python3",
+    "xz",
+    "git",
+    "g++",
+    "Rust threads",
+    "known shares, signed",
+    "recursion, 5,000 deep",
+    "recursion through three functions, signed",
+    "signals",
+    "signals, signed",
+    "Go",
+];
 /// Copies the vDSO, which is in no file.
 const COPY_VDSO: &str = r#"python3 -c '
 for line in open("/proc/self/maps"):
@@ -81,12 +99,13 @@ machine, Debian 12's cloud kernel (pages of 4 KiB, 48-bit addresses) in `qemu-sy
 max,pauth-impdef=on`, each once. Every stack is then judged: it is wrong if one of its return addresses
 does not follow a call that can lead to the frame above. Processes with fewer than 20 stacks are left
 out. *Signed* programs are compiled with `-mbranch-protection=standard`. Times in an emulated machine
-mean nothing, and the recorder loses samples there.
+mean nothing, and the recorder loses samples there. *In the kernel* is how many stacks were walked
+there, with `--walk kernel`; others are copied until the program's tables are in the kernel.
 ";
 
 const COLUMNS: &str = "\
-| program | process | stacks | lost | complete | wrong | incomplete because |
-|---|---|---|---|---|---|---|";
+| program | process | stacks | lost | in the kernel | complete | wrong | incomplete because |
+|---|---|---|---|---|---|---|---|";
 
 /// Options of `cargo evidence aarch64`.
 #[derive(Clone, Debug, clap::Args)]
@@ -125,11 +144,19 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         "repository",
         "cd /made && git init -q repository && git -C repository fast-import --quiet <import",
     );
-    for (number, (_, _, command)) in RECORDED.iter().enumerate().filter(|(_, (name, ..))| chosen(name)) {
-        guest.job(
-            &job(number),
-            &format!("S={}\nbacktrail record -F 199 -o trace -- {command}", options.seconds),
-        );
+    let recorded = RECORDED.iter().enumerate().filter(|(_, (name, ..))| chosen(name));
+    let recorded: Vec<(usize, &Recorded)> = recorded.collect();
+    let of_kernel = recorded.iter().filter(|(_, (name, ..))| IN_KERNEL.contains(name));
+    let jobs = recorded
+        .iter()
+        .map(|job| (job, COPY))
+        .chain(of_kernel.map(|job| (job, KERNEL)));
+    let jobs: Vec<(String, &Recorded, &str)> = jobs
+        .map(|(&(number, recorded), walk)| (format!("{walk}-{number}"), recorded, walk))
+        .collect();
+    for (job, (_, _, command), walk) in &jobs {
+        let record = format!("backtrail record --walk {walk} -F 199 -o trace -- {command}");
+        guest.job(job, &format!("S={}\n{record}", options.seconds));
     }
     let root = guest.root().to_owned();
     let results = guest.run(LIMIT).map_err(text)?;
@@ -137,8 +164,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let files = [folder.path().to_owned(), root, vdso];
     println!("{COLUMNS}");
     let (mut rows, mut good, mut failed) = (Vec::new(), true, 0);
-    for (number, recorded) in RECORDED.iter().enumerate().filter(|(_, (name, ..))| chosen(name)) {
-        match judged(&results, &job(number), recorded, &files, options.examples) {
+    for (job, recorded, walk) in &jobs {
+        match judged(&results, (job, walk), recorded, &files, options.examples) {
             Ok((of_program, is_right)) => {
                 of_program.iter().for_each(|row| println!("{row}"));
                 rows.extend(of_program);
@@ -151,7 +178,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         }
     }
     if failed > 0 {
-        return Err(format!("{failed} programs were not recorded"));
+        return Err(format!("{failed} recordings failed"));
     }
     if options.program.is_empty() {
         write(&results.text("about", "stdout"), &rows)?;
@@ -161,10 +188,6 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
 
 fn text(missing: Missing) -> String {
     missing.to_string()
-}
-
-fn job(number: usize) -> String {
-    format!("recorded-{number}")
 }
 
 /// Compiles the programs and writes their inputs.
@@ -219,8 +242,8 @@ fn must(command: &mut Command) -> Result<(), Missing> {
 /// The rows of a recording, and whether all of its stacks are right.
 fn judged(
     results: &Results,
-    job: &str,
-    (name, processes, _): &(&str, &[&str], &str),
+    (job, walk): (&str, &str),
+    (name, processes, _): &Recorded,
     files: &[PathBuf],
     examples: usize,
 ) -> Result<(Vec<String>, bool), String> {
@@ -240,7 +263,7 @@ fn judged(
                 results.text(job, "stderr")
             );
         }
-        row(name, process, judged.lost, verdict)
+        row(name, process, walk, judged.lost, verdict)
     });
     let rows: Vec<String> = rows.collect();
     if rows.is_empty() {
@@ -249,10 +272,15 @@ fn judged(
     Ok((rows, is_right))
 }
 
-fn row(name: &str, process: &str, lost: u64, verdict: &Verdict) -> String {
+fn row(name: &str, process: &str, walk: &str, lost: u64, verdict: &Verdict) -> String {
     let stops = verdict.stops.iter().map(|(stop, count)| format!("{stop} {count}"));
+    let in_kernel = if walk == KERNEL {
+        verdict.in_kernel.to_string()
+    } else {
+        String::new()
+    };
     format!(
-        "| {name} | {process} | {} | {lost} | {:.2} % | {} | {} |",
+        "| {name} | {process} | {} | {lost} | {in_kernel} | {:.2} % | {} | {} |",
         verdict.stacks,
         verdict.completeness(),
         verdict.wrong + verdict.false_ends,

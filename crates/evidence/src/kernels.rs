@@ -192,7 +192,7 @@ fn rows(results: &Results, root: &Path) -> Result<(Vec<Row>, String), String> {
             kernel: kernel.clone(),
             recorded: recorded.to_owned(),
             samples: sum(|verdict| verdict.stacks),
-            in_kernel: judged.in_kernel,
+            in_kernel: sum(|verdict| verdict.in_kernel),
             complete: sum(|verdict| verdict.complete),
             impossible: None,
             wrong: sum(|verdict| verdict.wrong + verdict.false_ends),

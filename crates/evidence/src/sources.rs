@@ -18,8 +18,6 @@ pub(crate) struct Judged {
     pub(crate) lost: u64,
     /// Samples in which memory was read after the moment of the sample.
     pub(crate) late: u64,
-    /// Samples whose stacks the kernel walked.
-    pub(crate) in_kernel: u64,
     pub(crate) problems: Vec<String>,
 }
 
@@ -59,8 +57,8 @@ pub(crate) fn recording(trace: &Path, judge: &mut Judge, wanted: &[&str]) -> Res
                 }
                 judged.samples += 1;
                 judged.late += u64::from(sample.live);
-                judged.in_kernel += u64::from(sample.in_kernel);
                 let verdict = judged.by_process.entry(name).or_default();
+                verdict.in_kernel += u64::from(sample.in_kernel);
                 judge.add(sample.pid, sample.frames, sample.stop, verdict);
             }
         }

@@ -10,6 +10,7 @@ use backtrail_arch::Arch;
 use backtrail_bpf::layout::{self, TableRange};
 use backtrail_bpf::{self as bpf, Code, Map};
 use backtrail_process::perf::{KernelTables, Sampler, WalkCode, WalkMap, WalkProgram};
+use backtrail_process::this_machine;
 use backtrail_sframe::Section;
 use rustc_hash::FxHashMap;
 
@@ -27,6 +28,7 @@ type Parts = Rc<[(std::ops::Range<u64>, u32)]>;
 /// What the kernel has.
 #[derive(Debug)]
 pub(crate) struct KernelWalks<'a> {
+    arch: &'static Arch,
     tables: KernelTables,
     /// By sections, given by their bytes and address: files with the same table share it.
     by_section: FxHashMap<(&'a [u8], u64), Parts>,
@@ -49,9 +51,6 @@ struct Installed {
 impl<'a> KernelWalks<'a> {
     /// Loads the program. `None` if the machine or the rights do not allow it.
     pub(crate) fn begin(sampler: &mut Sampler) -> Option<KernelWalks<'a>> {
-        if !cfg!(target_arch = "x86_64") {
-            return None;
-        }
         let program = bpf::program().ok()?;
         let tables = sampler.walk_in_kernel(&WalkProgram {
             begin: code(program.begin),
@@ -66,6 +65,7 @@ impl<'a> KernelWalks<'a> {
     /// Begins with a loaded program that has no tables.
     pub(crate) fn again(tables: KernelTables) -> KernelWalks<'a> {
         KernelWalks {
+            arch: this_machine(),
             tables,
             by_section: FxHashMap::default(),
             next: 0,
@@ -108,7 +108,9 @@ impl<'a> KernelWalks<'a> {
     }
 
     fn set(&self, pid: u32, ranges: &[TableRange]) -> bool {
-        let value = (!ranges.is_empty()).then(|| layout::process(ranges)).flatten();
+        let value = (!ranges.is_empty())
+            .then(|| layout::process(self.arch, ranges))
+            .flatten();
         value.is_some_and(|value| self.tables.set_process(pid, &value).is_ok())
     }
 
@@ -141,7 +143,7 @@ impl<'a> KernelWalks<'a> {
             return Rc::clone(parts);
         }
         let mut parts = Vec::new();
-        bpf::tables(Arch::native(), section, |table| {
+        bpf::tables(self.arch, section, |table| {
             let number = self.next;
             if self.tables.set_table(number, &table.pages).is_ok() {
                 self.bytes += table.pages.len() as u64;

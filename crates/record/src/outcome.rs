@@ -183,9 +183,9 @@ impl Warning {
                 "run this command as root or with CAP_PERFMON, or run `sysctl kernel.perf_event_paranoid=1` as root",
             ),
             Warning::NoWakers => Some("run it as root, with tracefs mounted at /sys/kernel/tracing"),
-            Warning::NoKernelWalks => {
-                Some("it needs Linux 5.15 on x86-64, root or CAP_BPF and CAP_PERFMON, and the initial PID namespace")
-            }
+            Warning::NoKernelWalks => Some(
+                "it needs Linux 5.15 on x86-64 or AArch64, root or CAP_BPF and CAP_PERFMON, and the initial PID namespace",
+            ),
         }
     }
 }

@@ -7,6 +7,12 @@
  * Layouts are those of `layout.rs`. No loop depends on data, and searches do not branch, so that
  * the verifier follows one path. */
 
+#ifdef AARCH64
+#include "aarch64.h"
+#else
+#include "x86_64.h"
+#endif
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -32,6 +38,7 @@ static void *(*const task_registers)(void *task) = (void *)175;
 /* Programs to continue with. */
 #define COPIER 1
 #define WALKER 2
+#define OTHERS 3
 
 /* Frames of one run of the walker, of which the kernel permits 33 in a row. */
 #define FRAMES 256
@@ -42,8 +49,6 @@ static void *(*const task_registers)(void *task) = (void *)175;
 #define WORDS 1024
 #define PIECE 256
 #define CHAIN 128
-#define REGISTERS 21
-#define RED_ZONE 128
 
 /* The mark of our records, where samples have the upper half of their chain's length. */
 #define MARK 0x4b574c4b
@@ -52,7 +57,14 @@ static void *(*const task_registers)(void *task) = (void *)175;
 #define FLAG_FIRST 1
 #define FLAG_LAST 2
 
-enum rule { NO_RULE, FROM_SP, FROM_FP, OUTERMOST, SIGNAL };
+enum rule {
+    NO_RULE,
+    FROM_SP,
+    FROM_FP,
+    OUTERMOST,
+    SIGNAL,
+    FROM_SP_ALONE, /* with a link register: only the return address is saved */
+};
 
 struct row {
     u32 pc; /* from the table's first address */
@@ -67,8 +79,7 @@ struct range {
 };
 
 struct process {
-    u32 count;
-    u32 reserved;
+    u64 address_mask; /* the other bits of a return address are its signature */
     struct range ranges[RANGES];
 };
 
@@ -91,14 +102,14 @@ struct words {
     u64 walk; /* the same in all records of a walk */
     u32 count;
     u32 piece;
-    u64 registers[REGISTERS]; /* struct pt_regs */
+    u64 registers[REGISTERS];
     u8 bytes[PIECE];
     struct word words[WORDS];
 };
 
 struct state {
     u64 walks;
-    u64 pc, sp, fp;
+    u64 pc, sp, fp, link;
     u32 is_return; /* whether `pc` is a return address */
     u32 part;
     struct chain chain;
@@ -163,60 +174,86 @@ INLINE u32 find(struct process *process, u64 address) {
     return row->pc <= pc ? row->rule : NO_RULE;
 }
 
+/* Reads a word, and keeps it. */
+INLINE int read_word(struct state *state, u64 address, u64 *word) {
+    if (read_user(word, sizeof(*word), (void *)address))
+        return 0;
+    keep(state, address, *word);
+    return 1;
+}
+
 /* What the kernel has saved of the interrupted code. */
 INLINE int leave_signal(struct state *state) {
-    enum { FIRST = 40, COUNT = 17, FP = 10, SP = 15, PC = 16 };
-    u64 saved[COUNT];
-    u64 at = state->sp + FIRST;
+    u64 saved[SAVED];
+    u64 at = state->sp + SAVED_AT;
     if (read_user(saved, sizeof(saved), (void *)at))
         return 0;
 #pragma unroll
-    for (u32 i = 0; i < COUNT; i++)
+    for (u32 i = 0; i < SAVED; i++)
         keep(state, at + 8 * i, saved[i]);
-    state->pc = saved[PC];
-    state->sp = saved[SP];
-    state->fp = saved[FP];
+    state->pc = saved[SAVED_PC];
+    state->sp = saved[SAVED_SP];
+    state->fp = saved[SAVED_FP];
+#ifdef AARCH64
+    state->link = saved[SAVED_LINK];
+#endif
     state->is_return = 0;
     return 1;
 }
+
+/* Reads the frame's return address, and its caller's frame pointer if it is saved `below` the CFA. */
+#ifdef AARCH64
+INLINE int read_saved(struct state *state, u32 kind, u64 cfa, u64 below, u64 *ra) {
+    if (!below) {
+        *ra = state->link;
+        return !state->is_return && cfa >= state->sp;
+    }
+    u64 slot = cfa - below;
+    if (slot < state->sp || cfa <= state->sp)
+        return 0;
+    if (kind == FROM_SP_ALONE)
+        return read_word(state, slot, ra);
+    return read_word(state, slot, &state->fp) && read_word(state, slot + 8, ra);
+}
+#else
+INLINE int read_saved(struct state *state, u32 kind, u64 cfa, u64 below, u64 *ra) {
+    u64 slot = cfa - below, fp;
+    if (cfa <= state->sp || kind == FROM_SP_ALONE)
+        return 0;
+    /* Below the red zone the slot may have been overwritten since it was popped; the register is
+       the caller's then. */
+    if (below && slot + RED_ZONE >= state->sp) {
+        if (read_word(state, slot, &fp))
+            state->fp = fp;
+        else if (slot >= state->sp)
+            return 0;
+    }
+    return read_word(state, cfa - 8, ra);
+}
+#endif
 
 enum step { FAILED, DONE, GO_ON };
 
 INLINE enum step step(struct state *state, struct process *process) {
     u32 rule = find(process, state->pc - state->is_return);
     u32 kind = rule & 7;
-    u64 cfa_offset = (u64)(rule >> 3 & 0xffff) << 3, fp_offset = (u64)(rule >> 19) << 3;
-    u64 cfa, slot, word;
+    u64 cfa = (u64)(rule >> 3 & 0xffff) << 3, below = (u64)(rule >> 19) << 3;
+    u64 ra = 0;
     if (kind == OUTERMOST)
         return DONE;
     if (kind == SIGNAL)
         return leave_signal(state) ? GO_ON : FAILED;
-    if (kind == FROM_SP)
-        cfa = state->sp + cfa_offset;
-    else if (kind == FROM_FP)
-        cfa = state->fp + cfa_offset;
+    if (kind == FROM_FP)
+        cfa += state->fp;
+    else if (kind != NO_RULE)
+        cfa += state->sp;
     else
         return FAILED;
-    if (cfa <= state->sp)
+    if (!read_saved(state, kind, cfa, below, &ra))
         return FAILED;
-    slot = cfa - fp_offset;
-    /* Below the red zone the slot may have been overwritten since it was popped; the register is
-       the caller's then. */
-    if (fp_offset && slot + RED_ZONE >= state->sp) {
-        if (!read_user(&word, sizeof(word), (void *)slot)) {
-            keep(state, slot, word);
-            state->fp = word;
-        } else if (slot >= state->sp) {
-            return FAILED;
-        }
-    }
-    slot = cfa - 8;
-    if (read_user(&word, sizeof(word), (void *)slot))
-        return FAILED;
-    keep(state, slot, word);
-    if (!word)
+    if (!ra)
         return DONE;
-    state->pc = word;
+    state->pc = ra & process->address_mask;
     state->sp = cfa;
     state->is_return = 1;
     return GO_ON;
@@ -227,8 +264,10 @@ INLINE struct state *own_state(void) {
     return map_lookup(&states, &cpu);
 }
 
-/* The sample is written as it is, with what the copier adds. */
+/* The sample is written as it is, with what the copiers add: that of other stacks, which continues
+ * with the copier of the rest, or is not there. */
 INLINE int fall_back(void *context) {
+    tail_call(context, &programs, OTHERS);
     tail_call(context, &programs, COPIER);
     return 1;
 }
@@ -241,12 +280,14 @@ SECTION("perf_event/begin") int begin(void *context) {
     u64 *registers = state->words.registers;
     if (read_kernel(registers, sizeof(state->words.registers), task_registers(current_task())))
         return fall_back(context);
-    /* Only programs of 64 bits: __USER_CS. */
-    if (registers[17] != 0x33)
+    if (!IS_OURS(registers))
         return fall_back(context);
-    state->pc = registers[16];
-    state->sp = registers[19];
-    state->fp = registers[4];
+    state->pc = registers[PC];
+    state->sp = registers[SP];
+    state->fp = registers[FP];
+#ifdef AARCH64
+    state->link = registers[LINK];
+#endif
     state->is_return = 0;
     state->part = 0;
     state->words.mark = state->chain.mark = MARK;
@@ -275,7 +316,7 @@ SECTION("perf_event/walk") int walk(void *context) {
         if (stepped != GO_ON)
             break;
         /* Signal frames take more room than others. */
-        if (state->words.count > WORDS - 32)
+        if (state->words.count > WORDS - SAVED - 8)
             break;
     }
     if (stepped == FAILED)

@@ -9,6 +9,8 @@ use super::Fit;
 pub(crate) struct Verdict {
     /// Stacks with frames of the program.
     pub(crate) stacks: u64,
+    /// Samples whose stacks the kernel walked.
+    pub(crate) in_kernel: u64,
     /// Samples with frames of the kernel only, or with none.
     pub(crate) without_program: u64,
     /// Stacks that end in a start routine, and contain no error.

@@ -1,6 +1,6 @@
 //! The records of stacks that were walked in the kernel.
 
-use backtrail_arch::{Register, Registers};
+use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
 use super::records::{Cause, Record, Sample, UserState};
@@ -18,14 +18,8 @@ const LAST: u16 = 1 << 1;
 const SIZE: usize = 40;
 /// Bytes before the words: mark, kind, flags, number of the walk, lengths.
 const HEAD: usize = 24;
-/// `struct pt_regs` of x86-64: the DWARF numbers of its words. The words without one are the number
-/// of a system call, `cs` and `flags`.
-const REGISTERS: usize = 21;
-const NUMBERS: [u8; REGISTERS] = [
-    15, 14, 13, 12, 6, 3, 11, 10, 9, 8, 0, 2, 1, 4, 5, NONE, PC, NONE, NONE, 7, NONE,
-];
-const NONE: u8 = 0xff;
-const PC: u8 = 0xfe;
+/// The words of `struct pt_regs`, or on AArch64 of `struct user_pt_regs`.
+const REGISTERS: usize = if cfg!(target_arch = "aarch64") { 34 } else { 21 };
 
 /// Part of a walked stack.
 #[derive(Clone, Copy, Debug)]
@@ -168,17 +162,11 @@ impl Walked {
     }
 }
 
+/// What debuggers see begins in the same way.
 fn registers(bytes: &[u8]) -> Option<Registers> {
-    let mut registers = Registers::new(0);
-    for (&word, number) in bytes.as_chunks::<8>().0.iter().zip(NUMBERS) {
-        let value = u64::from_ne_bytes(word);
-        match number {
-            NONE => {}
-            PC => registers.pc = value,
-            number => registers.set(Register(number), value),
-        }
-    }
-    Some(registers).filter(|_| bytes.len() >= 8 * REGISTERS)
+    let words = bytes.get(..8 * REGISTERS)?;
+    let word = |at: usize| words.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
+    Arch::native().user.registers(word)
 }
 
 #[cfg(test)]
@@ -225,7 +213,9 @@ mod tests {
                     },
                 ..
             }) => {
-                assert_eq!((registers.pc, registers.get(Register(7))), (116, Some(119)));
+                let arch = Arch::native();
+                assert_eq!(registers.pc, 100 + arch.user.pc as u64 / 8);
+                assert!(registers.get(arch.sp).is_some_and(|sp| (100..200).contains(&sp)));
                 assert_eq!(stack, [7_u64; 32].map(u64::to_ne_bytes).as_flattened());
                 Some(words.to_vec())
             }

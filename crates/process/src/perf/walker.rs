@@ -28,7 +28,8 @@ pub enum WalkMap {
     States,
     /// By CPU, events to write to.
     Events,
-    /// Programs to continue with: the copier is number 1, the walker number 2.
+    /// Programs to continue with: the copier is number 1, the walker number 2, and the copier of
+    /// other stacks number 3.
     Programs,
 }
 
