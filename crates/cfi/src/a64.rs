@@ -28,6 +28,15 @@ pub(crate) const fn is_call(word: u32) -> bool {
     word >> 26 == 0b10_0101 || is(word, (0xfeff_f000, 0xd63f_0000))
 }
 
+/// The distance in instructions to the target of `bl`.
+pub(crate) const fn call(word: u32) -> Option<i64> {
+    if word >> 26 == 0b10_0101 {
+        Some(signed(word, 0, 26))
+    } else {
+        None
+    }
+}
+
 /// The distance in instructions to where a branch that is no call leads.
 pub(crate) const fn branch(word: u32) -> Option<i64> {
     match word >> 24 & 0x7f {

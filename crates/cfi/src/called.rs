@@ -1,12 +1,14 @@
 //! The starts of functions that neither symbols nor call frame information show: the targets of
-//! direct calls, and code whose address is taken; x86-64 only.
+//! direct calls, and on x86-64 code whose address is taken.
 //!
 //! Compilers that optimize for size do not align functions, so nothing shows where a function ends
-//! in a call that never returns. Every byte that may begin such an instruction is read as one. In
-//! small files, few other bytes lead into the code by accident.
+//! in a call that never returns. On x86-64, every byte that may begin such an instruction is read
+//! as one. In small files, few other bytes lead into the code by accident.
 
 use backtrail_arch::Cpu;
 use backtrail_elf::Image;
+
+use crate::a64;
 
 /// Larger files are not searched: too many of their bytes would look like calls into the code.
 const MOST_BYTES: u64 = 8 << 20;
@@ -18,22 +20,33 @@ pub fn called(image: &Image<'_>) -> Vec<u64> {
     let size = ranges.iter().fold(0u64, |sum, range| {
         sum.saturating_add(range.end.saturating_sub(range.start))
     });
-    if image.arch().cpu != Cpu::X86_64 || size > MOST_BYTES {
+    if size > MOST_BYTES {
         return Vec::new();
     }
     let mut found = Vec::new();
     for range in &ranges {
         let code = image.data_in(range.clone()).unwrap_or_default();
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        let targets = targets(&code[..len.min(code.len())], range.start);
-        found.extend(targets.filter(|target| ranges.iter().any(|range| range.contains(target))));
+        let code = &code[..len.min(code.len())];
+        let is_code = |target: &u64| ranges.iter().any(|range| range.contains(target));
+        match image.arch().cpu {
+            Cpu::X86_64 => found.extend(targets(code, range.start).filter(is_code)),
+            Cpu::Aarch64 => found.extend(called_by_words(code, range.start).filter(is_code)),
+            Cpu::S390x => {}
+        }
     }
     found.sort_unstable();
     found.dedup();
     found
 }
 
-/// The targets in code at `start`, if every byte begins an instruction.
+/// The targets of `bl` in AArch64's code at `start`.
+fn called_by_words(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
+    let words = (start..).step_by(4).zip(a64::words(code));
+    words.filter_map(|(at, word)| Some(at.wrapping_add_signed(a64::call(word)?.wrapping_mul(4))))
+}
+
+/// The targets in x86-64's code at `start`, if every byte begins an instruction.
 fn targets(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
     (0..code.len()).zip(start..).filter_map(|(offset, at)| {
         let (len, word) = match *code.get(offset..)? {
@@ -68,6 +81,14 @@ mod tests {
     }
 
     #[test]
+    fn calls_are_words_on_aarch64() {
+        // nop; bl +8; b +8; bl -12
+        let code = [0xd503_201f_u32, 0x9400_0002, 0x1400_0002, 0x97ff_fffd].map(u32::to_le_bytes);
+        let found = called_by_words(code.as_flattened(), 0x1000);
+        assert_eq!(found.collect::<Vec<_>>(), [0x100c, 0x1000]);
+    }
+
+    #[test]
     fn functions_of_a_small_file_are_found_and_of_a_large_one_none() {
         let own = FileBytes::open(std::env::current_exe().expect("a path")).expect("this program");
         let image = Image::of(&own).expect("ELF");
@@ -76,7 +97,7 @@ mod tests {
         assert!(found.is_sorted());
         assert_eq!(
             found.len() > 100,
-            size <= MOST_BYTES && image.arch().cpu == Cpu::X86_64,
+            size <= MOST_BYTES && image.arch().cpu != Cpu::S390x,
             "{size} bytes"
         );
     }

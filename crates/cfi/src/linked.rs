@@ -28,6 +28,9 @@ const SAVES_ARGUMENTS: (u32, u32) = (0xffc0_7fff, 0xa980_27e8);
 /// What stubs of linkage tables push before they jump to the resolver.
 const PUSHED: i32 = 16;
 
+/// Sections that are one function each, made of what C libraries and compilers contribute.
+const START_AND_END: [&str; 2] = [".init", ".fini"];
+
 const OUTERMOST: Row = Row { start: 0, rule: None };
 
 /// Corrects and adds rows.
@@ -49,6 +52,10 @@ pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
         by_hand::undescribed(image, &known)
             .into_iter()
             .filter_map(|range| of_code(image, range)),
+    );
+    let whole = START_AND_END.iter().filter_map(|name| image.section_header(name));
+    found.extend(
+        whole.filter_map(|section| of_code(image, section.address..section.address.checked_add(section.size)?)),
     );
     undescribed::add(converted, found, &known, image);
 }
@@ -254,17 +261,30 @@ fn framed(code: &[u32], first: usize) -> Option<Vec<Row>> {
             if index < code.len() {
                 rows.push(row(index, body));
             }
-        } else if word & 31 == FP.into() && !is_store(word) || is_pair_to_fp(word) {
-            // Perhaps no destination, but then it is only left out.
+        } else if may_change_fp(word) {
             return None;
         }
     }
     Some(rows)
 }
 
+/// Whether an instruction may write x29. Says so of more than do: of all that name it where others
+/// have their destination.
+pub(crate) fn may_change_fp(word: u32) -> bool {
+    let writes_general = match word >> 25 & 15 {
+        // Vectors and floating point.
+        0b0111 | 0b1111 => may_write_general(word),
+        0b0100 | 0b0110 | 0b1100 | 0b1110 => !is_store(word) && word >> 26 & 1 == 0,
+        _ => true,
+    };
+    word & 31 == FP.into() && writes_general || is_pair_to_fp(word)
+}
+
 /// Whether a word stores: of one register, or of a pair.
 fn is_store(word: u32) -> bool {
-    matches!(word >> 25 & 15, 0b0100 | 0b0110 | 0b1100 | 0b1110) && word >> 22 & 3 == 0
+    let is_pair = word >> 27 & 7 == 0b101;
+    let loads = if is_pair { word >> 22 & 1 } else { word >> 22 & 3 };
+    matches!(word >> 25 & 15, 0b0100 | 0b0110 | 0b1100 | 0b1110) && loads == 0
 }
 
 fn is_pair_to_fp(word: u32) -> bool {
@@ -273,7 +293,7 @@ fn is_pair_to_fp(word: u32) -> bool {
 
 /// Whether an instruction may write SP or x30, or call. Says so of more than do: of all that name
 /// x30 as a destination, and of all that address by SP and write it back.
-fn may_change_frame(word: u32) -> bool {
+pub(crate) fn may_change_frame(word: u32) -> bool {
     let destination = word & 31;
     let second = word >> 10 & 31;
     let base = word >> 5 & 31;
@@ -303,11 +323,19 @@ fn may_change_frame(word: u32) -> bool {
             let is_extended = word & 0x1f20_0000 == 0x0b20_0000 && word >> 29 & 1 == 0;
             destination == u32::from(LR) || is_extended && destination == u32::from(SP)
         }
-        // Of vectors and floating point; some write general registers.
-        0b0111 | 0b1111 => destination == u32::from(LR),
+        0b0111 | 0b1111 => destination == u32::from(LR) && may_write_general(word),
         // Scalable vectors (ADDVL writes SP), and what is not allocated.
         _ => true,
     }
+}
+
+/// Whether an instruction of vectors or floating point may write a general register.
+fn may_write_general(word: u32) -> bool {
+    /// Conversions and moves between floating point and integers, and to numbers of fixed point.
+    const CONVERSIONS: [(u32, u32); 2] = [(0x5f20_fc00, 0x1e20_0000), (0x5f20_0000, 0x1e00_0000)];
+    /// `smov` and `umov`, of one part of a vector.
+    const PARTS: [(u32, u32); 2] = [(0xbfe0_fc00, 0x0e00_2c00), (0xbfe0_fc00, 0x0e00_3c00)];
+    CONVERSIONS.iter().chain(&PARTS).any(|class| is(word, *class))
 }
 
 /// Whether a load or store may write its base register back.
@@ -327,6 +355,37 @@ fn may_write_back(word: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instructions_that_change_the_frame_pointer() {
+        // mov x29, sp; ldr x29, [sp]; ldp x28, x29, [sp]; ldp x29, x30, [sp], #16; fmov x29, d0;
+        // add x29, x1, x2; mrs x29, tpidr_el0
+        for word in [
+            0x9100_03fd,
+            0xf940_03fd,
+            0xa940_77fc,
+            0xa8c1_7bfd,
+            0x9e66_001d,
+            0x8b02_003d,
+            0xd53b_d05d,
+        ] {
+            assert!(may_change_fp(word), "{word:x}");
+        }
+        // stp x29, x30, [sp, #-16]!; str x29, [sp]; stp x28, x29, [sp]; eor v29.16b, v1.16b, v2.16b
+        // ld1 {v29.16b}, [x0]; ldr q29, [x0]; ldp q28, q29, [x0]; mov x0, x29
+        for word in [
+            0xa9bf_7bfd,
+            0xf900_03fd,
+            0xa900_77fc,
+            0x6e22_1c3d,
+            0x4c40_701d,
+            0x3dc0_001d,
+            0xad40_741c,
+            0xaa1d_03e0,
+        ] {
+            assert!(!may_change_fp(word), "{word:x}");
+        }
+    }
 
     #[test]
     fn instructions_that_change_the_frame() {
@@ -352,6 +411,13 @@ mod tests {
             0x043f_57ff,
             0xd53b_d05e,
             0x1000_001e,
+            // fmov x30, d0; fcvtzs w30, s1; fcvtzu x30, d2, #8; umov x30, v0.d[1];
+            // smov x30, v3.h[2]
+            0x9e66_001e,
+            0x1e38_003e,
+            0x9e59_e05e,
+            0x4e18_3c1e,
+            0x4e0a_2c7e,
         ] {
             assert!(may_change_frame(word), "{word:x}");
         }
@@ -360,6 +426,13 @@ mod tests {
             0xd503_233f,
             0xd503_23bf,
             0xd65f_03c0,
+            // eor v30.16b, v1.16b, v2.16b; pmull v30.1q, v21.1d, v7.1d; fadd d30, d1, d2
+            0x6e22_1c3e,
+            0x0ee7_e2be,
+            0x1e62_283e,
+            // ins v30.d[0], x1; tbl v30.16b, {v8.16b}, v9.16b
+            0x4e08_1c3e,
+            0x4e09_011e,
             0x1400_0010,
             0xb400_005e,
             0xd400_0001,

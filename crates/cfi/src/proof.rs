@@ -330,7 +330,7 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         return false;
     };
     let callee_mapping = process.find(callee);
-    // A target in another module is reached by a linkage stub, whose callee is not visible here.
+    // Another module is reached by a linkage stub, whose callee is not visible here.
     let is_elsewhere =
         callee_mapping.is_some_and(|callee| !process.is_same_file(callee, mapping) && process.has_table(callee));
     let is_other = |function: &Range<u64>| function.start == target && !function.contains(&callee);
@@ -366,7 +366,8 @@ fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
         // there.
         None => process.find(target).is_some() && function_at(process, target).is_none(),
     };
-    is_elsewhere
+    let leaves = || jumps(process, function.clone(), |target| !function.contains(&target));
+    is_elsewhere && leaves()
         || callee_function.is_none() && (goes_on() || haskell::is_run(process, target))
         || jumps(process, function.clone(), is_callee)
         || callee_function.is_some()

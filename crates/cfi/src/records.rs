@@ -6,6 +6,7 @@ use backtrail_unwind::Uncovered;
 
 use crate::a64::{self, BTI_C, NOP, addition, is, is_return};
 use crate::instructions::Code;
+use crate::linked::{may_change_fp, may_change_frame};
 
 /// DWARF numbers of registers.
 const FP: u8 = 29;
@@ -36,8 +37,13 @@ const LOADS: (u32, u32) = (0xffc0_0000, 0xf940_0000);
 /// How to leave the frame at `pc`.
 pub(crate) fn uncovered(code: &Code<'_>, pc: u64, is_return: bool) -> Uncovered {
     if !is_return && is_in_stub(code, pc) {
-        let in_register = Location::register(LR, 0);
-        return Uncovered::Exact(Rule::new(Location::register(SP, 0), in_register));
+        return Uncovered::Exact(in_register(0));
+    }
+    if let Some(leaf) = Some(pc).filter(|_| !is_return).and_then(|pc| leaf(code, pc)) {
+        return match leaf.is_certain {
+            true => Uncovered::Rule(in_register(leaf.bytes)),
+            false => Uncovered::Leaf(in_register(leaf.bytes)),
+        };
     }
     match above_record(code, pc) {
         // The record: the caller's frame pointer, and the return address.
@@ -101,8 +107,115 @@ fn is_jump(word: u32) -> bool {
     is(word, (0xffff_fc1f, 0xd61f_0000)) && is_linkers(word >> 5)
 }
 
+/// The rule of a frame of this many bytes, with the return address in its register.
+fn in_register(bytes: i32) -> Rule {
+    Rule::new(Location::register(SP, bytes), Location::register(LR, 0))
+}
+
+/// A function that keeps its return address in its register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Leaf {
+    /// Bytes that it has on the stack.
+    bytes: i32,
+    /// Whether it is certain where it begins.
+    is_certain: bool,
+}
+
+/// The function that `pc` is in, if none of its instructions in front of `pc` may change the link
+/// register or the frame pointer, and it only pushes until it returns.
+fn leaf(code: &Code<'_>, pc: u64) -> Option<Leaf> {
+    let mut at = pc;
+    while pc - at < MOST_BEFORE {
+        let is_certain = code.functions.contains(&at) || is_after_padding(code, at);
+        let before = at.checked_sub(INSTRUCTION)?;
+        let last = word(code, before)?;
+        if is_certain || is_return(last) && !leads_in(code, at, pc) {
+            let bytes = i32::try_from(pushed_in(code, at, pc)?).ok()?;
+            return Some(Leaf { bytes, is_certain });
+        }
+        let may_be_leafs = pushed_or_none(last).is_some() || popped(last).is_some();
+        if !may_be_leafs || may_change_fp(last) {
+            return None;
+        }
+        at = before;
+    }
+    None
+}
+
+/// Whether code in front of `start` branches to code from there to `pc`.
+fn leads_in(code: &Code<'_>, start: u64, pc: u64) -> bool {
+    let before = (1..=MOST_BEFORE / INSTRUCTION).map_while(|back| start.checked_sub(back * INSTRUCTION));
+    before.map_while(|at| Some((at, word(code, at)?))).any(|(at, word)| {
+        let target = a64::branch(word).map(|to| at.wrapping_add_signed(to.wrapping_mul(INSTRUCTION as i64)));
+        target.is_some_and(|target| (start..=pc).contains(&target))
+    })
+}
+
+/// Bytes that code from `start` on has pushed at `pc`; `None` if it pops, and does not return then.
+fn pushed_in(code: &Code<'_>, start: u64, pc: u64) -> Option<i64> {
+    let (mut bytes, mut at) = (0, start);
+    while at < pc {
+        if popped(word(code, at)?).is_none() {
+            bytes += pushed_or_none(word(code, at)?)?;
+            at += INSTRUCTION;
+            continue;
+        }
+        let mut left = bytes;
+        // What follows the return comes from before it.
+        loop {
+            if at == pc {
+                return Some(left);
+            }
+            let word = word(code, at)?;
+            at += INSTRUCTION;
+            if is_return(word) {
+                break;
+            }
+            left -= popped(word).or_else(|| (!may_change_frame(word)).then_some(0))?;
+        }
+    }
+    Some(bytes)
+}
+
+/// Bytes that an instruction pushes, or 0 if it changes no frame.
+fn pushed_or_none(word: u32) -> Option<i64> {
+    match may_change_frame(word) {
+        true => pushed(word).filter(|bytes| *bytes > 0),
+        false => Some(0),
+    }
+}
+
+/// Bytes by which an instruction raises the stack pointer: an addition, or loads of registers other
+/// than the link register.
+fn popped(word: u32) -> Option<i64> {
+    /// `ldp`, of registers of 64 bits or of vectors' halves, after which the base is changed.
+    const PAIRS: [(u32, u32); 2] = [(0xffc0_0000, 0xa8c0_0000), (0xffc0_0000, 0x6cc0_0000)];
+    if let Some(add) = addition(word) {
+        return ((add.to, add.from) == (a64::SP, a64::SP) && add.bytes > 0).then_some(add.bytes);
+    }
+    let by_sp = word >> 5 & 31 == a64::SP;
+    let is_general = is(word, PAIRS[0]);
+    let loads_link = is_general && [word & 31, word >> 10 & 31].contains(&LR.into());
+    (by_sp && !loads_link && PAIRS.iter().any(|pair| is(word, *pair)))
+        .then(|| 8 * i64::from(signed(word >> 15, 7)))
+        .filter(|bytes| *bytes > 0)
+}
+
+/// Whether `at` begins a function as assemblers align them: behind a return, and what fills a gap.
+fn is_after_padding(code: &Code<'_>, at: u64) -> bool {
+    const ALIGNMENT: u64 = 16;
+    let before = (1..=ALIGNMENT).map_while(|back| word(code, at.checked_sub(back * INSTRUCTION)?));
+    let mut before = before.skip_while(|word| [0, NOP].contains(word));
+    let is_padded = at
+        .checked_sub(INSTRUCTION)
+        .and_then(|last| word(code, last))
+        .is_some_and(|last| [0, NOP].contains(&last));
+    at.is_multiple_of(ALIGNMENT) && is_padded && before.next().is_some_and(is_return)
+}
+
 /// Bytes from the frame record to the end of the frame that the code at `pc` has made: the prologue
-/// in front of it must show all that it pushed, from the first instruction on.
+/// in front of it must show all that it pushed, from the first instruction on. Nothing has been
+/// pushed where it may leave for code that does without the frame.
 fn above_record(code: &Code<'_>, pc: u64) -> Option<i32> {
     let points = |at: u64| {
         let add = addition(word(code, at)?)?;
@@ -110,12 +223,12 @@ fn above_record(code: &Code<'_>, pc: u64) -> Option<i32> {
     };
     let before = (1..MOST_BEFORE / INSTRUCTION).map_while(|back| pc.checked_sub(back * INSTRUCTION));
     let (at, mut bytes) = before.map_while(|at| word(code, at).map(|_| at)).find_map(points)?;
-    if code.functions.iter().any(|start| (at..=pc).contains(start)) {
+    if code.functions.iter().any(|start| (at..=pc).contains(start)) || is_behind_end(code, at, pc) {
         return None;
     }
     // The stack pointer was that far below the record.
     bytes = -bytes;
-    let mut is_saved = false;
+    let (mut is_saved, mut may_leave) = (false, false);
     for back in 1..=LONGEST_PROLOGUE {
         let at = at.checked_sub(back * INSTRUCTION)?;
         let first = word(code, at)?;
@@ -123,10 +236,34 @@ fn above_record(code: &Code<'_>, pc: u64) -> Option<i32> {
         if is_first {
             return i32::try_from(bytes).ok().filter(|bytes| *bytes >= 16);
         }
-        bytes += pushed(first)?;
+        let leaves = is_saved && !a64::is_jump(first) && a64::branch(first).is_some_and(|to| to > back as i64);
+        may_leave |= leaves;
+        let more = if leaves { 0 } else { pushed(first)? };
+        if may_leave && more > 0 {
+            return None;
+        }
+        bytes += more;
         is_saved |= is_record(first);
     }
     None
+}
+
+/// Whether the code from `start` on returns in front of `pc`, and shows no way to what follows.
+fn is_behind_end(code: &Code<'_>, start: u64, pc: u64) -> bool {
+    let (mut farthest, mut at) = (start, start);
+    while at < pc {
+        let Some(word) = word(code, at) else {
+            return true;
+        };
+        let next = at + INSTRUCTION;
+        let target = a64::branch(word).map(|to| at.wrapping_add_signed(to.wrapping_mul(INSTRUCTION as i64)));
+        farthest = farthest.max(target.filter(|target| *target <= pc).unwrap_or(start));
+        if is_return(word) && farthest < next {
+            return true;
+        }
+        at = next;
+    }
+    false
 }
 
 /// Whether nothing goes on after this word: a return, a jump, `udf`, `brk`, or what fills gaps.
@@ -267,9 +404,96 @@ mod tests {
                 "{other:x}"
             );
         }
+        // cmp x1, x2; b.ne, far away; paciasp
+        let leaves = [RET, 0xeb02_003f, 0x5400_4ee1, 0xd503_233f, 0xa9b8_7bfd, POINT, BLR];
+        assert_eq!(frame(&leaves), Some(128));
+        // To behind the record, or after something was pushed.
+        let inside = [RET, 0xeb02_003f, 0x5400_0041, 0xa9b8_7bfd, POINT, BLR];
+        assert_eq!(frame(&inside), None);
+        assert_eq!(frame(&[RET, 0xa9bf_73fb, 0x5400_4ee1, 0xa9b8_7bfd, POINT, BLR]), None);
         // Nothing saves the record.
         assert_eq!(frame(&[RET, 0xa9bf_73fb, POINT, BLR]), None);
         // The beginning is not seen.
         assert_eq!(frame(&[0xa9bf_7bfd, POINT, BLR]), None);
+    }
+
+    /// What `leaf` finds for each instruction of `code`, behind what is in front of it.
+    fn leaves(before: &[u32], code: &[u32], functions: &[u64]) -> Vec<Option<(i32, bool)>> {
+        let words = [before, code].concat();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let all = Code {
+            bytes: &bytes,
+            start: BASE,
+            functions,
+        };
+        let places = (before.len()..words.len()).map(|index| BASE + 4 * index as u64);
+        places
+            .map(|at| leaf(&all, at).map(|leaf| (leaf.bytes, leaf.is_certain)))
+            .collect()
+    }
+
+    #[test]
+    fn functions_have_no_frame_until_they_make_one() {
+        const RET: u32 = 0xd65f_03c0;
+        const CALLS: u32 = 0xd63f_0200;
+        // cmp x1, x2; b.ne; paciasp; stp x29, x30, [sp, #-128]!; mov x29, sp; nop
+        let made = [0xeb02_003f, 0x5400_4ee1, 0xd503_233f, 0xa9b8_7bfd, 0x9100_03fd, NOP];
+        let found = |before: &[u32], functions: &[u64]| leaves(before, &made, functions);
+        let until_record = |is_certain| {
+            let bytes = [0, 0, 0, 0, 128].map(|bytes| Some((bytes, is_certain)));
+            [&bytes[..], &[None]].concat()
+        };
+        for before in [&[RET, NOP, NOP, NOP][..], &[RET, 0, 0, 0]] {
+            assert_eq!(found(before, &[]), until_record(true));
+        }
+        assert_eq!(found(&[NOP, NOP], &[BASE + 8]), until_record(true));
+        assert_eq!(found(&[CALLS, RET], &[]), until_record(false));
+        // A branch leads there, past the return; or nothing has returned.
+        assert_eq!(found(&[0xb400_0040, RET], &[]), [None; 6]);
+        assert_eq!(found(&[CALLS, NOP, NOP, NOP], &[]), [None; 6]);
+        // mov x30, x0
+        assert_eq!(leaves(&[RET, NOP, NOP, NOP], &[0xaa00_03fe, NOP], &[])[1], None);
+    }
+
+    #[test]
+    fn leaves_may_have_something_on_the_stack() {
+        const RET: u32 = 0xd65f_03c0;
+        // sub sp, sp, #32; stp d8, d9, [sp, #-16]!; cbnz w2, +4; ldp d8, d9, [sp], #16;
+        // add sp, sp, #32; ret; mov x0, x1; add sp, sp, #16; mov x0, x1
+        let code = [
+            0xd100_83ff,
+            0x6dbf_27e8,
+            0x3500_0082,
+            0x6cc1_27e8,
+            0x9100_83ff,
+            RET,
+            0xaa01_03e0,
+            0x9100_43ff,
+            0xaa01_03e0,
+        ];
+        let bytes: Vec<Option<i32>> = leaves(&[RET, NOP, NOP, NOP], &code, &[])
+            .into_iter()
+            .map(|leaf| leaf.map(|(bytes, _)| bytes))
+            .collect();
+        let some = [0, 32, 48, 48, 32, 0, 48, 48, 32].map(Some);
+        assert_eq!(bytes, some);
+        // add sp, sp, #16, and no return; ldp x29, x30, [sp], #16
+        for other in [0x9100_43ff, 0xa8c1_7bfd] {
+            assert_eq!(
+                leaves(&[RET, NOP, NOP, NOP], &[0xd100_83ff, other, NOP, 0x9400_0010, NOP], &[])[4],
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_is_not_that_of_the_function_in_front() {
+        const RET: u32 = 0xd65f_03c0;
+        const POINT: u32 = 0x9100_03fd;
+        let record = [RET, 0xa9be_7bfd, POINT, RET];
+        assert_eq!(frame(&[&record[..], &[NOP]].concat()), None);
+        // cbz x0, past the return
+        let goes_on = [RET, 0xa9be_7bfd, POINT, 0xb400_0040, RET, NOP, NOP];
+        assert_eq!(frame(&goes_on), Some(32));
     }
 }

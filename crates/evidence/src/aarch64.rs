@@ -15,7 +15,16 @@ use crate::sources;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const SUITE: &str = "bookworm";
-const PACKAGES: [&str; 6] = ["python3", "xz-utils", "git", "g++", "nodejs", "util-linux"];
+const PACKAGES: [&str; 8] = [
+    "python3",
+    "xz-utils",
+    "git",
+    "g++",
+    "nodejs",
+    "util-linux",
+    "openssl",
+    "ocaml-nox",
+];
 /// Where programs and their inputs are in the guest, and below the judge's folder.
 const MADE: &str = "made";
 /// Test programs in C, by their files' names, with more flags for the compiler.
@@ -35,7 +44,7 @@ const KERNEL: &str = "kernel";
 type Recorded = (&'static str, &'static [&'static str], &'static str);
 /// What is recorded, by its name on the page, the processes that count, and the command. `$S` is a
 /// number of seconds.
-const RECORDED: [Recorded; 14] = [
+const RECORDED: [Recorded; 16] = [
     ("python3", &["python3"], "python3 /made/bytecode.py $S"),
     (
         "xz",
@@ -62,6 +71,16 @@ const RECORDED: [Recorded; 14] = [
     ("signals, static", &["signals-static"], "/made/signals-static $S"),
     ("Go", &["go-work"], "/made/go-work $S"),
     ("node", &["node"], "node /made/work.js $S"),
+    (
+        "OpenSSL",
+        &["openssl"],
+        "openssl speed -seconds 1 -bytes 1024 sha256 aes-128-cbc rsa2048",
+    ),
+    (
+        "OCaml",
+        &["ocamlopt", "work"],
+        "sh -c \"cp /made/work.ml . && ocamlopt -o work unix.cmxa work.ml && ./work $S\"",
+    ),
 ];
 /// Of these, what is also recorded with stacks that are walked in the kernel.
 const IN_KERNEL: [&str; 11] = [
@@ -133,7 +152,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let folder = scratch();
     let made = folder.path().join(MADE);
     make(&made).map_err(text)?;
-    let mut guest = Guest::new(Cpu::Aarch64, SUITE, "guest-aarch64", &PACKAGES).map_err(text)?;
+    let mut guest = Guest::new(Cpu::Aarch64, SUITE, "guest-aarch64-programs", &PACKAGES).map_err(text)?;
     guest.add(&recorder, "/usr/local/bin/backtrail");
     for file in fs::read_dir(&made).map_err(|error| error.to_string())?.flatten() {
         guest.add(&file.path(), &format!("/{MADE}/{}", file.file_name().to_string_lossy()));
@@ -223,7 +242,7 @@ fn make(folder: &Path) -> Result<(), Missing> {
     workload::git(1, inputs.path())?;
     workload::compiler(1, inputs.path())?;
     let inputs = ["prose.txt", "import", "templates.cpp"].map(|name| inputs.path().join(name));
-    let scripts = [sources.join("bytecode.py"), own.join("work.js")];
+    let scripts = [sources.join("bytecode.py"), own.join("work.js"), own.join("work.ml")];
     for file in inputs.into_iter().chain(scripts) {
         let name = file.file_name().expect("it is a file");
         fs::copy(&file, folder.join(name)).expect("a scratch folder can be written");

@@ -23,7 +23,7 @@ pub enum Link {
 /// Whether the chain of frame pointers passes through the frame at `pc`.
 pub fn link(arch: &Arch, pc: u64, kind: AddressKind, modules: &impl Modules, cache: &mut RuleCache<'_>) -> Link {
     let uncovered = |in_table| match modules.uncovered(pc, kind, in_table) {
-        Uncovered::FramePointer | Uncovered::Linked(_) => Link::Uncovered,
+        Uncovered::FramePointer | Uncovered::Linked(_) | Uncovered::Leaf(_) => Link::Uncovered,
         Uncovered::Rule(rule) if is_linked(arch, &rule) => Link::Uncovered,
         Uncovered::Rule(_) | Uncovered::Exact(_) | Uncovered::Unknown => Link::Unknown,
         Uncovered::Outermost => Link::Outermost,

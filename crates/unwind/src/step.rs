@@ -75,6 +75,7 @@ impl Found {
         let needs_these = |rule: Rule| is_one(rule.cfa) && is_one(rule.ra) && rule.fp.is_none_or(is_one);
         let shown = |in_table| match uncovered(in_table) {
             Uncovered::Rule(rule) | Uncovered::Exact(rule) | Uncovered::Linked(rule) => needs_these(rule),
+            Uncovered::Leaf(_) => false,
             Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost => true,
         };
         let Some(rule) = self.rule(arch) else {
@@ -315,14 +316,17 @@ fn uncovered_step(
         Uncovered::Unknown => Err(Stop::NoTable),
         Uncovered::Outermost => Err(Stop::EndOfStack),
         Uncovered::Exact(rule) => rule_step(arch, registers, kind, &rule, false, memory),
-        found @ (Uncovered::FramePointer | Uncovered::Linked(_)) => {
+        found @ (Uncovered::FramePointer | Uncovered::Linked(_) | Uncovered::Leaf(_)) => {
             match on_top(arch, &callee, kind, modules, memory) {
                 OnTop::Other => prove(&mut |caller| match found {
                     Uncovered::Linked(rule) => rule_step(arch, caller, kind, &rule, false, memory),
                     _ => uncovered_frame_pointer_step(arch, caller, modules, memory),
                 }),
                 OnTop::ReturnAddress => prove(&mut |caller| return_from_entry(arch, caller, memory)),
-                OnTop::Unclear => Err(Stop::NoCall),
+                OnTop::Unclear => match found {
+                    Uncovered::Leaf(rule) => prove(&mut |caller| rule_step(arch, caller, kind, &rule, false, memory)),
+                    _ => Err(Stop::NoCall),
+                },
             }
         }
         Uncovered::Rule(rule) => {
@@ -403,9 +407,11 @@ fn rule_step(
     let cfa = evaluate(rule.cfa, None, registers, memory)?;
     let caller_sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
     // A leaf on a machine with a link register may have no frame at all, glibc's vfork keeps its
-    // return address in a register, and OCaml's caml_c_call has popped it; all other code changes
-    // SP. A signal may have come from another stack.
-    let advances = caller_sp > sp || caller_sp == sp && kind == AddressKind::Pc;
+    // return address in a register, and OCaml's caml_c_call has popped it, or there keeps it in
+    // another register; all other code changes SP. A signal may have come from another stack.
+    let is_other = |register| registers.get(register).is_none_or(|ra| arch.strip(ra) != registers.pc);
+    let may_stay = || kind == AddressKind::Pc || kept_return_address(arch, rule).is_some_and(is_other);
+    let advances = caller_sp > sp || caller_sp == sp && may_stay();
     let switches = switches_stacks(arch, rule);
     if !signal_frame && !advances && !switches {
         return Err(match preserved_base(arch, rule) {
@@ -530,6 +536,17 @@ pub(crate) fn frame_pointer_step(
     }
     become_caller(arch, registers, ra, cfa, Some(caller_fp));
     Ok(AddressKind::Ra)
+}
+
+/// The register in which code with a link register keeps its return address during calls, if it is
+/// not saved.
+fn kept_return_address(arch: &Arch, rule: &Rule) -> Option<Register> {
+    let Base::Register(number) = rule.ra.base else {
+        return None;
+    };
+    let register = Register(number);
+    let is_kept = arch.link_register && register != arch.fp && arch.preserved.contains(&register);
+    (is_kept && rule.ra == Location::register(number, 0)).then_some(register)
 }
 
 fn link_register(arch: &Arch) -> Location {

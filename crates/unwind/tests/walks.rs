@@ -467,6 +467,29 @@ fn link_registers_count_in_the_innermost_frame_only() {
     assert_eq!((frames.len(), stop), (2, Stop::NotExpressible(aarch64::X30)));
 }
 
+/// OCaml's `caml_c_call` on AArch64: x19 has the return address while a function of C runs.
+#[test]
+fn a_return_address_may_be_in_a_register_that_calls_preserve() {
+    let arch = &aarch64::ARCH;
+    let kept = Rule {
+        cfa: at(Base::Register(31), 0, false),
+        ra: at(Base::Register(19), 0, false),
+        fp: None,
+        mangled_ra: false,
+    };
+    let modules = module(&[function(0x1000, &[(0, Some(kept))])], constants::Abi::Aarch64Little);
+    let step_to = |x19: Option<u64>| {
+        let mut registers = registers(arch, BIAS + 0x1008, 0x8000, 0);
+        x19.into_iter().for_each(|x19| registers.set(Register(19), x19));
+        let (mut memory, mut cache) = (Words(BTreeMap::new()), RuleCache::new(&mut []));
+        step(arch, &mut registers, AddressKind::Ra, &modules, &mut memory, &mut cache).map(|_| registers.pc)
+    };
+    assert_eq!(step_to(Some(BIAS + 0x2010)), Ok(BIAS + 0x2010));
+    assert_eq!(step_to(None), Err(Stop::NotExpressible(Register(19))));
+    // It would loop.
+    assert_eq!(step_to(Some(BIAS + 0x1008)), Err(Stop::DidNotAdvance));
+}
+
 /// glibc's vfork while it is in the kernel: the stack contains none of its data.
 #[test]
 fn a_return_address_may_be_in_a_register_of_the_innermost_frame() {
