@@ -162,7 +162,7 @@ impl Walked {
     }
 }
 
-/// What debuggers see begins in the same way.
+/// The words that debuggers see are in the same places: on x86-64 more words follow these.
 fn registers(bytes: &[u8]) -> Option<Registers> {
     let words = bytes.get(..8 * REGISTERS)?;
     let word = |at: usize| words.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
