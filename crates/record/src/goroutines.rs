@@ -13,6 +13,8 @@ const MOST_THREADS: usize = 1 << 12;
 /// The first pause in nanoseconds after a search, which doubles.
 const FIRST_PAUSE: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 10;
+/// In processes of Go, whose threads are found sooner or later.
+const MOST_DOUBLINGS_OF_GO: u32 = 4;
 
 /// Whether other stacks can be copied.
 #[derive(Debug, Default)]
@@ -83,11 +85,21 @@ impl Goroutines {
         if time < known.next {
             return;
         }
-        known.next = time.saturating_add(FIRST_PAUSE << known.attempts.min(MOST_DOUBLINGS));
+        let most_doublings = match self.processes.contains(&pid) {
+            true => MOST_DOUBLINGS_OF_GO,
+            false => MOST_DOUBLINGS,
+        };
+        known.next = time.saturating_add(FIRST_PAUSE << known.attempts.min(most_doublings));
         known.attempts += 1;
         let mut memory = Now { pid };
         let found = known.stack.as_ref().map(|stack| stack.thread);
-        let found = found.or_else(|| GoThread::of(held(Arch::native(), registers)?, &mut memory));
+        let arch = Arch::native();
+        // The goroutine of a moment ago may run on another thread now.
+        let is_own = |thread: &GoThread| {
+            let is_in_stack = |sp| thread.system_stack().contains(&sp);
+            registers.get(arch.sp).is_some_and(is_in_stack) || thread.number(&mut Now { pid }) == Some(tid.into())
+        };
+        let found = found.or_else(|| GoThread::of(held(arch, registers)?, &mut memory).filter(is_own));
         let Some(thread) = found else {
             return;
         };

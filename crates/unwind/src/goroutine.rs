@@ -141,6 +141,12 @@ impl GoThread {
         })
     }
 
+    /// The thread's number, in the process's namespace: `m.procid`.
+    pub fn number(&self, memory: &mut impl Memory) -> Option<u64> {
+        let before_signal = self.layout.signal.checked_sub(8)?;
+        memory.word(self.m.checked_add(before_signal)?)
+    }
+
     /// Address of the thread's structure, and the offset in it of the goroutine that it runs.
     pub fn structure(&self) -> (u64, u64) {
         (self.m, self.layout.current)
@@ -276,6 +282,7 @@ mod tests {
             (SYSTEM + 72, SYSTEM),
             (SIGNAL + 48, THREAD),
             (THREAD, SYSTEM),
+            (THREAD + layout.signal - 8, 4711),
             (THREAD + layout.signal, SIGNAL),
             (THREAD + layout.current, GOROUTINE),
             (GOROUTINE, STACK),
@@ -310,6 +317,15 @@ mod tests {
         };
         assert_eq!(caller.get(arch.fp), Some(STACK + 0x90));
         Some((caller.pc, caller.get(arch.sp)?))
+    }
+
+    #[test]
+    fn a_thread_has_a_number() {
+        for layout in LAYOUTS {
+            let mut memory = Words(words(layout));
+            let thread = GoThread::of(GOROUTINE, &mut memory).expect("all fits");
+            assert_eq!(thread.number(&mut memory), Some(4711));
+        }
     }
 
     #[test]
