@@ -142,6 +142,7 @@ mod tests {
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
 
     /// The mapping of this program's file that has its code at an address.
     fn own_mapping(code: u64, modules: &mut Modules<'_>) -> Mapping {
@@ -195,10 +196,20 @@ mod tests {
         assert!(read(NOBODY, end).is_empty());
     }
 
+    /// Files that were just written are read anew each time: linkers write to this one.
+    fn wait_until_settled() {
+        let program = std::env::current_exe().and_then(std::fs::metadata);
+        let age = || program.as_ref().ok()?.modified().ok()?.elapsed().ok();
+        while age().is_some_and(|age| age < Duration::from_secs(3)) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// This program is large enough. Each function has the same rows before its file's table is
     /// made and after.
     #[test]
     fn walks_have_rows_before_the_table_is_made() {
+        wait_until_settled();
         let code = walks_have_rows_before_the_table_is_made as fn() as usize as u64;
         let cache = tempfile::tempdir().unwrap();
         let (tables, arena) = (Tables::open(Some(cache.path().to_owned())), Arena::default());
