@@ -169,7 +169,7 @@ pub enum Uncovered {
     Linked(Rule),
     /// By this rule, derived from the instructions.
     Rule(Rule),
-    /// By this rule if the link register has what it must, an address in other code; else like
+    /// By this rule, if the link register has an address in other code; else like
     /// [`Uncovered::FramePointer`].
     Leaf(Rule),
     /// By this rule, which needs no proof: it follows from what the instructions are for.
