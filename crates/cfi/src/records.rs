@@ -58,7 +58,12 @@ pub(crate) fn uncovered(code: &Code<'_>, pc: u64, is_return: bool) -> Uncovered 
 /// Where jumps of this code that are no calls lead.
 pub(crate) fn jumps(code: &[u8], start: u64) -> impl Iterator<Item = u64> {
     let words = (start..).step_by(INSTRUCTION as usize).zip(a64::words(code));
-    words.filter_map(|(at, word)| Some(at.wrapping_add_signed(a64::branch(word)?.wrapping_mul(4))))
+    words.filter_map(|(at, word)| target(at, word))
+}
+
+/// Where the word at `at` branches to, if it is a branch and no call.
+fn target(at: u64, word: u32) -> Option<u64> {
+    Some(at.wrapping_add_signed(a64::branch(word)?.wrapping_mul(INSTRUCTION as i64)))
 }
 
 fn word(code: &Code<'_>, at: u64) -> Option<u32> {
@@ -145,10 +150,9 @@ fn leaf(code: &Code<'_>, pc: u64) -> Option<Leaf> {
 /// Whether code in front of `start` branches to code from there to `pc`.
 fn leads_in(code: &Code<'_>, start: u64, pc: u64) -> bool {
     let before = (1..=MOST_BEFORE / INSTRUCTION).map_while(|back| start.checked_sub(back * INSTRUCTION));
-    before.map_while(|at| Some((at, word(code, at)?))).any(|(at, word)| {
-        let target = a64::branch(word).map(|to| at.wrapping_add_signed(to.wrapping_mul(INSTRUCTION as i64)));
-        target.is_some_and(|target| (start..=pc).contains(&target))
-    })
+    before
+        .map_while(|at| Some((at, word(code, at)?)))
+        .any(|(at, word)| target(at, word).is_some_and(|target| (start..=pc).contains(&target)))
 }
 
 /// Bytes that code from `start` on has pushed at `pc`; `None` if it pops, and does not return then.
@@ -204,13 +208,11 @@ fn popped(word: u32) -> Option<i64> {
 /// Whether `at` begins a function as assemblers align them: behind a return, and what fills a gap.
 fn is_after_padding(code: &Code<'_>, at: u64) -> bool {
     const ALIGNMENT: u64 = 16;
-    let before = (1..=ALIGNMENT).map_while(|back| word(code, at.checked_sub(back * INSTRUCTION)?));
-    let mut before = before.skip_while(|word| [0, NOP].contains(word));
-    let is_padded = at
-        .checked_sub(INSTRUCTION)
-        .and_then(|last| word(code, last))
-        .is_some_and(|last| [0, NOP].contains(&last));
-    at.is_multiple_of(ALIGNMENT) && is_padded && before.next().is_some_and(is_return)
+    let mut before = (1..=ALIGNMENT).map_while(|back| word(code, at.checked_sub(back * INSTRUCTION)?));
+    let is_padding = |word: &u32| [0, NOP].contains(word);
+    at.is_multiple_of(ALIGNMENT)
+        && before.next().as_ref().is_some_and(is_padding)
+        && before.find(|word| !is_padding(word)).is_some_and(is_return)
 }
 
 /// Bytes from the frame record to the end of the frame that the code at `pc` has made: the prologue
@@ -256,8 +258,7 @@ fn is_behind_end(code: &Code<'_>, start: u64, pc: u64) -> bool {
             return true;
         };
         let next = at + INSTRUCTION;
-        let target = a64::branch(word).map(|to| at.wrapping_add_signed(to.wrapping_mul(INSTRUCTION as i64)));
-        farthest = farthest.max(target.filter(|target| *target <= pc).unwrap_or(start));
+        farthest = farthest.max(target(at, word).filter(|target| *target <= pc).unwrap_or(start));
         if is_return(word) && farthest < next {
             return true;
         }
@@ -330,6 +331,9 @@ mod tests {
     use super::*;
 
     const BASE: u64 = 0x1000;
+    const RET: u32 = 0xd65f_03c0;
+    /// `mov x29, sp`.
+    const POINT: u32 = 0x9100_03fd;
 
     fn with<R>(words: &[u32], act: impl FnOnce(&Code<'_>) -> R) -> R {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -350,7 +354,6 @@ mod tests {
 
     #[test]
     fn stubs_of_linkers_are_known_in_every_instruction() {
-        const RET: u32 = 0xd65f_03c0;
         // adrp x16; ldr x17, [x16, #2184]; add x16, x16, #0x888; br x17
         let entry = [0xf010_03d0, 0xf944_4611, 0x9122_2210, 0xd61f_0220];
         assert_eq!(stubs(&entry), [0, 1, 2, 3]);
@@ -370,10 +373,7 @@ mod tests {
 
     #[test]
     fn records_are_as_far_from_the_frames_end_as_the_prologue_pushes() {
-        const RET: u32 = 0xd65f_03c0;
         const BLR: u32 = 0xd63f_0200;
-        /// `mov x29, sp`.
-        const POINT: u32 = 0x9100_03fd;
         // stp x29, x30, [sp, #-32]!
         assert_eq!(frame(&[RET, 0xa9be_7bfd, POINT, BLR]), Some(32));
         // stp d14, d15, [sp, #-16]!; stp x27, x28, [sp, #-16]!; paciasp; stp x29, x30, [sp, #-16]!
@@ -434,7 +434,6 @@ mod tests {
 
     #[test]
     fn functions_have_no_frame_until_they_make_one() {
-        const RET: u32 = 0xd65f_03c0;
         const CALLS: u32 = 0xd63f_0200;
         // cmp x1, x2; b.ne; paciasp; stp x29, x30, [sp, #-128]!; mov x29, sp; nop
         let made = [0xeb02_003f, 0x5400_4ee1, 0xd503_233f, 0xa9b8_7bfd, 0x9100_03fd, NOP];
@@ -457,7 +456,6 @@ mod tests {
 
     #[test]
     fn leaves_may_have_something_on_the_stack() {
-        const RET: u32 = 0xd65f_03c0;
         // sub sp, sp, #32; stp d8, d9, [sp, #-16]!; cbnz w2, +4; ldp d8, d9, [sp], #16;
         // add sp, sp, #32; ret; mov x0, x1; add sp, sp, #16; mov x0, x1
         let code = [
@@ -488,8 +486,6 @@ mod tests {
 
     #[test]
     fn a_record_is_not_that_of_the_function_in_front() {
-        const RET: u32 = 0xd65f_03c0;
-        const POINT: u32 = 0x9100_03fd;
         let record = [RET, 0xa9be_7bfd, POINT, RET];
         assert_eq!(frame(&[&record[..], &[NOP]].concat()), None);
         // cbz x0, past the return
