@@ -100,6 +100,16 @@ pub fn has_left_frame(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around
         || at_return().is_some_and(|end| end.is_straight && end.state.fp == FramePointer::Kept)
 }
 
+/// How far below the frame pointer the code from `pc` on reaches for what is nearest to it there.
+/// `None` if it uses nothing below that pointer.
+pub fn below_frame_pointer(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> Option<u64> {
+    let mut search = Search::new(code, around);
+    if arch.cpu == Cpu::X86_64 {
+        search.at_return(pc);
+    }
+    search.nearest
+}
+
 /// Whether the code at `pc` may reach a return, or code that is not known.
 pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {
@@ -351,6 +361,8 @@ struct Search<'c> {
     seen: HashSet<u64>,
     /// The places on the stack that this path has written.
     stores: Vec<Place>,
+    /// Bytes from the nearest place that any path has used below the frame pointer up to it.
+    nearest: Option<u64>,
 }
 
 /// How a path continues after an instruction.
@@ -375,10 +387,11 @@ impl<'c> Search<'c> {
             ways: Vec::new(),
             seen: HashSet::new(),
             stores: Vec::new(),
+            nearest: None,
         }
     }
 
-    fn rule(self, arch: &Arch, pc: u64) -> Option<Rule> {
+    fn rule(mut self, arch: &Arch, pc: u64) -> Option<Rule> {
         let AtReturn {
             state,
             popped,
@@ -389,7 +402,7 @@ impl<'c> Search<'c> {
         rule_at_return(arch, &state, popped).filter(|_| !is_written)
     }
 
-    fn at_return(mut self, pc: u64) -> Option<AtReturn> {
+    fn at_return(&mut self, pc: u64) -> Option<AtReturn> {
         let begin = State {
             sp: Some(Place::Sp(0)),
             fp: FramePointer::Kept,
@@ -470,6 +483,9 @@ impl<'c> Search<'c> {
     fn take(&mut self, instruction: &Instruction, state: &mut State) -> Next {
         if prologue::changes_nothing(instruction) {
             return Next::Follows;
+        }
+        if let Some(Place::Fp(offset @ ..0)) = addressed(state, instruction) {
+            self.nearest = Some(offset.unsigned_abs().min(self.nearest.unwrap_or(u64::MAX)));
         }
         let (first, second) = (register(instruction, 0), register(instruction, 1));
         let is_leaving = std::mem::take(&mut state.is_leaving);

@@ -113,6 +113,7 @@ pub struct CodeProofs<P> {
     hotspot: RefCell<HotSpot<P>>,
     endless: RefCell<FxHashMap<P, bool>>,
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
+    below: RefCell<FxHashMap<P, Option<u64>>>,
 }
 
 impl<P> Default for CodeProofs<P> {
@@ -125,6 +126,7 @@ impl<P> Default for CodeProofs<P> {
             hotspot: RefCell::default(),
             endless: RefCell::default(),
             kept: RefCell::default(),
+            below: RefCell::default(),
         }
     }
 }
@@ -204,7 +206,9 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
     /// Classifies `word`, on top of the stack of code interrupted at `pc`: it is the return address
     /// if it follows a call of code that has not touched the stack from the call's target to `pc`,
     /// or an indirect call and `pc` lies in a stub. On machines with a link register it is that.
-    pub fn on_top(&self, process: &impl ProcessCode<Place = P>, word: u64, pc: u64) -> OnTop {
+    /// Code made at run time that uses the `frame` bytes below its frame pointer has a frame, and
+    /// `word` was left there by an earlier call.
+    pub fn on_top(&self, process: &impl ProcessCode<Place = P>, word: u64, pc: u64, frame: u64) -> OnTop {
         let Some(mapping) = process.find(word.wrapping_sub(1)) else {
             return OnTop::Other;
         };
@@ -224,8 +228,15 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             Call::Direct(target) => instructions::is_at_entry(arch, &code, target, pc),
             Call::Indirect => instructions::is_in_stub(arch, &code, pc),
         };
+        let uses_frame = || {
+            let below = remembered(&self.below, process.place(callee, pc), || {
+                instructions::below_frame_pointer(arch, &code, pc, &Elsewhere(process))
+            });
+            !process.is_file(callee) && below.is_some_and(|below| below <= frame)
+        };
         match is_entered {
             true => OnTop::ReturnAddress,
+            false if uses_frame() => OnTop::Other,
             false => OnTop::Unclear,
         }
     }
@@ -475,8 +486,8 @@ mod tests {
     const RA: u64 = CALLER + CALL.len() as u64;
 
     /// A file whose only function with rows begins at [`START`], whether call frame information
-    /// describes that function, and instead of it several functions.
-    struct OneFunction(Vec<u8>, bool, Vec<Range<u64>>);
+    /// describes that function, instead of it several functions, and whether it is a file at all.
+    struct OneFunction(Vec<u8>, bool, Vec<Range<u64>>, bool);
 
     impl OneFunction {
         fn new(code: &[u8]) -> OneFunction {
@@ -484,7 +495,7 @@ mod tests {
             bytes[..code.len()].copy_from_slice(code);
             let caller = (CALLER - START) as usize;
             bytes[caller..caller + CALL.len()].copy_from_slice(&CALL);
-            OneFunction(bytes, true, Vec::new())
+            OneFunction(bytes, true, Vec::new(), true)
         }
     }
 
@@ -513,7 +524,7 @@ mod tests {
         }
 
         fn is_file(&self, (): ()) -> bool {
-            true
+            self.3
         }
 
         fn is_same_file(&self, (): (), (): ()) -> bool {
@@ -555,7 +566,10 @@ mod tests {
         }
 
         fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
-            let held = &self.0[(start - START) as usize..];
+            let offset = start.checked_sub(START);
+            let held = offset
+                .and_then(|offset| self.0.get(offset as usize..))
+                .unwrap_or_default();
             let len = held.len().min(bytes.len());
             bytes[..len].copy_from_slice(&held[..len]);
             len
@@ -618,6 +632,27 @@ mod tests {
         assert!(is_called(&code), "such a call leads anywhere");
         code.0[1] = 0x90;
         assert!(!is_called(&code), "its frame is missing");
+    }
+
+    #[test]
+    fn what_an_earlier_call_left_on_top_is_no_return_address() {
+        // nop; mov [rbp - 0x58], r9; jmp to the store: no way leads to a return.
+        let mut code = OneFunction::new(&[0x90, 0x4c, 0x89, 0x4d, 0xa8, 0xeb, 0xfa]);
+        let caller = (CALLER - START) as usize;
+        // call START + 7
+        code.0[caller..caller + 5].copy_from_slice(&[0xe8, 0x02, 0xff, 0xff, 0xff]);
+        let on_top = |code: &OneFunction, frame| CodeProofs::default().on_top(code, RA, START + 1, frame);
+        assert_eq!(on_top(&code, 0x60), OnTop::Unclear, "files describe their code");
+        code.3 = false;
+        assert_eq!(on_top(&code, 0x60), OnTop::Other);
+        assert_eq!(
+            on_top(&code, 0x50),
+            OnTop::Unclear,
+            "the frame pointer is another function's"
+        );
+        // mov rbp, rsp: what lies below it is not this frame.
+        code.0[1..5].copy_from_slice(&[0x48, 0x89, 0xe5, 0x90]);
+        assert_eq!(on_top(&code, 0x60), OnTop::Unclear);
     }
 
     #[test]

@@ -103,8 +103,8 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
         self.code.is_called(&self.process, ra, callee)
     }
 
-    fn on_top(&self, word: u64, pc: u64) -> OnTop {
-        self.code.on_top(&self.process, word, pc)
+    fn on_top(&self, word: u64, pc: u64, frame: u64) -> OnTop {
+        self.code.on_top(&self.process, word, pc, frame)
     }
 }
 

@@ -291,8 +291,8 @@ impl Modules for Space<'_> {
         (sp..end).contains(&address)
     }
 
-    fn on_top(&self, word: u64, pc: u64) -> OnTop {
-        self.proofs.on_top(&self, word, pc)
+    fn on_top(&self, word: u64, pc: u64, frame: u64) -> OnTop {
+        self.proofs.on_top(&self, word, pc, frame)
     }
 }
 

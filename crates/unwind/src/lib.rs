@@ -228,8 +228,8 @@ pub trait Modules {
     }
 
     /// The meaning of `word`, on top of the stack, for the interrupted code at `pc`, which is
-    /// assumed to keep a frame pointer.
-    fn on_top(&self, _word: u64, _pc: u64) -> OnTop {
+    /// assumed to keep a frame pointer: `frame` bytes above the stack pointer, or 0.
+    fn on_top(&self, _word: u64, _pc: u64, _frame: u64) -> OnTop {
         OnTop::Other
     }
 

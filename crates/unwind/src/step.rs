@@ -244,7 +244,11 @@ fn on_top<M: Modules>(
                 .filter(|ra| saved.map(|ra| arch.strip(ra)) != Some(*ra))
         }
     };
-    word.map_or(OnTop::Other, |word| modules.on_top(word, registers.pc))
+    let frame = match (registers.get(arch.sp), registers.get(arch.fp)) {
+        (Some(sp), Some(fp)) => fp.saturating_sub(sp),
+        _ => 0,
+    };
+    word.map_or(OnTop::Other, |word| modules.on_top(word, registers.pc, frame))
 }
 
 /// The caller of a function that has not changed its stack yet.
