@@ -284,8 +284,8 @@ fn remember(cache: &Cache, file: Option<Name>, entry: &Name) {
     }
 }
 
-/// A file without a build ID gets a cache entry if it has this many bytes of call frame
-/// information: Rust's compiler writes no build ID.
+/// A file without a build ID gets a cache entry if it has this many bytes of call frame information,
+/// or of Go's table: Rust's compiler writes no build ID, and Go's linker one of its own.
 const LARGE: usize = 1 << 16;
 
 /// The sections that a table is made from.
@@ -322,7 +322,11 @@ impl<'a> Inputs<'a> {
     }
 
     fn are_worth_an_entry(&self, image: &Image<'_>) -> bool {
-        !self.is_shipped && (image.build_id().is_some() || self.section.data.len() >= LARGE)
+        let is_large = || {
+            let go_bytes = || gopclntab::section(image).map_or(0, |section| section.data.len());
+            self.section.data.len() >= LARGE || go_bytes() >= LARGE
+        };
+        !self.is_shipped && (image.build_id().is_some() || is_large())
     }
 
     fn make(&self, image: &Image<'_>) -> Result<Table, Error> {

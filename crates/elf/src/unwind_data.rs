@@ -32,7 +32,9 @@ impl<'a> Image<'a> {
             return Ok(Some(found));
         }
         let Some(header) = self.eh_frame_hdr()? else {
-            return Ok(eh_frame_search::search(self));
+            // Section headers would name it: programs of Go's linker have none.
+            let is_named = !self.sections().is_empty();
+            return Ok(if is_named { None } else { eh_frame_search::search(self) });
         };
         let Some(address) = eh_frame_pointer(Bytes::new(&header.data, self.endian()), header.address) else {
             return Ok(None);

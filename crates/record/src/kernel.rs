@@ -14,6 +14,7 @@ use backtrail_process::this_machine;
 use backtrail_sframe::Section;
 use rustc_hash::FxHashMap;
 
+use crate::kernel_tables::TableMaker;
 use crate::modules::Modules;
 use crate::spaces::Space;
 
@@ -30,21 +31,39 @@ type Parts = Rc<[(std::ops::Range<u64>, u32)]>;
 pub(crate) struct KernelWalks<'a> {
     arch: &'static Arch,
     tables: KernelTables,
-    /// By sections, given by their bytes and address: files with the same table share it.
-    by_section: FxHashMap<(&'a [u8], u64), Parts>,
-    next: u32,
+    maker: Option<TableMaker>,
+    sections: FxHashMap<SectionKey, KnownSection<'a>>,
+    /// By number, those whose tables are being made.
+    awaited: FxHashMap<u64, SectionKey>,
+    next_section: u64,
+    /// How many sections have got their tables.
+    made: u64,
+    /// How many tables there are.
+    count: u32,
     processes: FxHashMap<u32, Installed>,
     /// Bytes and rows of all tables.
     bytes: u64,
     rows: u64,
 }
 
+/// Where a section's bytes are, and its address: files with the same table share its bytes.
+type SectionKey = (usize, u64);
+
+/// A section, whose bytes stay where they are.
+#[derive(Debug)]
+struct KnownSection<'a> {
+    _bytes: &'a [u8],
+    /// `None` while they are being made.
+    parts: Option<Parts>,
+}
+
 /// A process in the kernel's tables.
 #[derive(Debug)]
 struct Installed {
+    /// The generation of its mappings.
     generation: u64,
-    /// [`Modules::used`] at the time.
-    used: u64,
+    /// [`Modules::used`] and [`KernelWalks::made`] at the time.
+    known: (u64, u64),
     ranges: Vec<TableRange>,
 }
 
@@ -64,11 +83,16 @@ impl<'a> KernelWalks<'a> {
 
     /// Begins with a loaded program that has no tables.
     pub(crate) fn again(tables: KernelTables) -> KernelWalks<'a> {
+        let arch = this_machine();
         KernelWalks {
-            arch: this_machine(),
+            arch,
+            maker: TableMaker::start(arch, tables.clone()),
             tables,
-            by_section: FxHashMap::default(),
-            next: 0,
+            sections: FxHashMap::default(),
+            awaited: FxHashMap::default(),
+            next_section: 0,
+            made: 0,
+            count: 0,
             processes: FxHashMap::default(),
             bytes: 0,
             rows: 0,
@@ -77,31 +101,45 @@ impl<'a> KernelWalks<'a> {
 
     /// The loaded program, without its tables.
     pub(crate) fn into_tables(mut self) -> KernelTables {
-        self.clear();
+        self.give_back();
         self.tables
     }
 
     /// A stack of this process was copied: the next ones are to be walked, if the kernel has what
     /// it needs for that.
     pub(crate) fn install(&mut self, pid: u32, space: &Space, modules: &Modules<'a>) {
-        let (generation, used) = (space.generation(), modules.used());
-        let known = self.processes.get(&pid);
-        if known.is_some_and(|known| (known.generation, known.used) == (generation, used)) {
+        self.take_made();
+        let (generation, known) = (space.generation(), (modules.used(), self.made));
+        let installed = self.processes.get(&pid);
+        if installed.is_some_and(|process| (process.generation, process.known) == (generation, known)) {
             return;
         }
-        if self.bytes > MOST_BYTES || self.next >= MOST_TABLES {
-            self.clear();
+        if self.bytes > MOST_BYTES || self.count >= MOST_TABLES {
+            self.give_back();
+            self.maker = TableMaker::start(self.arch, self.tables.clone());
         }
         let ranges = self.ranges(space, modules);
-        let is_same = known_ranges(&self.processes, pid) == Some(ranges.as_slice());
-        if !is_same && !self.set(pid, &ranges) {
-            self.tables.remove_process(pid);
-        }
+        let before = self.processes.remove(&pid);
+        let ranges = match (ranges, before) {
+            (Some(ranges), before) => {
+                let is_same = before.is_some_and(|before| before.ranges == ranges);
+                if !is_same && !self.set(pid, &ranges) {
+                    self.tables.remove_process(pid);
+                }
+                ranges
+            }
+            // The same mappings are still walked by what is there.
+            (None, Some(before)) if before.generation == generation => before.ranges,
+            (None, _) => {
+                self.tables.remove_process(pid);
+                Vec::new()
+            }
+        };
         self.processes.insert(
             pid,
             Installed {
                 generation,
-                used,
+                known,
                 ranges,
             },
         );
@@ -114,13 +152,19 @@ impl<'a> KernelWalks<'a> {
         value.is_some_and(|value| self.tables.set_process(pid, &value).is_ok())
     }
 
-    fn ranges(&mut self, space: &Space, modules: &Modules<'a>) -> Vec<TableRange> {
+    /// `None` while tables are being made.
+    fn ranges(&mut self, space: &Space, modules: &Modules<'a>) -> Option<Vec<TableRange>> {
         let mut ranges: Vec<TableRange> = Vec::new();
+        let mut is_whole = true;
         for mapping in space.mappings() {
             let Some((section, bytes, bias)) = modules.used_table(mapping) else {
                 continue;
             };
-            for (addresses, table) in self.parts(&section, bytes).iter() {
+            let Some(parts) = self.parts(&section, bytes) else {
+                is_whole = false;
+                continue;
+            };
+            for (addresses, table) in parts.iter() {
                 let base = addresses.start.wrapping_add(bias);
                 let start = base.max(mapping.start);
                 let end = addresses.end.wrapping_add(bias).min(mapping.end);
@@ -133,40 +177,56 @@ impl<'a> KernelWalks<'a> {
                 }
             }
         }
-        ranges
+        is_whole.then_some(ranges)
     }
 
-    /// The tables of a section, which the kernel has from then on.
-    fn parts(&mut self, section: &Section<'a>, bytes: &'a [u8]) -> Parts {
-        let key = (bytes, section.address());
-        if let Some(parts) = self.by_section.get(&key) {
-            return Rc::clone(parts);
+    /// The tables that the kernel has of a section. `None` while they are being made.
+    fn parts(&mut self, section: &Section<'a>, bytes: &'a [u8]) -> Option<Parts> {
+        let key = (bytes.as_ptr().addr(), section.address());
+        if let Some(known) = self.sections.get(&key) {
+            return known.parts.clone();
         }
-        let mut parts = Vec::new();
-        bpf::tables(self.arch, section, |table| {
-            let number = self.next;
-            if self.tables.set_table(number, &table.pages).is_ok() {
-                self.bytes += table.pages.len() as u64;
-                self.rows += table.rows as u64;
-                parts.push((table.addresses, number));
-                self.next += 1;
+        let number = self.next_section;
+        self.next_section += 1;
+        self.maker.as_ref()?.begin(number, section, bytes);
+        self.awaited.insert(number, key);
+        let known = KnownSection {
+            _bytes: bytes,
+            parts: None,
+        };
+        self.sections.insert(key, known);
+        None
+    }
+
+    /// Takes the tables that have been made meanwhile.
+    fn take_made(&mut self) {
+        let Some(maker) = &self.maker else { return };
+        for made in maker.take() {
+            let known = self
+                .awaited
+                .remove(&made.section)
+                .and_then(|key| self.sections.get_mut(&key));
+            if let Some(known) = known {
+                self.bytes += made.bytes;
+                self.rows += made.rows;
+                self.count += made.parts.len() as u32;
+                self.made += 1;
+                known.parts = Some(made.parts.into());
             }
-        });
-        let parts: Parts = parts.into();
-        self.by_section.insert(key, Rc::clone(&parts));
-        parts
+        }
     }
 
     /// Gives all memory back: what is still needed comes again.
-    fn clear(&mut self) {
+    fn give_back(&mut self) {
         for (pid, _) in self.processes.drain() {
             self.tables.remove_process(pid);
         }
-        for number in 0..self.next {
-            self.tables.remove_table(number);
-        }
-        self.by_section.clear();
-        (self.next, self.bytes, self.rows) = (0, 0, 0);
+        let maker = self.maker.take();
+        maker.into_iter().for_each(TableMaker::end);
+        self.tables.remove_tables();
+        self.sections.clear();
+        self.awaited.clear();
+        (self.count, self.bytes, self.rows) = (0, 0, 0);
     }
 
     /// Bytes and rows of all tables.
@@ -180,10 +240,6 @@ impl<'a> KernelWalks<'a> {
             self.tables.remove_process(pid);
         }
     }
-}
-
-fn known_ranges(processes: &FxHashMap<u32, Installed>, pid: u32) -> Option<&[TableRange]> {
-    processes.get(&pid).map(|installed| installed.ranges.as_slice())
 }
 
 fn code(code: Code) -> WalkCode {

@@ -43,6 +43,7 @@ mod holes;
 mod import;
 mod kernel;
 mod kernel_module;
+mod kernel_tables;
 mod left;
 mod maker;
 mod memory_image;

@@ -27,6 +27,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::task::Poll;
+use std::thread::{self, JoinHandle};
 
 use backtrail_arch::Arch;
 
@@ -158,7 +160,26 @@ pub(super) struct Dispatcher {
     outputs: Option<Outputs>,
     walker: Option<Walker>,
     begun: Option<DeepStacks>,
-    others: Option<OtherStacks>,
+    others: Others,
+}
+
+/// The copier of other stacks. The kernel's verifier takes time for it, in which a recorder must
+/// read its rings: another thread loads it.
+#[derive(Debug, Default)]
+enum Others {
+    #[default]
+    Unused,
+    Loading(Loading),
+    Loaded(OtherStacks),
+    Impossible,
+}
+
+#[derive(Debug)]
+struct Loading {
+    thread: JoinHandle<io::Result<OwnedFd>>,
+    stacks: OtherStacks,
+    /// The program keeps them once it is loaded.
+    _buffers: BpfMap,
 }
 
 /// Each CPU's event that is written to, and the map of them, which forgets them when closed.
@@ -167,7 +188,7 @@ struct Outputs {
     events: BpfMap,
     /// One more than the highest number of a CPU.
     cpus: u32,
-    _by_cpu: Vec<OwnedFd>,
+    by_cpu: Vec<(u32, OwnedFd)>,
 }
 
 impl Outputs {
@@ -181,13 +202,9 @@ impl Outputs {
             let output = sys::open_program_output(cpu as i32, super::records::DEEP_SAMPLE_TYPE).ok()?;
             sys::redirect_output(&output, ring).ok()?;
             events.set(&cpu.to_ne_bytes(), &output.as_raw_fd().to_ne_bytes()).ok()?;
-            by_cpu.push(output);
+            by_cpu.push((cpu, output));
         }
-        Some(Outputs {
-            events,
-            cpus,
-            _by_cpu: by_cpu,
-        })
+        Some(Outputs { events, cpus, by_cpu })
     }
 }
 
@@ -209,8 +226,15 @@ impl Dispatcher {
             outputs: None,
             walker: None,
             begun: None,
-            others: None,
+            others: Others::Unused,
         })
+    }
+
+    /// How many records of programs a CPU's ring had no room for; 0 if the kernel does not say.
+    pub(super) fn lost(&self, cpu: u32) -> u64 {
+        let outputs = self.outputs.iter().flat_map(|outputs| &outputs.by_cpu);
+        let mut of_cpu = outputs.filter(|(of, _)| *of == cpu);
+        of_cpu.next().map_or(0, |(_, output)| sys::lost_by_output(output))
     }
 
     pub(super) fn attach(&self, event: impl AsFd) -> io::Result<()> {
@@ -258,9 +282,7 @@ impl Dispatcher {
             outputs.events.as_fd(),
         );
         let program = sys::load_program(&code.instructions, LICENSE).ok()?;
-        self.next
-            .set(&COPIER.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())
-            .ok()?;
+        self.install(COPIER, &program).ok()?;
         let stacks = DeepStacks {
             threads: Rc::new(threads),
             left: Rc::new(left),
@@ -276,35 +298,59 @@ impl Dispatcher {
         &mut self,
         stack_bytes: u32,
         rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
-    ) -> Option<OtherStacks> {
-        if self.others.is_none() {
-            if !is_initial_namespace() {
-                return None;
-            }
-            if self.outputs.is_none() {
-                self.outputs = Outputs::open(rings);
-            }
-            let outputs = self.outputs.as_ref()?;
-            let stacks = OtherStacks::new().ok()?;
-            let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_OTHERS, outputs.cpus).ok()?;
-            let target = Target {
-                buffers: buffers.as_fd(),
-                events: outputs.events.as_fd(),
-            };
-            let code = other_stacks::copier(
-                sp_offset()?,
-                stack_bytes as i32,
-                &stacks,
-                target,
-                (self.next.as_fd(), COPIER),
-            );
-            // The program keeps the buffers.
-            let program = sys::load_program(&code.instructions, LICENSE).ok()?;
-            let program = program.as_raw_fd().to_ne_bytes();
-            self.next.set(&OTHERS.to_ne_bytes(), &program).ok()?;
-            self.others = Some(stacks);
+    ) -> Poll<Option<OtherStacks>> {
+        self.others = match std::mem::take(&mut self.others) {
+            Others::Unused => match self.load_others(stack_bytes, rings) {
+                Some(loading) => Others::Loading(loading),
+                None => Others::Impossible,
+            },
+            Others::Loading(loading) if loading.thread.is_finished() => match loading.thread.join() {
+                Ok(Ok(program)) if self.install(OTHERS, &program).is_ok() => Others::Loaded(loading.stacks),
+                _ => Others::Impossible,
+            },
+            others => others,
+        };
+        match &self.others {
+            Others::Unused | Others::Loading(_) => Poll::Pending,
+            Others::Loaded(stacks) => Poll::Ready(Some(stacks.clone())),
+            Others::Impossible => Poll::Ready(None),
         }
-        self.others.clone()
+    }
+
+    fn load_others<'r>(
+        &mut self,
+        stack_bytes: u32,
+        rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
+    ) -> Option<Loading> {
+        if !is_initial_namespace() {
+            return None;
+        }
+        if self.outputs.is_none() {
+            self.outputs = Outputs::open(rings);
+        }
+        let outputs = self.outputs.as_ref()?;
+        let stacks = OtherStacks::new().ok()?;
+        let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_OTHERS, outputs.cpus).ok()?;
+        let target = Target {
+            buffers: buffers.as_fd(),
+            events: outputs.events.as_fd(),
+        };
+        let next = (self.next.as_fd(), COPIER);
+        let code = other_stacks::copier(sp_offset()?, stack_bytes as i32, &stacks, target, next);
+        let load = move || sys::load_program(&code.instructions, LICENSE);
+        Some(Loading {
+            thread: thread::Builder::new()
+                .name("backtrail-load".to_owned())
+                .spawn(load)
+                .ok()?,
+            stacks,
+            _buffers: buffers,
+        })
+    }
+
+    fn install(&self, number: u32, program: &OwnedFd) -> io::Result<()> {
+        let program = program.as_raw_fd().to_ne_bytes();
+        self.next.set(&number.to_ne_bytes(), &program)
     }
 }
 
@@ -696,6 +742,9 @@ fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
     code.push(op::COPY, 4, AT, 0, 0);
     code.push(op::ADD, 4, 0, 0, STATE + PAD);
     code.call(helper::OUTPUT);
+    // The ring is full: the sample will not fit either.
+    code.push(op::JUMP_IF_NUMBER, 0, 0, 1, 0);
+    code.push(op::STORE_NUMBER, AT, 0, place::LEFT, 0);
     code.land(empty);
     code.push(op::COPY, 0, NEXT, 0, 0);
     code.push(op::EXIT, 0, 0, 0, 0);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::task::Poll;
 use std::time::Duration;
 
 use backtrail_arch::Arch;
@@ -86,6 +87,8 @@ struct CpuRing {
     has_ids: bool,
     deep: Deep,
     walked: Walked,
+    /// Lost records of programs that are not counted as lost samples.
+    lost_parts: u64,
 }
 
 /// Parts of a stack that its sample's copy lacks.
@@ -163,6 +166,7 @@ impl CpuRing {
             has_ids: false,
             deep: Deep::default(),
             walked: Walked::default(),
+            lost_parts: 0,
         }
     }
 
@@ -394,11 +398,14 @@ impl Sampler {
         self.dispatcher.as_mut()?.begin(self.stack_bytes, rings)
     }
 
-    /// Prepares to copy parts of stacks that threads have left for another one. `None` if that is
-    /// not possible.
-    pub fn other_stacks(&mut self) -> Option<OtherStacks> {
+    /// Prepares to copy parts of stacks that threads have left for another one, which takes time.
+    /// `None` if that is not possible.
+    pub fn other_stacks(&mut self) -> Poll<Option<OtherStacks>> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
-        self.dispatcher.as_mut()?.other_stacks(self.stack_bytes, rings)
+        match &mut self.dispatcher {
+            Some(dispatcher) => dispatcher.other_stacks(self.stack_bytes, rings),
+            None => Poll::Ready(None),
+        }
     }
 
     /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is
@@ -483,10 +490,12 @@ impl Sampler {
                 break;
             };
             let CpuRing {
+                cpu,
                 ring,
                 scratch,
                 deep,
                 walked,
+                lost_parts,
                 ..
             } = &mut self.rings[index];
             let Some(record) = ring.record(scratch) else {
@@ -501,7 +510,19 @@ impl Sampler {
                 }
             } else {
                 // A record that cannot be decoded is of a kind that newer kernels send.
-                let decoded = records::decode_as(record, self.arch, layout).unwrap_or(Record::Other);
+                let decoded = match records::decode_as(record, self.arch, layout) {
+                    Ok(Record::Lost(count)) => {
+                        let of_programs = self.dispatcher.as_ref().map_or(0, |dispatcher| dispatcher.lost(*cpu));
+                        let parts = of_programs.saturating_sub(*lost_parts).min(count);
+                        *lost_parts += parts;
+                        match count - parts {
+                            0 => Record::Other,
+                            samples => Record::Lost(samples),
+                        }
+                    }
+                    Ok(decoded) => decoded,
+                    Err(_) => Record::Other,
+                };
                 match deep.sp {
                     0 => visit(index, time, decoded),
                     _ => visit(index, time, deep.complete(decoded, self.arch)),

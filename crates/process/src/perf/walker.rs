@@ -5,7 +5,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::programs::{BEGIN, LICENSE, WALKER, is_initial_namespace};
 use crate::sys::{self, BpfMap, MapKind};
@@ -60,7 +61,26 @@ pub struct WalkProgram {
 /// The tables in the kernel.
 #[derive(Clone, Debug)]
 pub struct KernelTables {
-    shared: Rc<Shared>,
+    shared: Arc<Shared>,
+}
+
+/// A table in the kernel that has no number yet.
+#[derive(Debug)]
+pub struct KernelTable(BpfMap);
+
+impl KernelTable {
+    /// Made of `pages` of `page_bytes` each, as [`KernelTables::page_bytes`] says.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(pages: &[u8], page_bytes: u32) -> io::Result<KernelTable> {
+        let pages = pages.chunks_exact(page_bytes as usize);
+        let map = BpfMap::new(MapKind::InnerArray, 4, page_bytes, pages.len() as u32)?;
+        for (index, page) in (0_u32..).zip(pages) {
+            map.set(&index.to_ne_bytes(), page)?;
+        }
+        Ok(KernelTable(map))
+    }
 }
 
 #[derive(Debug)]
@@ -68,28 +88,34 @@ struct Shared {
     processes: BpfMap,
     tables: BpfMap,
     page_bytes: u32,
+    /// One more than the highest number of a table.
+    end: AtomicU32,
 }
 
 impl KernelTables {
-    /// Sets the table with this number, made of pages; what had the number is freed.
-    ///
-    /// # Errors
-    /// If the number is too high, or there is no memory.
-    pub fn set_table(&self, number: u32, pages: &[u8]) -> io::Result<()> {
-        let page_bytes = self.shared.page_bytes;
-        let pages = pages.chunks_exact(page_bytes as usize);
-        let map = BpfMap::new(MapKind::InnerArray, 4, page_bytes, pages.len() as u32)?;
-        for (index, page) in (0_u32..).zip(pages) {
-            map.set(&index.to_ne_bytes(), page)?;
-        }
-        let fd = map.as_fd().as_raw_fd();
-        self.shared.tables.set(&number.to_ne_bytes(), &fd.to_ne_bytes())
+    /// Bytes of a table's page.
+    pub fn page_bytes(&self) -> u32 {
+        self.shared.page_bytes
     }
 
-    /// Frees the table with this number.
-    pub fn remove_table(&self, number: u32) {
-        // It may not be there.
-        let _ = self.shared.tables.remove(&number.to_ne_bytes());
+    /// Gives these tables the numbers from `first` on; what had them is freed. Returns after no
+    /// program uses it any more, which takes some ten milliseconds.
+    ///
+    /// # Errors
+    /// If the numbers are too high, or there is no memory.
+    pub fn set_tables(&self, first: u32, tables: &[KernelTable]) -> io::Result<()> {
+        let numbers: Vec<u32> = (first..).take(tables.len()).collect();
+        let maps: Vec<u32> = tables.iter().map(|table| table.0.as_fd().as_raw_fd() as u32).collect();
+        let end = first.saturating_add(tables.len() as u32);
+        self.shared.end.fetch_max(end, Ordering::Relaxed);
+        self.shared.tables.set_all(&words(&numbers), &words(&maps))
+    }
+
+    /// Frees all tables.
+    pub fn remove_tables(&self) {
+        let end = self.shared.end.swap(0, Ordering::Relaxed);
+        // Some may not be there.
+        let _ = self.shared.tables.remove_all(&words(&(0..end).collect::<Vec<_>>()));
     }
 
     /// Walks the stacks of this process from now on, by ranges in the program's format.
@@ -143,10 +169,11 @@ impl Walker {
         set(BEGIN, &begin)?;
         Ok(Walker {
             tables: KernelTables {
-                shared: Rc::new(Shared {
+                shared: Arc::new(Shared {
                     processes,
                     tables,
                     page_bytes: program.page_bytes,
+                    end: AtomicU32::new(0),
                 }),
             },
             _states: states,
@@ -160,6 +187,10 @@ impl Walker {
     }
 }
 
+fn words(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
+}
+
 fn linked<'m>(code: &WalkCode, fd: impl Fn(WalkMap) -> BorrowedFd<'m>) -> Vec<u64> {
     let mut instructions = code.instructions.clone();
     for &(at, map) in &code.maps {
@@ -169,4 +200,42 @@ fn linked<'m>(code: &WalkCode, fd: impl Fn(WalkMap) -> BorrowedFd<'m>) -> Vec<u6
         }
     }
     instructions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_set_and_freed_together() {
+        const PAGE: u32 = 64;
+        let inner = BpfMap::new(MapKind::InnerArray, 4, PAGE, 1);
+        let Ok(tables) = inner.and_then(|inner| BpfMap::of_maps(&inner, 8)) else {
+            println!("SKIPPED: no maps may be made here");
+            return;
+        };
+        let shared = Shared {
+            processes: BpfMap::new(MapKind::Hash, 4, 8, 1).expect("others could be made"),
+            tables,
+            page_bytes: PAGE,
+            end: AtomicU32::new(0),
+        };
+        let tables = KernelTables {
+            shared: Arc::new(shared),
+        };
+        let some = |count: usize| {
+            let made = (0..count).map(|_| KernelTable::new(&[0; 3 * PAGE as usize], tables.page_bytes()));
+            made.collect::<io::Result<Vec<_>>>().expect("there is memory")
+        };
+        tables.set_tables(0, &some(3)).expect("there is room");
+        tables.set_tables(3, &some(1)).expect("there is room");
+        tables.set_tables(4, &[]).expect("nothing is to be set");
+        assert!(tables.set_tables(6, &some(3)).is_err(), "there are eight");
+        let remove = |number: u32| tables.shared.tables.remove(&number.to_ne_bytes());
+        remove(1).expect("it is there");
+        tables.remove_tables();
+        for number in 0..8 {
+            assert!(remove(number).is_err(), "{number} is freed");
+        }
+    }
 }

@@ -11,6 +11,8 @@ const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
+const MAP_UPDATE_BATCH: libc::c_int = 26;
+const MAP_DELETE_BATCH: libc::c_int = 27;
 const PROG_TYPE_PERF_EVENT: u32 = 7;
 
 /// Kinds of maps (`enum bpf_map_type`).
@@ -95,6 +97,44 @@ impl BpfMap {
         call(MAP_DELETE_ELEM, &mut self.element(key)).map(drop)
     }
 
+    /// Sets the values of several keys, one after the other in `keys` and `values`: at once, if the
+    /// kernel can (since Linux 5.6, for maps of maps since 5.17).
+    pub fn set_all(&self, keys: &[u8], values: &[u8]) -> io::Result<()> {
+        let count = keys.len() / self.key_bytes;
+        if keys.len() != count * self.key_bytes || values.len() != count * self.value_bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if count > 1 && self.batch(MAP_UPDATE_BATCH, keys, Some(values)).is_ok() {
+            return Ok(());
+        }
+        let keys = keys.chunks_exact(self.key_bytes);
+        let mut pairs = keys.zip(values.chunks_exact(self.value_bytes));
+        pairs.try_for_each(|(key, value)| self.set(key, value))
+    }
+
+    /// Removes several keys, one after the other in `keys`; some may be missing.
+    pub fn remove_all(&self, keys: &[u8]) -> io::Result<()> {
+        if !keys.len().is_multiple_of(self.key_bytes) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if keys.len() > self.key_bytes && self.batch(MAP_DELETE_BATCH, keys, None).is_ok() {
+            return Ok(());
+        }
+        let keys = keys.chunks_exact(self.key_bytes);
+        keys.fold(Ok(()), |done, key| done.and(self.remove(key)))
+    }
+
+    /// `keys`, and `values` if there are any, are of the same number of elements.
+    fn batch(&self, command: libc::c_int, keys: &[u8], values: Option<&[u8]>) -> io::Result<()> {
+        let mut attr = [0; ATTR_SIZE];
+        let address = |bytes: &[u8]| (bytes.as_ptr().expose_provenance() as u64).to_ne_bytes();
+        put(&mut attr, 16, address(keys));
+        put(&mut attr, 24, values.map_or([0; 8], address));
+        put(&mut attr, 32, ((keys.len() / self.key_bytes) as u32).to_ne_bytes());
+        put(&mut attr, 36, self.fd.as_raw_fd().to_ne_bytes());
+        call(command, &mut attr).map(drop)
+    }
+
     fn element(&self, key: &[u8]) -> [u8; ATTR_SIZE] {
         let mut attr = [0; ATTR_SIZE];
         put(&mut attr, 0, self.fd.as_raw_fd().to_ne_bytes());
@@ -131,10 +171,10 @@ pub fn load_program(instructions: &[u64], license: &CStr) -> io::Result<OwnedFd>
 }
 
 /// Each caller's `attr` has only pointers to memory that is borrowed for the call, and as long as
-/// its command reads: a map's key and value, the number of instructions, a C string.
+/// its command reads: a map's keys and values, the number of instructions, a C string.
 fn call(command: libc::c_int, attr: &mut [u8; ATTR_SIZE]) -> io::Result<i32> {
-    // SAFETY: `attr` is a `union bpf_attr` of the size given. The commands used here only read
-    // through the pointers in it, which are valid as described above.
+    // SAFETY: `attr` is a `union bpf_attr` of the size given, which the kernel may write. The
+    // commands used here only read through the pointers in it, which are valid as described above.
     match unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_mut_ptr(), ATTR_SIZE) } {
         done if done >= 0 => Ok(done as i32),
         _ => Err(io::Error::last_os_error()),

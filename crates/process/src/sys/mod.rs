@@ -16,8 +16,8 @@ pub use bpf::{BpfMap, MapKind, load_program};
 pub use descriptors::only_standard_input;
 pub use heap::give_back_memory;
 pub use perf_event::{
-    Attributes, Clock, Counted, Event, enable_for, event_id, open_event, open_program_output, open_watchpoint,
-    redirect_output, set_enabled, set_program,
+    Attributes, Clock, Counted, Event, enable_for, event_id, lost_by_output, open_event, open_program_output,
+    open_watchpoint, redirect_output, set_enabled, set_program,
 };
 pub use process_vm::{read_process, robust_list, touch_pages, touch_pages_below};
 pub use ring::Ring;

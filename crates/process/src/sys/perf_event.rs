@@ -15,6 +15,7 @@ mod offset {
     /// The frequency, or with [`flag::FREQ`] unset the period.
     pub(super) const SAMPLE_FREQ: usize = 16;
     pub(super) const SAMPLE_TYPE: usize = 24;
+    pub(super) const READ_FORMAT: usize = 32;
     pub(super) const FLAGS: usize = 40;
     pub(super) const WAKEUP_WATERMARK: usize = 48;
     pub(super) const BP_TYPE: usize = 52;
@@ -57,6 +58,7 @@ const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
 const PERF_COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_COUNT_SW_BPF_OUTPUT: u64 = 10;
+const PERF_FORMAT_LOST: u64 = 1 << 4;
 const PERF_FLAG_PID_CGROUP: libc::c_ulong = 1 << 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
@@ -258,7 +260,22 @@ pub fn open_program_output(cpu: i32, sample_type: u64) -> io::Result<OwnedFd> {
     put(&mut attr, offset::SAMPLE_TYPE, sample_type.to_ne_bytes());
     put(&mut attr, offset::FLAGS, flags.to_ne_bytes());
     put(&mut attr, offset::CLOCK_ID, libc::CLOCK_MONOTONIC.to_ne_bytes());
-    open(attr, -1, cpu)
+    let mut counting = attr;
+    put(&mut counting, offset::READ_FORMAT, PERF_FORMAT_LOST.to_ne_bytes());
+    // Since Linux 6.0.
+    open(counting, -1, cpu).or_else(|_| open(attr, -1, cpu))
+}
+
+/// How many records that programs wrote to an event of [`open_program_output`] found no room in its
+/// ring; 0 if the kernel does not count them.
+pub fn lost_by_output(output: impl AsFd) -> u64 {
+    /// The event's count, and the lost records.
+    const READ_BYTES: usize = 16;
+    let mut read = [0; READ_BYTES];
+    match rustix::io::read(output, &mut read) {
+        Ok(READ_BYTES) => u64::from_ne_bytes(read[8..].try_into().unwrap_or_default()),
+        _ => 0,
+    }
 }
 
 /// Runs `program` whenever `event`, or one that inherits from it later, takes a sample.
