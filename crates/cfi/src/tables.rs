@@ -284,8 +284,9 @@ fn remember(cache: &Cache, file: Option<Name>, entry: &Name) {
     }
 }
 
-/// A file without a build ID gets a cache entry if it has this many bytes of call frame information,
-/// or of Go's table: Rust's compiler writes no build ID, and Go's linker one of its own.
+/// A file without a build ID gets a cache entry if it has this many bytes of call frame
+/// information, or of Go's table: Rust's compiler writes no build ID, and Go's linker one of its
+/// own.
 const LARGE: usize = 1 << 16;
 
 /// The sections that a table is made from.

@@ -7,6 +7,7 @@ mod deep;
 mod error;
 mod file;
 mod other_stacks;
+mod parts;
 mod probes;
 mod program;
 mod programs;

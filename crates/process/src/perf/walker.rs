@@ -114,8 +114,7 @@ impl KernelTables {
     /// Frees all tables.
     pub fn remove_tables(&self) {
         let end = self.shared.end.swap(0, Ordering::Relaxed);
-        // Some may not be there.
-        let _ = self.shared.tables.remove_all(&words(&(0..end).collect::<Vec<_>>()));
+        self.shared.tables.remove_all(&words(&(0..end).collect::<Vec<_>>()));
     }
 
     /// Walks the stacks of this process from now on, by ranges in the program's format.

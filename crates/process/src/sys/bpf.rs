@@ -112,16 +112,14 @@ impl BpfMap {
         pairs.try_for_each(|(key, value)| self.set(key, value))
     }
 
-    /// Removes several keys, one after the other in `keys`; some may be missing.
-    pub fn remove_all(&self, keys: &[u8]) -> io::Result<()> {
-        if !keys.len().is_multiple_of(self.key_bytes) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
+    /// Removes several keys, one after the other in `keys`, those of them that are there.
+    pub fn remove_all(&self, keys: &[u8]) {
         if keys.len() > self.key_bytes && self.batch(MAP_DELETE_BATCH, keys, None).is_ok() {
-            return Ok(());
+            return;
         }
-        let keys = keys.chunks_exact(self.key_bytes);
-        keys.fold(Ok(()), |done, key| done.and(self.remove(key)))
+        for key in keys.chunks_exact(self.key_bytes) {
+            let _ = self.remove(key);
+        }
     }
 
     /// `keys`, and `values` if there are any, are of the same number of elements.
