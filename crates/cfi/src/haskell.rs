@@ -64,7 +64,8 @@ impl<P: Copy + Eq + Hash> Haskell<P> {
         mapping: C::Mapping,
         (pc, is_return): (u64, bool),
     ) -> Option<Rule> {
-        if process.arch().cpu != Cpu::X86_64 || !process.is_file(mapping) {
+        // GHC's programs have call frame information for their parts in C.
+        if process.arch().cpu != Cpu::X86_64 || !process.is_file(mapping) || !process.has_call_frames(mapping) {
             return None;
         }
         let range = process.range(mapping);

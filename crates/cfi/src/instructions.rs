@@ -74,6 +74,14 @@ pub fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn
     }
 }
 
+/// The rule of code made at run time, which calls what does not return as often as what does: a
+/// frame that it has made for itself is known better from its start than from a way to its return.
+pub fn rule_at_run_time(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, around: &dyn Around) -> Option<Rule> {
+    let framed = || prologue::framed(arch, code, pc, is_return);
+    let framed = (arch.cpu == Cpu::X86_64).then(framed).flatten();
+    framed.or_else(|| rule(arch, code, pc, is_return, around))
+}
+
 /// The location of a frame pointer that a hand-written helper has overwritten: none. The helper's
 /// caller has saved it.
 const LOST: Location = Location {

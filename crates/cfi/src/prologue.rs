@@ -157,12 +157,24 @@ fn padded_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
             let bytes = bytes_at(code, start, from).and_then(|bytes| bytes.get(..back as usize));
             bytes.is_some_and(|bytes| padding_len(bytes) == bytes.len()) && ends_before(code, start, from)
         });
-        if begins && padded || follows_traps(code, start, at) {
+        let is_first =
+            || bytes_at(code, start, at).is_some_and(makes_frame) && zeros_before(code, start, at) >= MANY_ZEROS;
+        if begins && padded || follows_traps(code, start, at) || is_first() {
             return Some(at);
         }
         at = at.checked_sub(ALIGN)?;
     }
     None
+}
+
+/// More zeros in a row than an instruction ends in: memory where compilers at run time have put no
+/// code yet.
+const MANY_ZEROS: usize = 12;
+
+fn zeros_before(code: &[u8], start: u64, at: u64) -> usize {
+    let before = at.checked_sub(start).and_then(|len| code.get(..len as usize));
+    let before = before.unwrap_or_default().iter().rev();
+    before.take_while(|byte| **byte == 0).count()
 }
 
 /// Whether a frame is made at `at`, right after code that ends.
@@ -199,8 +211,6 @@ fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
 /// Whether the code before `at`, an aligned address, ends: in a return, or before zeros, which only
 /// compilers at run time put between functions.
 pub(crate) fn follows_end(code: &Code<'_>, at: u64) -> bool {
-    /// More zeros in a row than an instruction ends in.
-    const MANY: usize = 12;
     const RET: u8 = 0xc3;
     let before = at
         .checked_sub(code.start)
@@ -208,10 +218,10 @@ pub(crate) fn follows_end(code: &Code<'_>, at: u64) -> bool {
     let Some(before) = before else {
         return false;
     };
-    let zeros = before.iter().rev().take_while(|byte| **byte == 0).count();
+    let zeros = zeros_before(code.bytes, code.start, at);
     let last = &before[..before.len() - zeros];
     let jumps = matches!(last, [.., 0xff, 0x20..=0x27 | 0xe0..=0xe7]);
-    zeros >= MANY || last.ends_with(&[RET]) || zeros > 0 && jumps
+    zeros >= MANY_ZEROS || last.ends_with(&[RET]) || zeros > 0 && jumps
 }
 
 /// The state of the stack since the function's start.
@@ -241,20 +251,7 @@ impl State {
 
 /// The rule of the frame at `pc`, from the last known or recognizable function start before it.
 pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
-    let Code {
-        bytes,
-        start,
-        functions,
-    } = *code;
-    let inside = pc.checked_sub(is_return.into())?;
-    let before = functions.partition_point(|function| *function <= inside).checked_sub(1);
-    let known = before.map(|last| functions[last]).filter(|known| *known >= start);
-    let seen = function_start(bytes, start, inside);
-    let last = known.max(seen)?;
-    let first = known.min(seen).filter(|first| *first != last);
-    let from = |begin| state_at(code, begin, pc, is_return);
-    // An apparent start of a function may be the target of a jump.
-    let state = from(last).or_else(|| from(first?))?;
+    let state = state_since_start(code, pc, is_return)?;
     let cfa = match (state.depth, state.frame) {
         (Some(depth), _) => Location::register(arch.sp.0, i32::try_from(depth + 8).ok()?),
         (None, Some(frame)) => Location::register(arch.fp.0, i32::try_from(frame + 8).ok()?),
@@ -274,6 +271,35 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Op
         fp,
         ..Rule::new(cfa, Location::saved(-8))
     })
+}
+
+/// The rule of a function that has pushed the frame pointer first of all and set its own, on all
+/// ways from such a start to `pc`.
+pub(crate) fn framed(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
+    const WORD: i64 = 8;
+    let state = state_since_start(code, pc, is_return)?;
+    let has_frame = state.frame == Some(WORD) && state.saved == Some(WORD);
+    has_frame.then(|| Rule {
+        fp: Some(Location::saved(-16)),
+        ..Rule::new(Location::register(arch.fp.0, 16), Location::saved(-8))
+    })
+}
+
+fn state_since_start(code: &Code<'_>, pc: u64, is_return: bool) -> Option<State> {
+    let Code {
+        bytes,
+        start,
+        functions,
+    } = *code;
+    let inside = pc.checked_sub(is_return.into())?;
+    let before = functions.partition_point(|function| *function <= inside).checked_sub(1);
+    let known = before.map(|last| functions[last]).filter(|known| *known >= start);
+    let seen = function_start(bytes, start, inside);
+    let last = known.max(seen)?;
+    let first = known.min(seen).filter(|first| *first != last);
+    let from = |begin| state_at(code, begin, pc, is_return);
+    // An apparent start of a function may be the target of a jump.
+    from(last).or_else(|| from(first?))
 }
 
 /// The state at `pc` on the paths from `begin`, which all must agree.
@@ -437,6 +463,37 @@ mod tests {
         assert_eq!(at(8), None);
         assert!(is_end(&code, START, START + 52));
         assert!(!is_end(&code, START, START + 45));
+    }
+
+    #[test]
+    fn functions_with_a_frame_of_their_own() {
+        // ret; padding; push rbp; mov rbp, rsp; sub rsp, 0x30; nop; leave; nop
+        let mut code = vec![0xcc; 15];
+        code.insert(0, 0xc3);
+        code.extend([0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 0x30, 0x90, 0xc9, 0x90]);
+        let framed = |code: &[u8], offset: u64| {
+            let code = Code {
+                bytes: code,
+                start: START,
+                functions: &[],
+            };
+            super::framed(&ARCH, &code, START + offset, false)
+        };
+        let rule = framed(&code, 24).unwrap();
+        assert_eq!(rule.cfa, Location::register(ARCH.fp.0, 16));
+        assert_eq!(rule.fp, Some(Location::saved(-16)));
+        assert_eq!(framed(&code, 24), framed(&code, 20));
+        assert_eq!(framed(&code, 17), None, "it is not set yet");
+        assert_eq!(framed(&code, 26), None, "it is restored");
+        // Behind memory without code.
+        let mut first = code.clone();
+        first[..16].fill(0);
+        assert_eq!(framed(&first, 24), framed(&code, 24));
+        first[8] = 1;
+        assert_eq!(framed(&first, 24), None);
+        // push rbx first: no frame record.
+        code[16..20].copy_from_slice(&[0x53, 0x55, 0x90, 0x90]);
+        assert_eq!(framed(&code, 24), None);
     }
 
     #[test]

@@ -179,7 +179,11 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             // After a call that does not return, the code at `pc` is another function's.
             let has_left_frame =
                 || !(is_return && code.ends(pc)) && instructions::has_left_frame(arch, &code, pc, &elsewhere);
-            match (instructions::rule(arch, &code, pc, is_return, &elsewhere), interpreted) {
+            let rule = match process.is_file(mapping) || interpreted.is_some() {
+                true => instructions::rule(arch, &code, pc, is_return, &elsewhere),
+                false => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),
+            };
+            match (rule, interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
                 (Some(rule), _) => Uncovered::Rule(rule),
                 (None, Some(interpreted)) => Uncovered::Linked(interpreted),

@@ -12,11 +12,11 @@ use backtrail_elf::Image;
 use backtrail_sframe::Row;
 use backtrail_sframe::write::FunctionRows;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
+use memchr::memmem;
 
 use crate::eh_frame::{self, Converted};
 use crate::undescribed::{self, code, described, holes};
 
-const HLT: u8 = 0xf4;
 const NOP: u8 = 0x90;
 const INT3: u8 = 0xcc;
 
@@ -29,7 +29,8 @@ macro_rules! pattern {
     ($($byte:tt)*) => { &[$(pattern!(@ $byte)),*] };
 }
 
-/// Code in which a stack begins, without call frame information. Each ends in `hlt`.
+/// Code in which a stack begins, without call frame information. Each ends in `hlt`, and has one of
+/// [`SOUGHT`].
 const ROOTS: [Pattern; 6] = [
     // Boost's `make_fcontext`, which PHP contains too: `push rbp; jmp rbx`. The stack's first
     // function returns to the code after it: `xor rdi, rdi; call _exit; hlt`. With and without
@@ -45,6 +46,9 @@ const ROOTS: [Pattern; 6] = [
     pattern!(0xff 0xd3 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
     pattern!(0xff 0xd2 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
 ];
+
+/// What files are searched for: `push rbp; jmp rbx`, and `syscall; hlt`.
+const SOUGHT: [&[u8]; 2] = [&[0x55, 0xff, 0xe3], &[0x0f, 0x05, 0xf4]];
 
 /// glibc's `__start_context`, to which functions of `makecontext` return: `mov rsp, rbx; mov rdi,
 /// [rsp]; test rdi, rdi`. Its call frame information describes an ordinary function.
@@ -149,16 +153,22 @@ const OUTERMOST: Row = Row { start: 0, rule: None };
 
 /// The roots in the code at `start`.
 fn in_hole(start: u64, code: &[u8]) -> Vec<FunctionRows> {
-    let ends = code.iter().enumerate().filter(|(_, byte)| **byte == HLT);
-    let found = ends.filter_map(|(at, _)| {
-        let len = ROOTS.iter().find_map(|pattern| {
-            let code = code.get((at + 1).checked_sub(pattern.len())?..=at)?;
-            matches(code, pattern).then_some(pattern.len())
-        })?;
-        let start = start + (at + 1 - len) as u64;
-        Some(FunctionRows::new(start, len as u32, vec![OUTERMOST]))
-    });
-    found.collect()
+    let mut roots = Vec::new();
+    for sought in SOUGHT {
+        let is_sought = |bytes: &[Option<u8>]| bytes.iter().copied().eq(sought.iter().copied().map(Some));
+        let with_offset = |pattern: &Pattern| Some((pattern.windows(sought.len()).position(is_sought)?, *pattern));
+        let patterns: Vec<(usize, Pattern)> = ROOTS.iter().filter_map(with_offset).collect();
+        for at in memmem::find_iter(code, sought) {
+            let root = patterns.iter().find_map(|&(offset, pattern)| {
+                let begin = at.checked_sub(offset)?;
+                let found = code.get(begin..begin.checked_add(pattern.len())?)?;
+                matches(found, pattern).then_some((start + begin as u64, pattern.len() as u32))
+            });
+            roots.extend(root.map(|(start, size)| FunctionRows::new(start, size, vec![OUTERMOST])));
+        }
+    }
+    roots.sort_by_key(|root| root.start);
+    roots
 }
 
 fn matches(code: &[u8], pattern: Pattern) -> bool {
@@ -254,7 +264,7 @@ mod tests {
         returns[12] = 0xc3;
         assert_eq!(in_hole(0x1000, &returns), []);
         assert_eq!(in_hole(0x1000, &fcontext[2..]), []);
-        assert_eq!(in_hole(0x1000, &[HLT; 64]), []);
+        assert_eq!(in_hole(0x1000, &[0xf4; 64]), []);
     }
 
     #[test]

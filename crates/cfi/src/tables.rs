@@ -159,6 +159,10 @@ pub fn without_call_frames(image: &Image<'_>) -> Option<Table> {
     })
 }
 
+/// A table of a file without call frame information is stored if there is this much code: all of it
+/// is searched.
+const LARGE_CODE: u64 = 4 << 20;
+
 /// Provides the tables of modules.
 #[derive(Clone, Debug)]
 pub struct Tables {
@@ -228,6 +232,20 @@ impl Tables {
     /// had one in the cache before.
     pub fn known(&self, image: &Image<'_>, file: &FileIdentity) -> Option<Table> {
         known(self.cache.as_ref()?, Some(&name_of_file(file)), image)
+    }
+
+    /// The table of a file without any call frame information, as [`without_call_frames`] makes it.
+    /// If the file has an identity, [`known`](Self::known) has it from then on.
+    pub fn load_without_call_frames(&self, image: &Image<'_>, file: Option<&FileIdentity>) -> Option<Table> {
+        let table = without_call_frames(image)?;
+        let code = image.code_ranges().into_iter().map(|range| range.end - range.start);
+        let is_kept = image.foreign_owner().is_none() && code.sum::<u64>() >= LARGE_CODE;
+        if let (Some(cache), Some(file)) = (self.cache.as_ref().filter(|_| is_kept), file) {
+            let mut namer = Namer::new("without call frame information");
+            let name = namer.add(KIND.as_bytes()).numbers(file.numbers()).name();
+            store(cache, Some(name_of_file(file)), &name, &table);
+        }
+        Some(table)
     }
 
     /// The same for a file of another user, whose contents are not looked at here. The worker gets

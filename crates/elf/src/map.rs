@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 
 use crate::budget::{Budget, Limit};
 use crate::door::{self, Readable, RegularFile};
@@ -21,6 +21,8 @@ use crate::isolation;
 const READ_LIMIT: usize = 256 << 10;
 /// The least that is read of others at a time; a multiple of every page size.
 const CHUNK: usize = 64 << 10;
+/// Reads of this many bytes use huge pages, if there are any: faults take longer than reading.
+const LARGE_READ: usize = 4 << 20;
 /// Chunks are larger in files that would have more than this many.
 const MOST_CHUNKS: usize = 1 << 16;
 
@@ -330,6 +332,10 @@ impl OnDemand {
         // SAFETY: as above; nothing has a reference to these chunks, which were not read before.
         if unsafe { mprotect(part.cast::<c_void>(), to - from, access) }.is_err() {
             return Err(Missing::Limit(Limit::Bytes));
+        }
+        if to - from >= LARGE_READ {
+            // SAFETY: as above; the advice changes nothing but how the memory is backed.
+            let _ = unsafe { madvise(part.cast::<c_void>(), to - from, Advice::LinuxHugepage) };
         }
         // SAFETY: the memory is accessible now, zero, and has no other reference: the lock is held,
         // and `slice` gives out chunks only after they were read.

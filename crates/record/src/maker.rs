@@ -195,7 +195,7 @@ pub(crate) fn load(
     identity: Option<&FileIdentity>,
 ) -> Option<Result<Table, tables::Error>> {
     match tables.load_file(image, identity) {
-        Err(tables::Error::NoUnwindInformation) => tables::without_call_frames(image).map(Ok),
+        Err(tables::Error::NoUnwindInformation) => tables.load_without_call_frames(image, identity).map(Ok),
         made => Some(made),
     }
 }

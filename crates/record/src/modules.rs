@@ -1,23 +1,20 @@
 //! The mapped files, each stored once, with its unwind table.
 
+mod files;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::collections::hash_map::Entry;
-use std::fs::Metadata;
 use std::hash::Hasher;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
 use backtrail_cfi::announced;
-use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::registers::CallFrames;
 use backtrail_cfi::tables::{self, Tables};
-use backtrail_elf::budget::Budget;
-use backtrail_elf::debugfile::program_by_build_id;
 use backtrail_elf::{CodeSegments, FileBytes, HeldFile, Image, door};
 use backtrail_process::proc;
 use backtrail_process::proc::{DELETED, VDSO, is_file};
@@ -25,15 +22,15 @@ use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_sframe::Section;
 use backtrail_unwind::Coverage;
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
-use rustix::fs::{major, minor};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
 use crate::elf_module::{ElfModule, Kept, call_frames};
 use crate::elsewhere::{Elsewhere, MappedFile, Wanted, is_at_home};
-use crate::file_problems::{MOST_PROBLEMS, Missing, Problems};
+use crate::file_problems::Problems;
 use crate::maker::{self, Maker};
-use crate::memory_image::{MappedAt, look_at_memory, vdso, whole_file_mapping};
+use crate::memory_image::MappedAt;
+use files::Opened;
 
 /// Modules are looked through if there are at least this many.
 const MANY: usize = 512;
@@ -176,6 +173,8 @@ pub(crate) struct Modules<'a> {
     /// Files that were taken without a build ID to compare, in `sysroot`.
     unchecked: RefCell<BTreeSet<String>>,
     used: Cell<u64>,
+    /// Files whose code was read last.
+    opened: RefCell<Vec<(ModuleIndex, Rc<FileBytes>)>>,
     /// Makes the tables of large files, if walks need not wait for them.
     maker: Option<Maker>,
     /// How many of these were made.
@@ -201,6 +200,7 @@ impl<'a> Modules<'a> {
             elsewhere: RefCell::default(),
             unchecked: RefCell::default(),
             used: Cell::new(0),
+            opened: RefCell::default(),
             maker: None,
             made: 0,
             tables_by_hash: RefCell::default(),
@@ -501,28 +501,6 @@ impl<'a> Modules<'a> {
         Some(svma.wrapping_add(mapping.start.wrapping_sub(start)))
     }
 
-    /// Copies the file's bytes from `address` on, and returns how many were copied.
-    pub(crate) fn read(&self, mapping: &Mapping, address: u64, bytes: &mut [u8]) -> usize {
-        let Contents::Elf(elf) = self.contents(mapping.module) else {
-            return 0;
-        };
-        let Some(start) = elf.code.address_of(mapping.file_offset) else {
-            return 0;
-        };
-        let svma = start.wrapping_add(address.wrapping_sub(mapping.start));
-        let most = usize::try_from(mapping.end.saturating_sub(address)).unwrap_or(usize::MAX);
-        let copy = |image: &Image<'_>| {
-            let held = image
-                .data_in(svma..svma.saturating_add(bytes.len() as u64))
-                .unwrap_or_default();
-            let len = held.len().min(bytes.len()).min(most);
-            bytes[..len].copy_from_slice(&held[..len]);
-            len
-        };
-        let module = &self.modules[&mapping.module];
-        self.with_image(module, copy).unwrap_or(0)
-    }
-
     /// Whether a mapping is one of a file's code, the same in every process.
     pub(crate) fn is_file(&self, mapping: &Mapping) -> bool {
         matches!(self.contents(mapping.module), Contents::Elf(_))
@@ -643,140 +621,6 @@ impl<'a> Modules<'a> {
         })
     }
 
-    fn with_image<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>) -> T) -> Option<T> {
-        self.with_file(module, |image, _| look(image))
-    }
-
-    /// Whether the file can be the one that was recorded.
-    fn is_recorded(&self, metadata: &Metadata, key: &FileKey) -> bool {
-        let FileKey::Inode { device, inode } = key else {
-            return true;
-        };
-        // Overlay and btrfs file systems, on devices without a major number, may report a different
-        // device here than in the mapping; the inode is the same. Numbers of devices may be others
-        // than when an imported recording was made.
-        let here = metadata.dev();
-        if self.ended.is_none() && major(here) != 0 && (major(here), minor(here)) != *device {
-            return false;
-        }
-        let is_younger = self
-            .ended
-            .is_some_and(|ended| metadata.created().is_ok_and(|born| born > ended));
-        metadata.ino() == *inode && !is_younger
-    }
-
-    /// Passes the image of a module to `look`. If it is missing or damaged, this is reported.
-    fn with_file<T>(&self, module: &Module<'_>, look: impl FnOnce(&Image<'_>, Option<Opened<'_>>) -> T) -> Option<T> {
-        let look = |image: &Image<'_>, opened: Option<Opened<'_>>| {
-            if let Some(opened) = &opened {
-                self.check_length(module, image, opened.file.len() as u64);
-            }
-            look(image, opened)
-        };
-        let failed = |missing| self.report_missing(module, &missing);
-        self.find_file(module, look).map_err(failed).ok().flatten()
-    }
-
-    fn report_missing(&self, module: &Module<'_>, missing: &Missing) {
-        if missing.is_expected(plain_path(module)) {
-            return;
-        }
-        self.report(module, missing.describe(module.key.build_id(), self.sysroot.as_deref()));
-        if !matches!(missing, Missing::NoImage(_)) {
-            if let Some(number) = module.problem.get() {
-                self.problems.borrow_mut().set_missing(number);
-            }
-            module.is_lost.set(true);
-        }
-    }
-
-    /// Passes the image of a module to `look`: from its file, if it still exists; else from the
-    /// process that has it mapped.
-    fn find_file<T>(
-        &self,
-        module: &Module<'_>,
-        look: impl FnOnce(&Image<'_>, Option<Opened<'_>>) -> T,
-    ) -> Result<Option<T>, Missing> {
-        if module.path == VDSO {
-            let found = look_at_memory(&vdso().unwrap_or(module.at), |image| look(image, None));
-            return Ok(found);
-        }
-        if !is_file(&module.path) {
-            return Ok(None);
-        }
-        let path = plain_path(module);
-        let mut missing = Missing::NotFound;
-        let candidates = match &self.sysroot {
-            Some(_) => {
-                let mut candidates = match &module.key {
-                    FileKey::BuildId(id) => program_by_build_id(id),
-                    _ => Vec::new(),
-                };
-                candidates.push(PathBuf::from(path));
-                candidates
-            }
-            None => proc::mapped_file(module.at.pid, module.at.start, module.at.end, path).to_vec(),
-        };
-        let open = |path: &Path| match &self.sysroot {
-            Some(root) => door::Root::at(root)?.open(path),
-            None => door::open(path),
-        };
-        for candidate in candidates {
-            let opened = open(&candidate).and_then(|file| {
-                let is_same = self.sysroot.is_some() || self.is_recorded(file.metadata(), &module.key);
-                let identity = FileIdentity::of(file.metadata());
-                Ok(is_same.then_some((file.contents(&Budget::new())?, identity)))
-            });
-            let (file, identity) = match opened {
-                Ok(Some(opened)) => opened,
-                Ok(None) => {
-                    missing.is_rather(Missing::Replaced);
-                    continue;
-                }
-                Err(error) => {
-                    missing.is_rather(Missing::of(error));
-                    continue;
-                }
-            };
-            let file = Rc::new(file);
-            let image = match Image::of(&file) {
-                Ok(image) => image,
-                Err(error) => {
-                    missing.is_rather(Missing::NoImage(error));
-                    continue;
-                }
-            };
-            match (&module.key, image.build_id()) {
-                (FileKey::BuildId(id), found) if found != Some(id) => {
-                    missing.is_rather(Missing::OtherBuild(found.unwrap_or_default().to_vec()));
-                    continue;
-                }
-                (FileKey::BuildId(_), _) => {}
-                _ if self.sysroot.is_some() => self.note_unchecked(path),
-                _ => {}
-            }
-            let opened = Opened {
-                file: &file,
-                identity: identity.as_ref(),
-            };
-            return Ok(Some(look(&image, Some(opened))));
-        }
-        if let Missing::NoImage(_) = missing {
-            return Err(missing);
-        }
-        // The file is gone, but its pages remain.
-        let whole = whole_file_mapping(&module.at, &module.path).unwrap_or(module.at);
-        let found = look_at_memory(&whole, |image| look(image, None));
-        found.map(Some).ok_or(missing)
-    }
-
-    fn note_unchecked(&self, path: &str) {
-        let mut unchecked = self.unchecked.borrow_mut();
-        if unchecked.len() < MOST_PROBLEMS {
-            unchecked.insert(path.to_owned());
-        }
-    }
-
     /// Keeps a table until the recording ends; `None` if its user has too many.
     fn store(&self, module: &Module<'_>, foreign_owner: Option<u32>, bytes: Vec<u8>) -> Option<&'a [u8]> {
         let hash = hash(&bytes);
@@ -796,19 +640,6 @@ impl<'a> Modules<'a> {
         let kept = self.arena.keep(bytes);
         self.tables_by_hash.borrow_mut().insert(hash, kept);
         Some(kept)
-    }
-
-    fn check_length(&self, module: &Module<'_>, image: &Image<'_>, len: u64) {
-        let ends = image
-            .segments()
-            .iter()
-            .map(|segment| segment.offset.saturating_add(segment.filesz));
-        if let Some(end) = ends.max().filter(|&end| end > len) {
-            self.report(
-                module,
-                format_args!("file ends at offset {len:#x}, its segments at {end:#x}"),
-            );
-        }
     }
 
     fn keep(
@@ -879,13 +710,6 @@ fn kept_meanwhile(image: &Image<'_>) -> Option<u64> {
     };
     let size = size(b".eh_frame")?.saturating_add(size(b".eh_frame_hdr")?);
     (!tables::exceeds_call_frames(image)).then_some(size)
-}
-
-/// The file that an image was read from.
-#[derive(Clone, Copy)]
-struct Opened<'f> {
-    file: &'f Rc<FileBytes>,
-    identity: Option<&'f FileIdentity>,
 }
 
 fn hash(bytes: &[u8]) -> u64 {

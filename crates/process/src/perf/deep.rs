@@ -47,6 +47,9 @@ const MOST_PARTS: i32 = 16;
 /// few percent of it. What it does not use it may use later, up to a limit.
 const BYTE_NS_LOG: i32 = 2;
 const MOST_SAVED: i32 = 4 << 20;
+/// What is copied for a thread about which nothing is known counts this much more, as a power of
+/// two: a program that starts many threads must not fill the ring with their stacks.
+const NEW_WEIGHT_LOG: i32 = 2;
 /// What each CPU has: its state, and the buffer in which records are made.
 const VALUE_OF_CPU: u32 = STATE as u32 + VALUE_OF_OTHERS;
 const STATE: i32 = 8 * (10 + MOST_EDGES + WORDS_OF_LEFT * MOST_LEFT) as i32;
@@ -435,10 +438,16 @@ fn copier(
         call_part(code, calls);
         code.push(op::COPY, 1, 0, 0, 0);
         code.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
-        code.push(op::LOAD, 2, STATE, place::SAVED, 0);
-        code.push(op::SUBTRACT_REGISTER, 2, 1, 0, 0);
-        code.push(op::STORE, STATE, 2, place::SAVED, 0);
         code.push(op::COPY, NEXT, 0, 0, 0);
+        code.push(op::COPY, 3, 1, 0, 0);
+        code.push(op::LOAD, 2, STATE, place::IS_NEW, 0);
+        code.push(op::JUMP_IF_NUMBER, 2, 0, 1, 0);
+        code.push(op::SHIFT_LEFT, 3, 0, 0, NEW_WEIGHT_LOG);
+        code.push(op::LOAD, 2, STATE, place::SAVED, 0);
+        code.push(op::JUMP_IF_NOT_BELOW, 2, 3, 1, 0);
+        code.push(op::COPY, 3, 2, 0, 0);
+        code.push(op::SUBTRACT_REGISTER, 2, 3, 0, 0);
+        code.push(op::STORE, STATE, 2, place::SAVED, 0);
         code.jump(end, op::JUMP_IF_AT_MOST, 1, 0, (PAGES - 1) * PAGE);
         forget(code);
     };

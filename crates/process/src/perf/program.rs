@@ -72,6 +72,7 @@ pub(super) mod op {
     pub(in crate::perf) const AND: u8 = 0x57;
     pub(in crate::perf) const DIVIDE: u8 = 0x37;
     pub(in crate::perf) const SHIFT_RIGHT: u8 = 0x77;
+    pub(in crate::perf) const SHIFT_LEFT: u8 = 0x67;
     pub(in crate::perf) const CALL: u8 = 0x85;
     pub(in crate::perf) const EXIT: u8 = 0x95;
 }
