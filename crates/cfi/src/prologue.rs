@@ -273,11 +273,24 @@ pub(crate) fn rule(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Op
     })
 }
 
+/// Starts of functions before a program counter that are tried.
+const MOST_STARTS: usize = 8;
+
 /// The rule of a function that has pushed the frame pointer first of all and set its own, on all
 /// ways from such a start to `pc`.
 pub(crate) fn framed(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool) -> Option<Rule> {
     const WORD: i64 = 8;
-    let state = state_since_start(code, pc, is_return)?;
+    let mut state = state_since_start(code, pc, is_return);
+    // Such code may contain functions of its own, which begin before `pc` and end before it, too.
+    let mut inside = pc;
+    for _ in 0..MOST_STARTS {
+        if state.is_some() {
+            break;
+        }
+        inside = function_start(code.bytes, code.start, inside.checked_sub(1)?)?;
+        state = state_at(code, inside, pc, is_return);
+    }
+    let state = state?;
     let has_frame = state.frame == Some(WORD) && state.saved == Some(WORD);
     has_frame.then(|| Rule {
         fp: Some(Location::saved(-16)),
@@ -485,6 +498,20 @@ mod tests {
         assert_eq!(framed(&code, 24), framed(&code, 20));
         assert_eq!(framed(&code, 17), None, "it is not set yet");
         assert_eq!(framed(&code, 26), None, "it is restored");
+        // With a function of its own, around which it jumps: jmp +9; push rbp; mov rbp, rsp; nop;
+        // nop; nop; leave; ret
+        let mut around = code[..24].to_vec();
+        around.extend([
+            0xe9, 9, 0, 0, 0, 0x55, 0x48, 0x89, 0xe5, 0x90, 0x90, 0x90, 0xc9, 0xc3, 0x90,
+        ]);
+        assert_eq!(framed(&around, 38), framed(&code, 24));
+        around[36] = 0x90;
+        around[37] = 0x90;
+        assert_eq!(
+            framed(&around, 38),
+            framed(&code, 24),
+            "of the inner one, which goes on"
+        );
         // Behind memory without code.
         let mut first = code.clone();
         first[..16].fill(0);
