@@ -13,6 +13,7 @@ use backtrail_sframe::{Base, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::erlang;
 use crate::haskell::{self, Haskell};
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions::{self, Around};
@@ -179,6 +180,14 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             // After a call that does not return, the code at `pc` is another function's.
             let has_left_frame =
                 || !(is_return && code.ends(pc)) && instructions::has_left_frame(arch, &code, pc, &elsewhere);
+            let is_made = interpreted.is_none() && !process.is_file(mapping);
+            if is_made && self.pushed.borrow_mut().is_erlang(process) {
+                return Uncovered::Tagged {
+                    stack: erlang::stack(&code, pc),
+                    rule: instructions::rule(arch, &code, pc, is_return, &elsewhere).filter(|_| !is_return),
+                    heap: erlang::HEAP,
+                };
+            }
             let rule = match process.is_file(mapping) || interpreted.is_some() {
                 true => instructions::rule(arch, &code, pc, is_return, &elsewhere),
                 false => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),

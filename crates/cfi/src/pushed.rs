@@ -59,6 +59,14 @@ impl Pushed {
         tables.has(address)
     }
 
+    /// Whether the process runs Erlang's code.
+    pub(crate) fn is_erlang(&mut self, process: &impl ProcessCode) -> bool {
+        // It looks again from time to time.
+        self.has(process, 0);
+        let tables = self.by_process.get(&process.process());
+        tables.is_some_and(|tables| tables.erlang_end.is_some_and(|end| end != 0))
+    }
+
     /// Whether a stack ends at this address, which [`Pushed::has`] found.
     pub(crate) fn ends_stack(&self, process: &impl ProcessCode, address: u64) -> bool {
         let tables = self.by_process.get(&process.process());

@@ -120,11 +120,26 @@ fn erlang_s_processes_begin_where_they_end() {
     );
     let Some(compiled) = available(compile) else { return };
     assert!(compiled.status.success(), "{}", compiled.describe());
-    let words = "erl +JPperf true -noshell -s work main -s init stop -pa";
-    let workload = Workload {
-        name: "erlang",
+    let workload = |name, words: &str| Workload {
+        name,
         arguments: words.split(' ').chain([&folder[..]]).map(str::to_owned).collect(),
     };
+    // Without frame pointers, and so without names.
+    let plain = workload("erlang-plain", "erl -noshell -s work main -s init stop -pa");
+    let recording = setup.record(&[], &plain);
+    recording.ended_with(0).readable();
+    let stacks = recording.folded();
+    let is_in_code = |stack: &&(Vec<String>, u64)| {
+        let leaf = stack.0.last();
+        leaf.is_some_and(|leaf| leaf.starts_with("memfd:vmem") || leaf.starts_with("[unknown]"))
+    };
+    let is_cut = |stack: &&(Vec<String>, u64)| stack.0.get(1).is_some_and(|begin| begin.starts_with("[incomplete"));
+    let (cut, complete): (Vec<_>, Vec<_>) = stacks.iter().filter(is_in_code).partition(is_cut);
+    let sum = |stacks: Vec<&(Vec<String>, u64)>| -> u64 { stacks.into_iter().map(|(_, count)| count).sum() };
+    let (cut, complete) = (sum(cut), sum(complete));
+    assert!(complete > 20 && cut * 4 < complete, "{complete} complete, {cut} cut");
+
+    let workload = workload("erlang", "erl +JPperf true -noshell -s work main -s init stop -pa");
     let recording = setup.record(&[], &workload);
     recording.ended_with(0).readable();
     let callers: Vec<&str> = recording.finished.stdout.lines().collect();

@@ -75,7 +75,8 @@ pub use restore::{Restore, Restored, keep_register, step_restoring};
 pub use step::{AddressKind, Stop, step};
 pub use walk::walk;
 
-use backtrail_sframe::{Index, Rule, Section};
+use backtrail_arch::Register;
+use backtrail_sframe::{Index, Location, Rule, Section};
 
 /// Reads the memory of the program being unwound.
 pub trait Memory {
@@ -174,6 +175,15 @@ pub enum Uncovered {
     Leaf(Rule),
     /// By this rule, which needs no proof: it follows from what the instructions are for.
     Exact(Rule),
+    /// By the next return address on a stack of tagged words, as Erlang's.
+    Tagged {
+        /// Where the code keeps its stack pointer, if it runs on another stack.
+        stack: Option<Location>,
+        /// What the instructions show.
+        rule: Option<Rule>,
+        /// The register with an address in the memory that such a stack is in, below it.
+        heap: Register,
+    },
     /// It has no caller: the stack begins there.
     Outermost,
 }

@@ -6,6 +6,11 @@ use backtrail_sframe::{Base, Location, Rule};
 use crate::cache::{PackedRule, TableRule};
 use crate::{Coverage, Described, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 
+/// Words of the largest frame: Erlang's have at most 1,024 registers.
+const MOST_WORDS: u64 = 1100;
+/// A return address has none of these bits.
+const TAG: u64 = 3;
+
 /// The kind of a frame's program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressKind {
@@ -76,6 +81,7 @@ impl Found {
         let shown = |in_table| match uncovered(in_table) {
             Uncovered::Rule(rule) | Uncovered::Exact(rule) | Uncovered::Linked(rule) => needs_these(rule),
             Uncovered::Leaf(_) => false,
+            Uncovered::Tagged { stack, .. } => stack.is_none_or(is_one),
             Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost => true,
         };
         let Some(rule) = self.rule(arch) else {
@@ -251,6 +257,74 @@ fn on_top<M: Modules>(
     word.map_or(OnTop::Other, |word| modules.on_top(word, registers.pc, frame))
 }
 
+/// Steps to the caller of code on a stack of tagged words. Each word of such a stack is a term,
+/// whose two low bits are its tag, or a return address, whose low bits are clear: no term on a
+/// stack has that tag. So a frame ends at the next return address, however large it is. Code that
+/// helps compiled code, and was called with any alignment, is found on top of the stack only.
+///
+/// `stack` is where the code keeps its stack pointer, if that is not in its register; `rule` is
+/// what its instructions show; `heap` is the register with an address in the same memory.
+fn tagged_step(
+    arch: &Arch,
+    registers: &mut Registers,
+    kind: AddressKind,
+    (stack, rule, heap): (Option<Location>, Option<Rule>, Register),
+    modules: &impl Modules,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
+    let word_bytes = u64::from(arch.pointer_bytes);
+    let sp = match stack {
+        Some(location) => evaluate(location, None, registers, memory)?,
+        None => {
+            let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
+            // The frame pointer is known if the step before this one did not come from such code.
+            let is_on_stack = match kind {
+                AddressKind::Pc => registers
+                    .get(heap)
+                    .is_some_and(|heap| heap < sp && modules.is_same_stack(heap, sp)),
+                AddressKind::Ra => registers.get(arch.fp).is_none(),
+            };
+            if !is_on_stack {
+                return Err(Stop::NoCall);
+            }
+            sp
+        }
+    };
+    let callee = registers.pc;
+    let mut is_return = |slot: u64, is_first: bool| {
+        let word = memory.word(slot).ok_or(Stop::Unreadable(slot))?;
+        let may_be = word & TAG == 0 || is_first && kind == AddressKind::Pc;
+        let is_made = || matches!(modules.coverage(word.wrapping_sub(1)), Coverage::FramePointer);
+        Ok((may_be && word != 0 && is_made() && modules.is_called(word, callee)).then_some(word))
+    };
+    let mut found = None;
+    for index in 0..MOST_WORDS {
+        let slot = sp.wrapping_add(index * word_bytes);
+        if let Some(ra) = is_return(slot, index == 0)? {
+            found = Some((slot, ra));
+            break;
+        }
+    }
+    let (slot, ra) = found.ok_or(Stop::NoCall)?;
+    // Where a function has just begun, the words of its frame are what was there before.
+    let shown = rule
+        .filter(|_| kind == AddressKind::Pc && stack.is_none())
+        .and_then(|rule| {
+            let cfa = evaluate(rule.cfa, None, registers, memory).ok()?;
+            let is_above = rule.ra == Location::saved(rule.ra.offset);
+            is_above.then(|| cfa.wrapping_add_signed(rule.ra.offset.into()))
+        });
+    if let Some(shown) = shown.filter(|shown| *shown != slot)
+        && shown > sp
+        && memory.word(shown).is_some_and(|word| word & TAG == 0)
+        && modules.is_called(memory.word(shown).unwrap_or(0), callee)
+    {
+        return Err(Stop::NoCall);
+    }
+    become_caller(arch, registers, ra, slot.wrapping_add(word_bytes), None);
+    Ok(AddressKind::Ra)
+}
+
 /// The caller of a function that has not changed its stack yet.
 fn return_from_entry(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
@@ -332,6 +406,9 @@ fn uncovered_step(
                     _ => Err(Stop::NoCall),
                 },
             }
+        }
+        Uncovered::Tagged { stack, rule, heap } => {
+            tagged_step(arch, registers, kind, (stack, rule, heap), modules, memory)
         }
         Uncovered::Rule(rule) => {
             let by_rule = prove(&mut |caller| {

@@ -271,6 +271,63 @@ fn what_no_table_says_is_proved() {
     }
 }
 
+/// Erlang's stacks, whose words are terms, with a tag in the two low bits, or return addresses.
+#[test]
+fn frames_of_tagged_words_end_at_the_next_return_address() {
+    let arch = &x86_64::ARCH;
+    let heap = Register(15);
+    let tagged = |stack, rule| Knowing {
+        tables: three_functions(),
+        uncovered: Uncovered::Tagged { stack, rule, heap },
+        called: true,
+    };
+    // Terms, with tags; a return address with the tag of a term; one of a frame further out.
+    let words = [(0x8000, 0x5557), (0x8008, 0x6662), (0x8010, 0x7778), (0x8018, 0x8888)];
+    let stepped = |modules: &Knowing, kind, fp: Option<u64>, heap_at| {
+        let mut found = registers(arch, 0x4444, 0x8000, 0);
+        found.forget(arch.fp);
+        if let Some(fp) = fp {
+            found.set(arch.fp, fp);
+        }
+        found.set(heap, heap_at);
+        let mut memory = Words(BTreeMap::from(words));
+        let kind = step(
+            arch,
+            &mut found,
+            kind,
+            modules,
+            &mut memory,
+            &mut RuleCache::new(&mut []),
+        );
+        kind.map(|_| (found.pc, found.get(arch.sp), found.get(arch.fp)))
+    };
+    let (pc, ra) = (AddressKind::Pc, AddressKind::Ra);
+    let plain = tagged(None, None);
+    // On top, the address of a helper's caller may have any tag.
+    assert_eq!(stepped(&plain, pc, Some(1), 0x7000), Ok((0x5557, Some(0x8008), None)));
+    // In outer frames, it may not.
+    assert_eq!(stepped(&plain, ra, None, 0), Ok((0x7778, Some(0x8018), None)));
+    assert_eq!(
+        stepped(&plain, ra, Some(1), 0),
+        Err(Stop::NoCall),
+        "from C, on its stack"
+    );
+    assert_eq!(
+        stepped(&plain, pc, Some(1), 0x9000),
+        Err(Stop::NoCall),
+        "not above the heap"
+    );
+    // The process's stack pointer is in another register.
+    let elsewhere = tagged(Some(at(Base::Register(15), 8, false)), None);
+    assert_eq!(
+        stepped(&elsewhere, ra, Some(1), 0x8008),
+        Ok((0x7778, Some(0x8018), None))
+    );
+    // The function has just begun: its instructions show a frame that ends further out.
+    let begun = tagged(None, Some(sp_rule(0x20, None)));
+    assert_eq!(stepped(&begun, pc, Some(1), 0x7000), Err(Stop::NoCall));
+}
+
 /// The frame holds the address at which the return address lies: the caller's stack begins behind
 /// that, so its own return address is found.
 #[test]

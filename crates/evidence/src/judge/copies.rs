@@ -111,9 +111,9 @@ impl Copies {
     }
 
     /// Whether an address is in one of the tables of the Java machine
-    /// (`TemplateInterpreter::_return_entry` and others): its interpreter pushes return
-    /// addresses from there itself, and jumps.
-    pub(crate) fn is_java_entry(&self, pid: u32, address: u64) -> bool {
+    /// (`TemplateInterpreter::_return_entry` and others) or in a variable of Erlang's emulator:
+    /// these push return addresses from there themselves, and jump.
+    pub(crate) fn is_pushed(&self, pid: u32, address: u64) -> bool {
         self.entries.contains(&(pid, address))
     }
 
@@ -129,7 +129,7 @@ impl Copies {
         for generated in mapped.iter().filter(|m| !m.elf && !m.path.starts_with('[')) {
             self.copy(pid, &memory, generated);
         }
-        for data in java_data(&maps) {
+        for data in pushed_from(&maps) {
             self.copy_entries(pid, &memory, data, &mapped);
         }
         let known = self.mapped.entry(pid).or_default();
@@ -210,9 +210,10 @@ fn path_of(line: &str) -> &str {
     line.splitn(6, ' ').nth(5).unwrap_or("").trim()
 }
 
-/// The variables of the Java machine: the writable part of its library, and the memory that
-/// follows.
-fn java_data(maps: &str) -> Vec<(u64, u64)> {
+/// The variables of run-time systems: the writable part of the Java machine's library, and of
+/// Erlang's emulator (`beam_normal_exit` is what its first functions return to), and the memory
+/// that follows.
+fn pushed_from(maps: &str) -> Vec<(u64, u64)> {
     let mut data: Vec<(u64, u64)> = Vec::new();
     let mut after = None;
     for line in maps.lines() {
@@ -223,7 +224,8 @@ fn java_data(maps: &str) -> Vec<(u64, u64)> {
             continue;
         };
         let path = path_of(line);
-        let of_machine = path.ends_with("/libjvm.so") || path.is_empty() && after == Some(start);
+        let is_machine = path.ends_with("/libjvm.so") || path.ends_with("/beam.smp");
+        let of_machine = is_machine || path.is_empty() && after == Some(start);
         if of_machine && words.next().is_some_and(|access| access.starts_with("rw")) {
             data.push((start, end));
         }
@@ -305,7 +307,7 @@ mod tests {
     fn the_variables_of_the_java_machine_are_found() {
         let maps = "1000-2000 r-xp 0 00:00 1    /usr/lib/jvm/libjvm.so\n2000-3000 rw-p 0 00:00 1    /usr/lib/jvm/libjvm.so\n\
                     3000-4000 rw-p 0 00:00 0\n5000-6000 rw-p 0 00:00 0\n";
-        assert_eq!(java_data(maps), [(0x2000, 0x3000), (0x3000, 0x4000)]);
+        assert_eq!(pushed_from(maps), [(0x2000, 0x3000), (0x3000, 0x4000)]);
     }
 
     #[test]

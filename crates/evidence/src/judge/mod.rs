@@ -200,7 +200,7 @@ impl Judge {
         let cpu = self.spaces.cpu();
         let calls: Vec<Target> = versions.iter().flat_map(|bytes| cpu.calls_before(bytes, ra)).collect();
         let copies = self.spaces.copies();
-        let pushed = copies.is_java_entry(pid, ra)
+        let pushed = copies.is_pushed(pid, ra)
             || copies.was(pid, ra, DEOPTIMIZATION)
             || copies.was(pid, ra, &deoptimization_at(ra));
         let mut best = if pushed { Fit::Interpreter } else { Fit::NoCall };
