@@ -6,8 +6,9 @@ use backtrail_sframe::{Base, Location, Rule};
 use crate::cache::{PackedRule, TableRule};
 use crate::{Coverage, Described, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 
-/// Words of the largest frame: Erlang's have at most 1,024 registers.
-const MOST_WORDS: u64 = 1100;
+/// Words of a frame that are looked through. Erlang's frames may have 1,024, and seldom have
+/// thirty; a hostile program may have this many in each of its frames.
+const MOST_WORDS: u64 = 128;
 /// A return address has none of these bits.
 const TAG: u64 = 3;
 
@@ -291,18 +292,22 @@ fn tagged_step(
         }
     };
     let callee = registers.pc;
-    let mut is_return = |slot: u64, is_first: bool| {
-        let word = memory.word(slot).ok_or(Stop::Unreadable(slot))?;
-        let may_be = word & TAG == 0 || is_first && kind == AddressKind::Pc;
-        let is_made = || matches!(modules.coverage(word.wrapping_sub(1)), Coverage::FramePointer);
-        Ok((may_be && word != 0 && is_made() && modules.is_called(word, callee)).then_some(word))
-    };
     let mut found = None;
     for index in 0..MOST_WORDS {
         let slot = sp.wrapping_add(index * word_bytes);
-        if let Some(ra) = is_return(slot, index == 0)? {
-            found = Some((slot, ra));
+        let word = memory.word(slot).ok_or(Stop::Unreadable(slot))?;
+        let is_on_top = index == 0 && kind == AddressKind::Pc;
+        let may_return = word != 0 && (word & TAG == 0 || is_on_top);
+        if !may_return || !matches!(modules.coverage(word.wrapping_sub(1)), Coverage::FramePointer) {
+            continue;
+        }
+        if modules.is_called(word, callee) {
+            found = Some((slot, word));
             break;
+        }
+        // Nothing else on such a stack leads into code.
+        if word & TAG == 0 {
+            return Err(Stop::NoCall);
         }
     }
     let (slot, ra) = found.ok_or(Stop::NoCall)?;
