@@ -1,8 +1,6 @@
 //! Threads of Go's runtime: the kernel copies the goroutine's stack too when they run on another
 //! one, if it may.
 
-use std::task::Poll;
-
 use backtrail_arch::{Arch, Registers};
 use backtrail_process::perf::{OtherStack, OtherStacks, Sampler};
 use backtrail_process::sys;
@@ -123,10 +121,8 @@ impl Goroutines {
 
     /// Finds out whether other stacks can be copied, if that is wanted.
     pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
-        if let Copying::Wanted = self.copying
-            && let Poll::Ready(stacks) = sampler.other_stacks()
-        {
-            self.copying = stacks.map_or(Copying::Impossible, Copying::Possible);
+        if let Copying::Wanted = self.copying {
+            self.copying = sampler.other_stacks().map_or(Copying::Impossible, Copying::Possible);
             if let Copying::Possible(stacks) = &self.copying {
                 self.by_thread.iter().for_each(|(&tid, known)| known.copy(tid, stacks));
             }

@@ -27,17 +27,13 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::task::Poll;
-use std::thread::{self, JoinHandle};
 
 use backtrail_arch::Arch;
 
 use super::other_stacks::{self, OtherStacks};
-use super::program::{
-    Code, HEAD, Jumps, PAD, PAGE, PAGES, Target, VALUE_OF_CPU as VALUE_OF_OTHERS, helper, op, sp_offset,
-};
+use super::part::{self, VALUE_OF_CPU, part_copier};
+use super::program::{Code, Jumps, PAGE, PAGES, Target, helper, op, sp_offset};
 use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, is_initial_namespace};
-use super::records::DEEP_PART;
 use super::walker::{KernelTables, WalkProgram, Walker};
 use crate::sys::{self, BpfMap, MapKind};
 
@@ -50,9 +46,6 @@ const MOST_SAVED: i32 = 4 << 20;
 /// What is copied for a thread about which nothing is known counts this much more, as a power of
 /// two: a program that starts many threads must not fill the ring with their stacks.
 const NEW_WEIGHT_LOG: i32 = 2;
-/// What each CPU has: its state, and the buffer in which records are made.
-const VALUE_OF_CPU: u32 = STATE as u32 + VALUE_OF_OTHERS;
-const STATE: i32 = 8 * (10 + MOST_EDGES + WORDS_OF_LEFT * MOST_LEFT) as i32;
 /// The most threads whose stacks are known.
 const MOST_THREADS: u32 = 8192;
 /// Records of a sample of a thread about which nothing is known.
@@ -163,26 +156,7 @@ pub(super) struct Dispatcher {
     outputs: Option<Outputs>,
     walker: Option<Walker>,
     begun: Option<DeepStacks>,
-    others: Others,
-}
-
-/// The copier of other stacks. The kernel's verifier takes time for it, in which a recorder must
-/// read its rings: another thread loads it.
-#[derive(Debug, Default)]
-enum Others {
-    #[default]
-    Unused,
-    Loading(Loading),
-    Loaded(OtherStacks),
-    Impossible,
-}
-
-#[derive(Debug)]
-struct Loading {
-    thread: JoinHandle<io::Result<OwnedFd>>,
-    stacks: OtherStacks,
-    /// The program keeps them once it is loaded.
-    _buffers: BpfMap,
+    others: Option<OtherStacks>,
 }
 
 /// Each CPU's event that is written to, and the map of them, which forgets them when closed.
@@ -229,7 +203,7 @@ impl Dispatcher {
             outputs: None,
             walker: None,
             begun: None,
-            others: Others::Unused,
+            others: None,
         })
     }
 
@@ -301,54 +275,29 @@ impl Dispatcher {
         &mut self,
         stack_bytes: u32,
         rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
-    ) -> Poll<Option<OtherStacks>> {
-        self.others = match std::mem::take(&mut self.others) {
-            Others::Unused => match self.load_others(stack_bytes, rings) {
-                Some(loading) => Others::Loading(loading),
-                None => Others::Impossible,
-            },
-            Others::Loading(loading) if loading.thread.is_finished() => match loading.thread.join() {
-                Ok(Ok(program)) if self.install(OTHERS, &program).is_ok() => Others::Loaded(loading.stacks),
-                _ => Others::Impossible,
-            },
-            others => others,
-        };
-        match &self.others {
-            Others::Unused | Others::Loading(_) => Poll::Pending,
-            Others::Loaded(stacks) => Poll::Ready(Some(stacks.clone())),
-            Others::Impossible => Poll::Ready(None),
+    ) -> Option<OtherStacks> {
+        if self.others.is_none() {
+            if !is_initial_namespace() {
+                return None;
+            }
+            if self.outputs.is_none() {
+                self.outputs = Outputs::open(rings);
+            }
+            let outputs = self.outputs.as_ref()?;
+            let stacks = OtherStacks::new().ok()?;
+            let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
+            let target = Target {
+                buffers: buffers.as_fd(),
+                events: outputs.events.as_fd(),
+            };
+            let next = (self.next.as_fd(), COPIER);
+            let code = other_stacks::copier(sp_offset()?, stack_bytes as i32, &stacks, target, next);
+            // The program keeps the buffers.
+            let program = sys::load_program(&code.instructions, LICENSE).ok()?;
+            self.install(OTHERS, &program).ok()?;
+            self.others = Some(stacks);
         }
-    }
-
-    fn load_others<'r>(
-        &mut self,
-        stack_bytes: u32,
-        rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
-    ) -> Option<Loading> {
-        if !is_initial_namespace() {
-            return None;
-        }
-        if self.outputs.is_none() {
-            self.outputs = Outputs::open(rings);
-        }
-        let outputs = self.outputs.as_ref()?;
-        let stacks = OtherStacks::new().ok()?;
-        let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_OTHERS, outputs.cpus).ok()?;
-        let target = Target {
-            buffers: buffers.as_fd(),
-            events: outputs.events.as_fd(),
-        };
-        let next = (self.next.as_fd(), COPIER);
-        let code = other_stacks::copier(sp_offset()?, stack_bytes as i32, &stacks, target, next);
-        let load = move || sys::load_program(&code.instructions, LICENSE);
-        Some(Loading {
-            thread: thread::Builder::new()
-                .name("backtrail-load".to_owned())
-                .spawn(load)
-                .ok()?,
-            stacks,
-            _buffers: buffers,
-        })
+        self.others.clone()
     }
 
     fn install(&self, number: u32, program: &OwnedFd) -> io::Result<()> {
@@ -370,26 +319,27 @@ mod register {
 /// takes what is loaded from there for any number: it sees one state where it would otherwise
 /// follow each way through the program by itself, which took most of a second.
 mod place {
+    pub(super) use super::part::place::LEFT;
+    use super::part::place::OWN;
+
     /// The time of the last sample, and the bytes that may be copied.
-    pub(super) const TIME: i16 = 0;
-    pub(super) const SAVED: i16 = 8;
+    pub(super) const TIME: i16 = OWN;
+    pub(super) const SAVED: i16 = OWN + 8;
     /// What is known of the thread, or what holds for those of which nothing is.
-    pub(super) const START: i16 = 16;
-    pub(super) const END: i16 = 24;
-    pub(super) const BELOW: i16 = 32;
+    pub(super) const START: i16 = OWN + 16;
+    pub(super) const END: i16 = OWN + 24;
+    pub(super) const BELOW: i16 = OWN + 32;
     /// Where the rest of the stack begins.
-    pub(super) const COPIED: i16 = 40;
-    pub(super) const NEXT: i16 = 48;
-    /// Records that may still be written.
-    pub(super) const LEFT: i16 = 56;
-    /// Bytes of the current record.
-    pub(super) const LEN: i16 = 64;
+    pub(super) const COPIED: i16 = OWN + 40;
+    pub(super) const NEXT: i16 = OWN + 48;
     /// Whether nothing is known of the thread.
-    pub(super) const IS_NEW: i16 = 72;
+    pub(super) const IS_NEW: i16 = OWN + 56;
     /// That of the first edge; the others follow.
-    pub(super) const EDGES: i16 = 80;
+    pub(super) const EDGES: i16 = OWN + 64;
     /// What is known of the first stack that was left: its start and end, and those of the part.
     pub(super) const STACKS: i16 = EDGES + 8 * super::MOST_EDGES as i16;
+    const FREE: i16 = STACKS + 8 * (super::WORDS_OF_LEFT * super::MOST_LEFT) as i16;
+    const _: () = assert!(FREE as i32 <= super::part::RECORD);
 }
 
 /// The place in the program's frame to which bytes are read whose value does not matter.
@@ -671,92 +621,6 @@ fn call_part(code: &mut Code, calls: &mut Jumps) {
         code.push(op::COPY, argument, value, 0, 0);
     }
     code.call_own(calls);
-}
-
-/// Copies a part into the buffer and writes it: a function of the context, the state, the stack
-/// pointer, the first address, and the address at which to end; returns where the part ends. That
-/// is the first page that is not present, or after 14 to 15 pages: up to the end of the first page,
-/// and then as many pages as are present, found by halves.
-fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
-    use register::{CONTEXT, STATE as AT};
-    const END: u8 = 7;
-    const NEXT: u8 = 8;
-    /// Counts of pages: each number up to all but one is a sum of some, taken in this order.
-    const STEPS: [i32; 4] = [7, 4, 2, 1];
-    const { assert!(STEPS[0] + STEPS[1] + STEPS[2] + STEPS[3] == PAGES - 1) };
-    /// `BPF_F_CURRENT_CPU`, as 32 bits.
-    const THIS_CPU: i32 = -1;
-    let (mut done, mut empty) = (Jumps::default(), Jumps::default());
-    code.push(op::COPY, CONTEXT, 1, 0, 0);
-    code.push(op::COPY, AT, 2, 0, 0);
-    code.push(op::COPY, NEXT, 4, 0, 0);
-    code.push(op::COPY, END, 5, 0, 0);
-    code.push(op::STORE_HALF_NUMBER, AT, 0, STATE as i16 + 4, DEEP_PART as i32);
-    code.push(op::STORE, AT, 3, STATE as i16 + 8, 0);
-    code.push(op::STORE, AT, NEXT, STATE as i16 + 16, 0);
-    let beginning = |code: &mut Code| {
-        code.push(op::COPY, 1, AT, 0, 0);
-        code.push(op::ADD, 1, 0, 0, STATE + PAD + HEAD);
-    };
-    code.push(op::COPY, 1, NEXT, 0, 0);
-    code.push(op::AND, 1, 0, 0, PAGE - 1);
-    code.push(op::MOV, 2, 0, 0, PAGE);
-    code.push(op::SUBTRACT_REGISTER, 2, 1, 0, 0);
-    code.push(op::COPY, 1, END, 0, 0);
-    code.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
-    code.push(op::JUMP_IF_NOT_BELOW, 1, 2, 1, 0);
-    code.push(op::COPY, 2, 1, 0, 0);
-    // Never, but the verifier does not see it.
-    code.push(op::JUMP_IF_AT_MOST, 2, 0, 1, PAGE);
-    code.push(op::MOV, 2, 0, 0, PAGE);
-    code.push(op::STORE, AT, 2, place::LEN, 0);
-    beginning(code);
-    code.push(op::COPY, 3, NEXT, 0, 0);
-    code.call(helper::READ_USER);
-    code.jump(&mut empty, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
-    code.push(op::LOAD, 1, AT, place::LEN, 0);
-    code.push(op::ADD_REGISTER, NEXT, 1, 0, 0);
-    let mut most = PAGE;
-    for bytes in STEPS.map(|pages| pages * PAGE) {
-        let mut next = Jumps::default();
-        code.push(op::COPY, 1, END, 0, 0);
-        code.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
-        code.jump(&mut next, op::JUMP_IF_AT_MOST, 1, 0, bytes - 1);
-        code.push(op::LOAD, 4, AT, place::LEN, 0);
-        // Likewise.
-        code.push(op::JUMP_IF_AT_MOST, 4, 0, 1, most);
-        code.jump(&mut done, op::JUMP, 0, 0, 0);
-        beginning(code);
-        code.push(op::ADD_REGISTER, 1, 4, 0, 0);
-        code.push(op::MOV, 2, 0, 0, bytes);
-        code.push(op::COPY, 3, NEXT, 0, 0);
-        code.call(helper::READ_USER);
-        code.jump(&mut next, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
-        code.push(op::LOAD, 1, AT, place::LEN, 0);
-        code.push(op::ADD, 1, 0, 0, bytes);
-        code.push(op::STORE, AT, 1, place::LEN, 0);
-        code.push(op::ADD, NEXT, 0, 0, bytes);
-        code.land(next);
-        most += bytes;
-    }
-    code.land(done);
-    code.push(op::LOAD, 5, AT, place::LEN, 0);
-    code.jump(&mut empty, op::JUMP_IF_NUMBER, 5, 0, 0);
-    code.push(op::JUMP_IF_AT_MOST, 5, 0, 1, PAGES * PAGE);
-    code.push(op::MOV, 5, 0, 0, PAGES * PAGE);
-    code.push(op::ADD, 5, 0, 0, HEAD);
-    code.push(op::COPY, 1, CONTEXT, 0, 0);
-    code.map(2, events);
-    code.push(op::MOV_HALF, 3, 0, 0, THIS_CPU);
-    code.push(op::COPY, 4, AT, 0, 0);
-    code.push(op::ADD, 4, 0, 0, STATE + PAD);
-    code.call(helper::OUTPUT);
-    // The ring is full: the sample will not fit either.
-    code.push(op::JUMP_IF_NUMBER, 0, 0, 1, 0);
-    code.push(op::STORE_NUMBER, AT, 0, place::LEFT, 0);
-    code.land(empty);
-    code.push(op::COPY, 0, NEXT, 0, 0);
-    code.push(op::EXIT, 0, 0, 0, 0);
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod deep;
 mod error;
 mod file;
 mod other_stacks;
+mod part;
 mod parts;
 mod probes;
 mod program;

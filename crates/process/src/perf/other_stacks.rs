@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 use backtrail_unwind::goroutine::{GoThread, g};
 
-use super::program::{CONTEXT, Code, END, FRAME, Jumps, NEXT, PAGES, SP, Target, helper, op};
-use super::records::DEEP_PART;
+use super::part::{self, part_copier};
+use super::program::{CONTEXT, Code, END, FRAME, Jumps, NEXT, SP, Target, helper, op};
 use crate::sys::{BpfMap, MapKind};
 
 /// The most threads.
@@ -38,6 +38,8 @@ mod place {
     /// The stack pointer, which may be that of interrupted code.
     pub(super) const OUTER_SP: i16 = -112;
     pub(super) const GOROUTINE: i16 = -120;
+    /// What the CPU has.
+    pub(super) const VALUE: i16 = -16;
     /// The beginning of the goroutine's structure.
     pub(super) const G: i16 = -184;
 }
@@ -105,7 +107,7 @@ pub(super) fn copier(
         place::G + g::SCHED_SP as i16,
     );
     let mut code = Code::default();
-    let mut out = Jumps::default();
+    let (mut out, mut calls) = (Jumps::default(), Jumps::default());
     code.push(op::COPY, CONTEXT, 1, 0, 0);
     code.call(helper::PID_TGID);
     code.look_up(&mut out, stacks.threads.as_fd());
@@ -115,7 +117,9 @@ pub(super) fn copier(
     }
     code.load_sp(sp_offset);
     code.push(op::STORE, FRAME, SP, place::OUTER_SP, 0);
-    code.find_buffer(&mut out, target);
+    code.call(helper::CPU);
+    code.look_up(&mut out, target.buffers);
+    code.push(op::STORE, FRAME, 0, place::VALUE, 0);
     for unknown in [low, high, sp] {
         code.push(op::STORE_NUMBER, FRAME, 0, unknown, 0);
     }
@@ -141,13 +145,13 @@ pub(super) fn copier(
     code.outside(&mut out, NEXT, place::SYSTEM_LOW, place::SYSTEM_HIGH);
     code.push(op::LOAD, END, FRAME, place::SYSTEM_HIGH, 0);
     code.land(found);
-    code.copy_part(&mut out, target, DEEP_PART, PAGES);
+    code.copy_part(&mut out, &mut calls);
     code.land(no_signal);
 
     // On the goroutine's stack: what follows the first bytes of it.
-    let parts = |code: &mut Code, out: &mut Jumps| {
+    let parts = |code: &mut Code, out: &mut Jumps, calls: &mut Jumps| {
         for _ in 0..PARTS {
-            code.copy_part(out, target, DEEP_PART, PAGES);
+            code.copy_part(out, calls);
         }
     };
     let mut on_system = Jumps::default();
@@ -155,35 +159,56 @@ pub(super) fn copier(
     code.outside(&mut on_system, NEXT, low, high);
     code.push(op::ADD, NEXT, 0, 0, stack_bytes);
     code.push(op::LOAD, END, FRAME, high, 0);
-    parts(&mut code, &mut out);
+    parts(&mut code, &mut out, &mut calls);
     code.jump(&mut out, op::JUMP, 0, 0, 0);
     code.land(on_system);
 
     // On the system's stack: the structures, and the goroutine's stack.
     code.push(op::LOAD, NEXT, FRAME, place::OUTER_SP, 0);
     code.outside(&mut out, NEXT, place::SYSTEM_LOW, place::SYSTEM_HIGH);
-    let copy_structure = |code: &mut Code, out: &mut Jumps, address: i16, size: u64| {
+    let copy_structure = |code: &mut Code, out: &mut Jumps, calls: &mut Jumps, address: i16, size: u64| {
         code.push(op::LOAD, NEXT, FRAME, address, 0);
         code.push(op::COPY, END, NEXT, 0, 0);
         code.push(op::ADD, END, 0, 0, size as i32);
-        code.copy_part(out, target, DEEP_PART, 1);
+        code.copy_part(out, calls);
     };
-    copy_structure(&mut code, &mut out, place::THREAD, GoThread::M_SIZE);
-    copy_structure(&mut code, &mut out, place::SYSTEM, g::SIZE);
+    copy_structure(&mut code, &mut out, &mut calls, place::THREAD, GoThread::M_SIZE);
+    copy_structure(&mut code, &mut out, &mut calls, place::SYSTEM, g::SIZE);
     code.push(op::LOAD, NEXT, FRAME, sp, 0);
     code.push(op::LOAD, END, FRAME, high, 0);
     let mut copied = Jumps::default();
-    parts(&mut code, &mut copied);
+    parts(&mut code, &mut copied, &mut calls);
     code.land(copied);
     // The last, because another thread may move the stack: the stack is then not where this says.
-    copy_structure(&mut code, &mut out, place::GOROUTINE, g::SIZE);
+    copy_structure(&mut code, &mut out, &mut calls, place::GOROUTINE, g::SIZE);
     code.land(out);
     code.continue_with(next.0, next.1);
     code.exit();
+    code.land_calls(calls);
+    part_copier(&mut code, target.events);
     code
 }
 
 impl Code {
+    /// Writes a record of what lies from [`NEXT`] to [`END`], as much as it holds, and moves
+    /// [`NEXT`] to what follows. Goes `out` if nothing is left, or the next page is not present.
+    fn copy_part(&mut self, out: &mut Jumps, calls: &mut Jumps) {
+        self.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
+        self.push(op::COPY, 1, CONTEXT, 0, 0);
+        self.push(op::LOAD, 2, FRAME, place::VALUE, 0);
+        for (argument, value) in (3..).zip([SP, NEXT, END]) {
+            self.push(op::COPY, argument, value, 0, 0);
+        }
+        self.call_own(calls);
+        self.push(op::COPY, 1, 0, 0, 0);
+        self.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
+        // From memory, it is any number for the verifier, which else follows each.
+        self.push(op::LOAD, 2, FRAME, place::VALUE, 0);
+        self.push(op::STORE, 2, 0, part::place::LEN, 0);
+        self.push(op::LOAD, NEXT, 2, part::place::LEN, 0);
+        self.jump(out, op::JUMP_IF_NUMBER, 1, 0, 0);
+    }
+
     /// Jumps if the address in a register is not between the addresses in these places.
     fn outside(&mut self, jumps: &mut Jumps, register: u8, low: i16, high: i16) {
         self.push(op::LOAD, 1, FRAME, low, 0);
@@ -196,7 +221,8 @@ impl Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::program::{VALUE_OF_CPU, sp_offset};
+    use crate::perf::part::VALUE_OF_CPU;
+    use crate::perf::program::sp_offset;
     use crate::perf::programs::LICENSE;
     use crate::sys;
 

@@ -8,13 +8,6 @@ use backtrail_arch::{Arch, Cpu};
 pub(super) const PAGE: i32 = 4096;
 /// Pages of a record.
 pub(super) const PAGES: i32 = 15;
-/// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
-pub(super) const HEAD: i32 = 20;
-/// Keeps what follows the mark aligned.
-pub(super) const PAD: i32 = 4;
-/// Bytes of a buffer.
-pub(super) const VALUE_OF_CPU: u32 = (PAD + HEAD + PAGES * PAGE) as u32;
-
 /// Registers that calls preserve: the program's context, the end of what is copied, the thread's
 /// stack pointer, and the next address to copy.
 pub(super) const CONTEXT: u8 = 6;
@@ -23,18 +16,13 @@ pub(super) const SP: u8 = 8;
 pub(super) const NEXT: u8 = 9;
 /// The frame pointer.
 pub(super) const FRAME: u8 = 10;
-/// Places in the frame, of which the rest is free.
+/// The place in the frame of the key of a look-up; the rest is free.
 const KEY: i16 = -4;
-const AT: i16 = -16;
-const LEN: i16 = -32;
-const PIECE: i16 = -40;
-/// `BPF_F_CURRENT_CPU`, as 32 bits.
-const THIS_CPU: i32 = -1;
 
 /// Where a program writes to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'t> {
-    /// By CPU, what a record is made in, of [`VALUE_OF_CPU`] bytes.
+    /// By CPU, what a record is made in.
     pub(super) buffers: BorrowedFd<'t>,
     /// Each CPU's event.
     pub(super) events: BorrowedFd<'t>,
@@ -168,13 +156,6 @@ impl Code {
         self.push(op::LOAD, SP, 0, sp_offset, 0);
     }
 
-    /// Finds the CPU's buffer, before anything is copied.
-    pub(super) fn find_buffer(&mut self, out: &mut Jumps, target: Target<'_>) {
-        self.call(helper::CPU);
-        self.look_up(out, target.buffers);
-        self.push(op::STORE, FRAME, 0, AT, 0);
-    }
-
     /// Reads `bytes` from the program's memory at the address in register 3 to this place in the
     /// frame.
     pub(super) fn read(&mut self, out: &mut Jumps, place: i16, bytes: i32) {
@@ -182,50 +163,6 @@ impl Code {
         self.push(op::ADD, 1, 0, 0, place.into());
         self.push(op::MOV, 2, 0, 0, bytes);
         self.call(helper::READ_USER);
-        self.jump(out, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
-    }
-
-    /// Writes a record with up to `pages` pages from [`NEXT`] to [`END`], and moves [`NEXT`] to
-    /// what follows. A page that is not present is the end.
-    pub(super) fn copy_part(&mut self, out: &mut Jumps, target: Target<'_>, mark: u32, pages: i32) {
-        self.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
-        self.push(op::LOAD, 1, FRAME, AT, 0);
-        self.push(op::STORE_HALF_NUMBER, 1, 0, 4, mark as i32);
-        self.push(op::STORE, 1, SP, 8, 0);
-        self.push(op::STORE, 1, NEXT, 16, 0);
-        self.push(op::STORE_NUMBER, FRAME, 0, LEN, 0);
-        let (mut whole, mut at_hole) = (Jumps::default(), Jumps::default());
-        for page in 0..pages.min(PAGES) {
-            self.jump(&mut whole, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
-            self.push(op::COPY, 2, END, 0, 0);
-            self.push(op::SUBTRACT_REGISTER, 2, NEXT, 0, 0);
-            self.push(op::JUMP_IF_AT_MOST, 2, 0, 1, PAGE);
-            self.push(op::MOV, 2, 0, 0, PAGE);
-            self.push(op::STORE, FRAME, 2, PIECE, 0);
-            self.push(op::LOAD, 1, FRAME, AT, 0);
-            self.push(op::ADD, 1, 0, 0, PAD + HEAD + page * PAGE);
-            self.push(op::COPY, 3, NEXT, 0, 0);
-            self.call(helper::READ_USER);
-            self.jump(&mut at_hole, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
-            self.push(op::LOAD, 1, FRAME, PIECE, 0);
-            self.push(op::ADD_REGISTER, NEXT, 1, 0, 0);
-            self.push(op::LOAD, 2, FRAME, LEN, 0);
-            self.push(op::ADD_REGISTER, 2, 1, 0, 0);
-            self.push(op::STORE, FRAME, 2, LEN, 0);
-        }
-        self.jump(&mut whole, op::JUMP, 0, 0, 0);
-        self.land(at_hole);
-        self.push(op::COPY, END, NEXT, 0, 0);
-        self.land(whole);
-        self.push(op::LOAD, 5, FRAME, LEN, 0);
-        self.jump(out, op::JUMP_IF_NUMBER, 5, 0, 0);
-        self.push(op::ADD, 5, 0, 0, HEAD);
-        self.push(op::COPY, 1, CONTEXT, 0, 0);
-        self.map(2, target.events);
-        self.push(op::MOV_HALF, 3, 0, 0, THIS_CPU);
-        self.push(op::LOAD, 4, FRAME, AT, 0);
-        self.push(op::ADD, 4, 0, 0, PAD);
-        self.call(helper::OUTPUT);
         self.jump(out, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
     }
 

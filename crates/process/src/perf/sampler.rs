@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::Poll;
 use std::time::Duration;
 
 use backtrail_arch::Arch;
@@ -334,14 +333,11 @@ impl Sampler {
         self.dispatcher.as_mut()?.begin(self.stack_bytes, rings)
     }
 
-    /// Prepares to copy parts of stacks that threads have left for another one, which takes time.
-    /// `None` if that is not possible.
-    pub fn other_stacks(&mut self) -> Poll<Option<OtherStacks>> {
+    /// Prepares to copy parts of stacks that threads have left for another one. `None` if that is
+    /// not possible.
+    pub fn other_stacks(&mut self) -> Option<OtherStacks> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
-        match &mut self.dispatcher {
-            Some(dispatcher) => dispatcher.other_stacks(self.stack_bytes, rings),
-            None => Poll::Ready(None),
-        }
+        self.dispatcher.as_mut()?.other_stacks(self.stack_bytes, rings)
     }
 
     /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is
