@@ -61,8 +61,9 @@ impl Pushed {
 
     /// Whether the process runs Erlang's code.
     pub(crate) fn is_erlang(&mut self, process: &impl ProcessCode) -> bool {
-        // It looks again from time to time.
-        self.has(process, 0);
+        // No such address is pushed, so it looks again from time to time.
+        const NONE: u64 = 1;
+        self.has(process, NONE);
         let tables = self.by_process.get(&process.process());
         tables.is_some_and(|tables| tables.erlang_end.is_some_and(|end| end != 0))
     }

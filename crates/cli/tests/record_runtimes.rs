@@ -126,7 +126,9 @@ fn erlang_s_processes_begin_where_they_end() {
     };
     // Without frame pointers, and so without names.
     let plain = workload("erlang-plain", "erl -noshell -s work main -s init stop -pa");
-    let recording = setup.record(&[], &plain);
+    let trace = setup.path("plain");
+    let finished = setup.start(&trace, &[], &plain).finish();
+    let recording = setup.recording(trace, finished);
     recording.ended_with(0).readable();
     let stacks = recording.folded();
     let is_in_code = |stack: &&(Vec<String>, u64)| {
