@@ -184,13 +184,15 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             if is_made && self.pushed.borrow_mut().is_erlang(process) {
                 return Uncovered::Tagged {
                     stack: erlang::stack(&code, pc),
-                    rule: instructions::rule(arch, &code, pc, is_return, &elsewhere).filter(|_| !is_return),
+                    rule: (!is_return)
+                        .then(|| instructions::rule(arch, &code, pc, is_return, &elsewhere))
+                        .flatten(),
                     heap: erlang::HEAP,
                 };
             }
-            let rule = match process.is_file(mapping) || interpreted.is_some() {
-                true => instructions::rule(arch, &code, pc, is_return, &elsewhere),
-                false => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),
+            let rule = match is_made {
+                true => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),
+                false => instructions::rule(arch, &code, pc, is_return, &elsewhere),
             };
             match (rule, interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
@@ -241,12 +243,12 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             Call::Direct(target) => instructions::is_at_entry(arch, &code, target, pc),
             Call::Indirect => instructions::is_in_stub(arch, &code, pc),
         };
-        let uses_frame = || {
-            let below = remembered(&self.below, process.place(callee, pc), || {
+        let below = || {
+            remembered(&self.below, process.place(callee, pc), || {
                 instructions::below_frame_pointer(arch, &code, pc, &Elsewhere(process))
-            });
-            !process.is_file(callee) && below.is_some_and(|below| below <= frame)
+            })
         };
+        let uses_frame = || !process.is_file(callee) && below().is_some_and(|below| below <= frame);
         match is_entered {
             true => OnTop::ReturnAddress,
             false if uses_frame() => OnTop::Other,

@@ -319,10 +319,10 @@ fn tagged_step(
             let is_above = rule.ra == Location::saved(rule.ra.offset);
             is_above.then(|| cfa.wrapping_add_signed(rule.ra.offset.into()))
         });
-    if let Some(shown) = shown.filter(|shown| *shown != slot)
-        && shown > sp
-        && memory.word(shown).is_some_and(|word| word & TAG == 0)
-        && modules.is_called(memory.word(shown).unwrap_or(0), callee)
+    if let Some(shown) = shown.filter(|shown| *shown != slot && *shown > sp)
+        && let Some(word) = memory.word(shown)
+        && word & TAG == 0
+        && modules.is_called(word, callee)
     {
         return Err(Stop::NoCall);
     }

@@ -60,15 +60,15 @@ impl Modules<'_> {
 
     /// The file of a module, which stays open for a while.
     fn opened(&self, index: ModuleIndex) -> Option<Rc<FileBytes>> {
-        let known = |opened: &[(ModuleIndex, Rc<FileBytes>)]| opened.iter().position(|(known, _)| *known == index);
         let mut opened = self.opened.borrow_mut();
-        let at = match known(&opened) {
+        let at = match opened.iter().position(|(known, _)| *known == index) {
             Some(at) => at,
             None => {
                 let module = &self.modules[&index];
                 let file = self.with_file(module, |_, opened| Some(Rc::clone(opened?.file)));
+                let file = file.flatten()?;
                 opened.truncate(MOST_OPENED - 1);
-                opened.push((index, file.flatten()?));
+                opened.push((index, file));
                 opened.len() - 1
             }
         };
