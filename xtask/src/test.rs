@@ -11,7 +11,7 @@ use crate::suite::{self, Compiler};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 60] = [
+const TOOLS: [(&str, &str); 61] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -42,6 +42,7 @@ const TOOLS: [(&str, &str); 60] = [
     ("nginx", "nginx"),
     ("node", "nodejs"),
     ("erlc", "erlang-base"),
+    ("luajit", "luajit"),
     ("/usr/lib/postgresql", "postgresql"),
     ("psql", "postgresql-client"),
     ("javac", "default-jdk-headless"),

@@ -6,6 +6,8 @@
 //! systems that does not follow this rule keeps a frame pointer, and a path that ends in restoring
 //! the stack pointer from it does not depend on anything before.
 
+mod state;
+
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -17,6 +19,8 @@ pub use crate::kept::keeps;
 use crate::kept::{dwarf_number, written};
 pub use crate::prologue::Code;
 use crate::prologue::{self, decoded};
+use crate::registers::FunctionRule;
+use state::{AtReturn, FramePointer, Place, Slot, State, Top, addressed, moved, restore, rule_at_return};
 
 /// Bytes before a program counter that should be read: loops jump backwards.
 pub const BYTES_BEFORE: u64 = 8 << 10;
@@ -43,6 +47,11 @@ pub trait Around {
     /// The code that continues at `at` what was passed.
     fn following(&self, at: u64) -> Vec<u8> {
         self.code(at)
+    }
+
+    /// What call frame information says about the code at `at`.
+    fn described(&self, _at: u64) -> Option<FunctionRule> {
+        None
     }
 }
 
@@ -116,6 +125,19 @@ pub fn below_frame_pointer(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn A
         search.at_return(pc);
     }
     search.nearest
+}
+
+/// The interpreter in whose frame the code at `pc` runs: the code jumps there, and leaves it to
+/// the interpreter to remove what the code has put on the stack.
+pub fn host(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> Option<FunctionRule> {
+    let mut search = Search::new(code, around);
+    if arch.cpu == Cpu::X86_64 {
+        search.at_return(pc);
+    }
+    search.host.filter(|host| {
+        let Rule { cfa, ra, .. } = host.rule;
+        (cfa.base, cfa.deref, ra) == (Base::Register(arch.sp.0), false, Location::saved(-8))
+    })
 }
 
 /// Whether the code at `pc` may reach a return, or code that is not known.
@@ -238,122 +260,6 @@ pub fn is_in_stub(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     start.is_some_and(|start| is_at_entry(arch, code, start, pc) && makes_indirect_tail_call(arch, code, start))
 }
 
-/// A place: bytes from the value of a register at the program counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Sp(i64),
-    Fp(i64),
-    /// From a register by its DWARF number: code that aligns its stack keeps the old pointer in
-    /// one.
-    Other(u8, i64),
-    /// From the address in this word: assembly that aligns its stack keeps the old pointer there.
-    Stored(Slot, i64),
-    /// From where the path has aligned the stack pointer.
-    Aligned(i64),
-}
-
-/// A word on the stack: bytes from the value of a register at the program counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Sp(i64),
-    Fp(i64),
-}
-
-impl From<Slot> for Place {
-    fn from(slot: Slot) -> Place {
-        match slot {
-            Slot::Sp(offset) => Place::Sp(offset),
-            Slot::Fp(offset) => Place::Fp(offset),
-        }
-    }
-}
-
-impl Place {
-    fn plus(self, bytes: i64) -> Place {
-        match self {
-            Place::Sp(offset) => Place::Sp(offset.wrapping_add(bytes)),
-            Place::Fp(offset) => Place::Fp(offset.wrapping_add(bytes)),
-            Place::Other(register, offset) => Place::Other(register, offset.wrapping_add(bytes)),
-            Place::Stored(slot, offset) => Place::Stored(slot, offset.wrapping_add(bytes)),
-            Place::Aligned(offset) => Place::Aligned(offset.wrapping_add(bytes)),
-        }
-    }
-
-    fn location(self, arch: &Arch, deref: bool) -> Option<Location> {
-        let (register, offset) = match self {
-            Place::Sp(offset) => (arch.sp.0, offset),
-            Place::Fp(offset) => (arch.fp.0, offset),
-            Place::Other(register, offset) => (register, offset),
-            Place::Stored(..) | Place::Aligned(_) => return None,
-        };
-        Some(Location {
-            base: Base::Register(register),
-            offset: i32::try_from(offset).ok()?,
-            deref,
-        })
-    }
-}
-
-/// The value of the frame pointer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FramePointer {
-    /// The value at the program counter.
-    Kept,
-    /// A value loaded from this place.
-    Loaded(Place),
-    Unknown,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct State {
-    /// `None`: unknown.
-    sp: Option<Place>,
-    fp: FramePointer,
-    /// The place to which this path pushed the frame pointer while it was kept: popping it makes it
-    /// kept again.
-    pushed: Option<Place>,
-    /// A register loaded from memory without an index: not an entry of a jump table.
-    loaded: Option<Register>,
-    /// The first popped value, while it is still in its register, and the place it came from.
-    popped: Option<(Register, Place)>,
-    /// A value that this path has loaded from the stack but not written there, in its register, and
-    /// the place it came from.
-    fetched: Option<(Register, Place)>,
-    /// The top of the stack, if this path pushed it.
-    top: Option<Top>,
-    /// Registers that this path has written, a bit for each DWARF number; those that its callees
-    /// write are not counted.
-    written: u16,
-    /// Whether the path has called anything.
-    has_called: bool,
-    /// Whether the last instruction has removed a part of the frame.
-    is_leaving: bool,
-    /// A register with a copy of the stack pointer.
-    copy: Option<(Register, Place)>,
-    /// A place on the stack, and the stack pointer that the path has stored there.
-    kept: Option<(Place, Place)>,
-}
-
-/// The state of a path at its return.
-struct AtReturn {
-    state: State,
-    /// Bytes of arguments that the return pops.
-    popped: i64,
-    /// Whether the path itself has written its return address.
-    is_written: bool,
-    /// Whether it is the only path: no branch and no call.
-    is_straight: bool,
-}
-
-/// A word that was pushed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Top {
-    /// The value of this register at the program counter, by its DWARF number.
-    Register(u8),
-    /// The value at this place.
-    Loaded(Place),
-}
-
 struct Search<'c> {
     code: &'c Code<'c>,
     around: &'c dyn Around,
@@ -371,6 +277,8 @@ struct Search<'c> {
     stores: Vec<Place>,
     /// Bytes from the nearest place that any path has used below the frame pointer up to it.
     nearest: Option<u64>,
+    /// Code with a frame of its own that a path has jumped to.
+    host: Option<FunctionRule>,
 }
 
 /// How a path continues after an instruction.
@@ -396,6 +304,7 @@ impl<'c> Search<'c> {
             seen: HashSet::new(),
             stores: Vec::new(),
             nearest: None,
+            host: None,
         }
     }
 
@@ -416,6 +325,7 @@ impl<'c> Search<'c> {
             fp: FramePointer::Kept,
             pushed: None,
             loaded: self.loaded_before(pc),
+            constant: None,
             popped: None,
             fetched: None,
             top: None,
@@ -455,7 +365,14 @@ impl<'c> Search<'c> {
             if !self.seen.insert(at) {
                 return None;
             }
-            let instruction = self.decode(at)?;
+            let Some(instruction) = self.decode(at) else {
+                let described = self.around.described(at)?;
+                if described.is_called {
+                    return Some((state.joined(&described.rule)?, 0));
+                }
+                self.host.get_or_insert(described);
+                return None;
+            };
             let next = self.take(&instruction, &mut state);
             if !self.ways.is_empty() || matches!(next, Next::Jumps(_)) {
                 self.is_straight = false;
@@ -534,14 +451,19 @@ impl<'c> Search<'c> {
                 state.sp = Some(Place::Fp(0));
             }
             Mnemonic::Jmp => {
-                return match instruction.op0_kind() {
+                let constant = state.constant.filter(|(register, _)| *register == first);
+                let target = match instruction.op0_kind() {
+                    OpKind::NearBranch64 => Some(instruction.near_branch_target()),
+                    _ => constant.map(|(_, address)| address),
+                };
+                return match (target, instruction.op0_kind()) {
                     // Another function begins with the same stack as at a return.
-                    OpKind::NearBranch64 if self.around.is_start(instruction.near_branch_target()) => Next::Returns(0),
-                    OpKind::Register if state.loaded == Some(first) => Next::Returns(0),
-                    OpKind::NearBranch64 => Next::Jumps(instruction.near_branch_target()),
+                    (Some(target), _) if self.around.is_start(target) => Next::Returns(0),
+                    (Some(target), _) => Next::Jumps(target),
+                    (_, OpKind::Register) if state.loaded == Some(first) => Next::Returns(0),
                     // A jump table needs an index, and the frame. A slot at a fixed place has
                     // another function.
-                    OpKind::Memory
+                    (_, OpKind::Memory)
                         if instruction.memory_index() == Register::None
                             && (is_leaving || instruction.memory_base() == Register::RIP) =>
                     {
@@ -649,7 +571,7 @@ impl<'c> Search<'c> {
             // The callee may write any register; code that restores its stack pointer from one
             // knows that its callee preserves it.
             (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
-            (state.copy, state.fetched) = (None, None);
+            (state.copy, state.fetched, state.constant) = (None, None, None);
             return;
         }
         let written = written(&mut self.info, instruction);
@@ -666,6 +588,17 @@ impl<'c> Search<'c> {
         state.loaded = match is_load {
             true => Some(first),
             false => state.loaded.filter(|loaded| !is_written(*loaded)),
+        };
+        state.constant = match (mnemonic, state.constant) {
+            (Mnemonic::Mov, _) if instruction.op1_kind() == OpKind::Immediate64 => {
+                Some((first, instruction.immediate64()))
+            }
+            (Mnemonic::Lea, Some((base, address)))
+                if instruction.memory_base() == base && instruction.memory_index() == Register::None =>
+            {
+                Some((first, address.wrapping_add(instruction.memory_displacement64())))
+            }
+            _ => state.constant.filter(|(register, _)| !is_written(*register)),
         };
         state.copy = match (mnemonic, register(instruction, 1), state.sp) {
             (Mnemonic::Mov, Register::RSP, Some(sp)) if first.is_gpr64() => Some((first, sp)),
@@ -777,68 +710,6 @@ impl<'c> Search<'c> {
                 && (register(&next, 0), register(&next, 1)) == (Register::RBP, Register::RSP)
         })
     }
-}
-
-/// The rule of a function whose return has this state.
-fn rule_at_return(arch: &Arch, state: &State, popped: i64) -> Option<Rule> {
-    if let (Some(top), FramePointer::Kept) = (state.top, state.fp) {
-        // The caller's stack pointer depends on the arguments; it is at least as far out as the
-        // place that was found.
-        let (cfa, ra) = match top {
-            Top::Register(number) => (Place::Sp(0), Location::register(number, 0)),
-            Top::Loaded(place @ Place::Sp(0..)) => (place.plus(8), place.location(arch, true)?),
-            Top::Loaded(_) => return None,
-        };
-        return Some(Rule::new(cfa.location(arch, false)?, ra));
-    }
-    let sp = state.sp.filter(|sp| !matches!(sp, Place::Sp(offset) if *offset < 0))?;
-    let (cfa, ra) = match sp {
-        // The CFA is what is stored, and the return address there or above.
-        Place::Stored(slot, offset) if popped == 0 => {
-            (Place::from(slot).location(arch, true)?, i32::try_from(offset).ok()?)
-        }
-        sp => (sp.plus(8 + popped).location(arch, false)?, -8 - popped as i32),
-    };
-    let fp = match state.fp {
-        FramePointer::Kept => None,
-        FramePointer::Loaded(Place::Stored(slot, offset)) => match sp {
-            Place::Stored(same, _) if same == slot => Some(Location::saved(i32::try_from(offset).ok()?)),
-            _ => return None,
-        },
-        FramePointer::Loaded(place) => Some(place.location(arch, true)?),
-        // That value may not be a return address yet.
-        FramePointer::Unknown if state.top.is_some() => return None,
-        FramePointer::Unknown => Some(LOST),
-    };
-    Some(Rule {
-        fp,
-        ..Rule::new(cfa, Location::saved(ra))
-    })
-}
-
-/// `mov rsp, rbp; pop rbp`, if the frame pointer was kept.
-fn restore(state: &mut State) {
-    (state.sp, state.fp) = (Some(Place::Fp(8)), FramePointer::Loaded(Place::Fp(0)));
-    state.pushed = None;
-}
-
-fn moved(sp: Option<Place>, instruction: &Instruction, sign: i64) -> Option<Place> {
-    let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
-    let bytes = is_immediate.then(|| instruction.immediate(1).cast_signed())?;
-    Some(sp?.plus(bytes.wrapping_mul(sign)))
-}
-
-/// The place of a memory operand that counts from the stack pointer or the frame pointer alone.
-fn addressed(state: &State, instruction: &Instruction) -> Option<Place> {
-    if instruction.memory_index() != Register::None || instruction.segment_prefix() != Register::None {
-        return None;
-    }
-    let base = match instruction.memory_base() {
-        Register::RSP => state.sp?,
-        Register::RBP if state.fp == FramePointer::Kept => Place::Fp(0),
-        _ => return None,
-    };
-    Some(base.plus(instruction.memory_displacement64().cast_signed()))
 }
 
 fn is(instruction: &Instruction, mnemonic: Mnemonic) -> bool {

@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use backtrail_arch::Arch;
 
+use crate::registers::FunctionRule;
+
 /// The code of a process.
 pub trait ProcessCode {
     /// A piece of code that is mapped.
@@ -54,6 +56,9 @@ pub trait ProcessCode {
 
     /// Whether call frame information describes the code at `address`.
     fn is_described(&self, mapping: Self::Mapping, address: u64) -> bool;
+
+    /// What call frame information says about the code at `address`.
+    fn rule(&self, mapping: Self::Mapping, address: u64) -> Option<FunctionRule>;
 
     /// Copies memory from `start` on and returns the number of bytes copied.
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize;

@@ -20,6 +20,7 @@ use crate::instructions::{self, Around};
 use crate::lisp;
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
+use crate::registers::FunctionRule;
 use crate::{records, roots};
 
 /// Answers that are cached; beyond this number the cache is cleared.
@@ -93,6 +94,10 @@ impl<C: ProcessCode> Around for Elsewhere<'_, C> {
 
     fn following(&self, at: u64) -> Vec<u8> {
         self.piece(self.0.find(at), at, instructions::BYTES_FROM)
+    }
+
+    fn described(&self, at: u64) -> Option<FunctionRule> {
+        self.0.rule(self.0.find(at)?, at)
     }
 }
 
@@ -190,6 +195,11 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                     heap: erlang::HEAP,
                 };
             }
+            let host = || {
+                is_made
+                    .then(|| instructions::host(arch, &code, pc, &elsewhere))
+                    .flatten()
+            };
             let rule = match is_made {
                 true => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),
                 false => instructions::rule(arch, &code, pc, is_return, &elsewhere),
@@ -198,6 +208,10 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
                 (Some(rule), _) => Uncovered::Rule(rule),
                 (None, Some(interpreted)) => Uncovered::Linked(interpreted),
+                (None, None) if let Some(host) = host() => Uncovered::Hosted {
+                    function: (host.function.start, host.function.end),
+                    rule: host.rule,
+                },
                 (None, None) if has_left_frame() => Uncovered::Unknown,
                 (None, None) => match lisp::in_function(arch, &code, pc) {
                     Some(rule) if !is_return => Uncovered::Rule(rule),
@@ -297,6 +311,15 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             };
             instructions::keeps(process.arch(), &code, entry, pc, register)
         })
+    }
+
+    /// Whether `ra` follows a direct call of code in this range.
+    pub fn calls_into(&self, process: &impl ProcessCode<Place = P>, ra: u64, function: (u64, u64)) -> bool {
+        let Some(mapping) = process.find(ra.wrapping_sub(1)) else {
+            return false;
+        };
+        let call = self.call_before(process, mapping, ra);
+        matches!(call, Some(Call::Direct(target)) if (function.0..function.1).contains(&target))
     }
 
     /// Whether `ra` follows any call at all.
@@ -578,6 +601,10 @@ mod tests {
 
         fn is_described(&self, (): (), address: u64) -> bool {
             self.1 && self.function_at((), address).is_some()
+        }
+
+        fn rule(&self, (): (), _address: u64) -> Option<FunctionRule> {
+            None
         }
 
         fn read(&self, start: u64, bytes: &mut [u8]) -> usize {

@@ -15,7 +15,7 @@ use backtrail_arch::{Arch, Cpu, REGISTERS, Register, Registers};
 use backtrail_elf::Image;
 use backtrail_elf::budget::Budget;
 use backtrail_sframe::write::Options;
-use backtrail_sframe::{Abi, Section, Version};
+use backtrail_sframe::{Abi, Location, Rule, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindSection};
 
@@ -87,6 +87,30 @@ pub struct Caller {
     pub registers: Registers,
     /// Whether the frame is a signal frame: its caller was interrupted and called nothing.
     pub signal_frame: bool,
+}
+
+/// What call frame information says about code in a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionRule {
+    /// The rule of the code.
+    pub rule: Rule,
+    /// The function's addresses.
+    pub function: Range<u64>,
+    /// Whether the function begins with nothing but the return address in its frame, as after a
+    /// call. Interpreters in assembly have one rule for all of their code.
+    pub is_called: bool,
+}
+
+impl FunctionRule {
+    /// The same for a file that is loaded `bias` bytes above its own addresses.
+    #[must_use]
+    pub fn moved(self, bias: u64) -> FunctionRule {
+        let Range { start, end } = self.function;
+        FunctionRule {
+            function: start.wrapping_add(bias)..end.wrapping_add(bias),
+            ..self
+        }
+    }
 }
 
 impl<B: AsRef<[u8]>> CallFrames<B> {
@@ -199,6 +223,19 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         let fde = self.fde(&section, self.offset(&section, svma)?)?;
         let range = fde.initial_address()..fde.initial_address().checked_add(fde.len())?;
         range.contains(&svma).then_some(range)
+    }
+
+    /// The rule of the code at this address; `None` if rows can't express it.
+    pub fn rule(&self, svma: u64) -> Option<FunctionRule> {
+        let table = Section::parse(self.function(svma, |_| false)?, 0).ok()?;
+        let rule = |address| table.lookup(address).ok().flatten()?.row.rule;
+        let function = self.function_at(svma)?;
+        let called = Location::register(self.arch.sp.0, self.arch.pointer_bytes.into());
+        Some(FunctionRule {
+            rule: rule(svma)?,
+            is_called: rule(function.start)?.cfa == called,
+            function,
+        })
     }
 
     fn known_row(&self, section: &gimli::EhFrame<Slice<'_>>, svma: u64) -> Option<Rc<Row>> {

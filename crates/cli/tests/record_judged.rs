@@ -111,7 +111,7 @@ fn the_judge_finds_damaged_stacks() {
         .arg(&source);
     let finished = command::run(&mut record, Duration::from_secs(120)).expect("the binary is there");
     assert!(finished.status.success(), "{}", finished.describe());
-    let outcome = corruption::of(&trace).expect("it is a recording");
+    let outcome = corruption::of(&trace, 300).expect("it is a recording");
     println!("{outcome}");
     if outcome.by_damage.is_empty() {
         skip("too few distinct stacks to damage");
@@ -151,5 +151,5 @@ fn large_source() -> String {
              int g{i}(int *p, int n) {{ return f{i}(p, n) + f{i}(p + n / 2, n / 2); }}\n"
         )
     };
-    (0..150).map(function).collect()
+    (0..60).map(function).collect()
 }

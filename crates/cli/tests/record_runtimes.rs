@@ -88,6 +88,42 @@ fn haskell_is_called_by_its_scheduler() {
     );
 }
 
+/// A hot loop, and another one in a function that C calls.
+const LUA: &str = "
+local function compare(a, b)
+  local sum = 0
+  for i = 1, 300 do sum = sum + i % 3 end
+  return a + sum * 0 < b
+end
+local numbers, started = {}, os.clock()
+while os.clock() < started + 2 do
+  for i = 1, 50 do numbers[i] = i * 7919 % 101 end
+  table.sort(numbers, compare)
+  local sum = 0
+  for i = 1, 20000 do sum = sum + i % 7 end
+end
+";
+
+/// Code that LuaJIT has compiled runs in the frame of its interpreter, below which it takes what it
+/// needs.
+#[test]
+fn compiled_loops_run_in_their_interpreter_s_frame() {
+    let Some(setup) = setup() else { return };
+    if available(command::run(Command::new("luajit").arg("-v"), Duration::from_secs(20))).is_none() {
+        return;
+    }
+    let script = setup.folder.path().join("work.lua");
+    fs::write(&script, LUA).unwrap();
+    let workload = Workload {
+        name: "luajit",
+        arguments: vec!["luajit".to_owned(), script.to_string_lossy().into_owned()],
+    };
+    let recording = setup.record(&[], &workload);
+    recording.ended_with(0).complete(200, 0.95).readable();
+    let through = recording.share_through(&["main", "lua_cpcall", "lua_pcall"]);
+    assert!(through > 0.9, "only {through} of the samples come from the script");
+}
+
 /// Prints its callers as Erlang knows them, and computes for two seconds.
 const ERLANG: &str = r#"
 -module(work).

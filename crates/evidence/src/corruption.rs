@@ -13,8 +13,8 @@ use rustc_hash::FxHashSet;
 use crate::judge::copies::Copies;
 use crate::judge::{Fit, Judge, program_frames};
 
-/// The number of distinct stacks to damage.
-const STACKS: usize = 2_000;
+/// The number of distinct stacks to damage for a figure that is published.
+pub const STACKS: usize = 2_000;
 /// How often each is damaged in each way.
 const TIMES: u64 = 3;
 
@@ -67,16 +67,17 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Damages the stacks of a recording and has them judged.
+/// Damages the stacks of a recording, at most this many distinct ones, and has them judged.
 ///
 /// # Errors
 /// The problem with the recording, as text.
-pub fn of(recording: &Path) -> Result<Outcome, String> {
+pub fn of(recording: &Path, most: usize) -> Result<Outcome, String> {
     let unreadable = |error| format!("{}: {error}", recording.display());
     let mut reader = Reader::open(recording).map_err(unreadable)?;
     let mut laboratory = Laboratory {
         judge: Judge::new(Copies::default()),
         stacks: Vec::new(),
+        most,
         known: FxHashSet::default(),
         pid: None,
         outcome: Outcome::default(),
@@ -100,6 +101,8 @@ pub fn of(recording: &Path) -> Result<Outcome, String> {
 struct Laboratory {
     judge: Judge,
     stacks: Vec<Vec<Frame>>,
+    /// The number of distinct stacks to damage.
+    most: usize,
     /// Pairs of adjacent frames that occurred.
     known: FxHashSet<(u64, u64)>,
     pid: Option<u32>,
@@ -129,7 +132,7 @@ impl Laboratory {
             let key = self.key(pid, &pair[0], &pair[1]);
             self.known.insert(key);
         }
-        if self.stacks.len() < STACKS && !self.stacks.iter().any(|stack| stack == program) {
+        if self.stacks.len() < self.most && !self.stacks.iter().any(|stack| stack == program) {
             self.stacks.push(program.to_vec());
         }
     }

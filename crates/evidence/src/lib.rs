@@ -192,7 +192,7 @@ pub fn main() -> ExitCode {
             recording,
             corrupt: true,
             ..
-        } => corruption::of(&recording).map(|outcome| {
+        } => corruption::of(&recording, corruption::STACKS).map(|outcome| {
             print!("{outcome}");
             true
         }),

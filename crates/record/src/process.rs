@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use backtrail_arch::Arch;
 use backtrail_cfi::proof::{CodeProofs, ProcessCode, Region};
+use backtrail_cfi::registers::FunctionRule;
 use backtrail_process::{proc, sys};
 
 use crate::modules::{Mapping, Modules};
@@ -105,6 +106,12 @@ impl<'v> ProcessCode for Process<'v, '_> {
     fn is_described(&self, mapping: &'v Mapping, address: u64) -> bool {
         let frames = self.modules.call_frames(mapping);
         frames.is_some_and(|(frames, bias)| frames.describes(address.wrapping_sub(bias)))
+    }
+
+    fn rule(&self, mapping: &'v Mapping, address: u64) -> Option<FunctionRule> {
+        let (frames, bias) = self.modules.call_frames(mapping)?;
+        let rule = frames.rule(address.wrapping_sub(bias))?;
+        Some(rule.moved(bias))
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {

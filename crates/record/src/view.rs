@@ -103,6 +103,10 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
         self.code.is_called(&self.process, ra, callee)
     }
 
+    fn calls_into(&self, ra: u64, function: (u64, u64)) -> bool {
+        self.code.calls_into(&self.process, ra, function)
+    }
+
     fn on_top(&self, word: u64, pc: u64, frame: u64) -> OnTop {
         self.code.on_top(&self.process, word, pc, frame)
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_cfi::announced::{self, AnnouncedCode, Function};
 use backtrail_cfi::proof::{self, CodeProofs, ProcessCode, Region};
+use backtrail_cfi::registers::FunctionRule;
 use backtrail_cfi::tables::TableOrigin;
 use backtrail_process::Snapshot;
 use backtrail_process::proc::is_file;
@@ -291,6 +292,10 @@ impl Modules for Space<'_> {
         (sp..end).contains(&address)
     }
 
+    fn calls_into(&self, ra: u64, function: (u64, u64)) -> bool {
+        self.proofs.calls_into(&self, ra, function)
+    }
+
     fn on_top(&self, word: u64, pc: u64, frame: u64) -> OnTop {
         self.proofs.on_top(&self, word, pc, frame)
     }
@@ -388,6 +393,12 @@ impl<'s, 'm> ProcessCode for &'m Space<'s> {
             .zip(bias)
             .map(|(frames, bias)| frames.describes(address.wrapping_sub(bias)));
         describes.unwrap_or(false)
+    }
+
+    fn rule(&self, (mapping, module): Found<'s, 'm>, address: u64) -> Option<FunctionRule> {
+        let bias = module?.bias(mapping)?;
+        let rule = module?.frames.as_ref()?.rule(address.wrapping_sub(bias))?;
+        Some(rule.moved(bias))
     }
 
     fn read(&self, start: u64, bytes: &mut [u8]) -> usize {

@@ -25,7 +25,11 @@ pub fn link(arch: &Arch, pc: u64, kind: AddressKind, modules: &impl Modules, cac
     let uncovered = |in_table| match modules.uncovered(pc, kind, in_table) {
         Uncovered::FramePointer | Uncovered::Linked(_) | Uncovered::Leaf(_) => Link::Uncovered,
         Uncovered::Rule(rule) if is_linked(arch, &rule) => Link::Uncovered,
-        Uncovered::Rule(_) | Uncovered::Exact(_) | Uncovered::Tagged { .. } | Uncovered::Unknown => Link::Unknown,
+        Uncovered::Rule(_)
+        | Uncovered::Exact(_)
+        | Uncovered::Tagged { .. }
+        | Uncovered::Hosted { .. }
+        | Uncovered::Unknown => Link::Unknown,
         Uncovered::Outermost => Link::Outermost,
     };
     let rule = match find(arch, pc, kind, modules, cache) {

@@ -184,6 +184,14 @@ pub enum Uncovered {
         /// The register with an address in the memory that such a stack is in, below it.
         heap: Register,
     },
+    /// By the rule of this function, an interpreter: the code runs in the interpreter's frame, and
+    /// an unknown number of bytes below it.
+    Hosted {
+        /// The interpreter's addresses: its start, and its end.
+        function: (u64, u64),
+        /// The interpreter's rule.
+        rule: Rule,
+    },
     /// It has no caller: the stack begins there.
     Outermost,
 }
@@ -229,6 +237,11 @@ pub trait Modules {
     /// address in the frame that it was found from.
     fn is_called(&self, _ra: u64, _callee: u64) -> bool {
         true
+    }
+
+    /// Whether `ra` follows a direct call of code in this range of addresses.
+    fn calls_into(&self, _ra: u64, _function: (u64, u64)) -> bool {
+        false
     }
 
     /// Whether `address` lies in the stack that `sp` points to, as far as known. A frame that was

@@ -9,6 +9,9 @@ use crate::{Coverage, Described, Memory, Modules, OnTop, RuleCache, Table, Uncov
 /// Words of a frame that are looked through. Erlang's frames may have 1,024, and seldom have
 /// thirty; a hostile program may have this many in each of its frames.
 const MOST_WORDS: u64 = 128;
+/// Words that code in an interpreter's frame may have on the stack. LuaJIT's traces take up to 256
+/// slots of 4 bytes, and mostly a few.
+const MOST_BELOW: u64 = 34;
 /// A return address has none of these bits.
 const TAG: u64 = 3;
 
@@ -83,7 +86,7 @@ impl Found {
             Uncovered::Rule(rule) | Uncovered::Exact(rule) | Uncovered::Linked(rule) => needs_these(rule),
             Uncovered::Leaf(_) => false,
             Uncovered::Tagged { stack, .. } => stack.is_none_or(is_one),
-            Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost => true,
+            Uncovered::FramePointer | Uncovered::Unknown | Uncovered::Outermost | Uncovered::Hosted { .. } => true,
         };
         let Some(rule) = self.rule(arch) else {
             return matches!(self, Found::NoModule) || shown(false);
@@ -330,6 +333,33 @@ fn tagged_step(
     Ok(AddressKind::Ra)
 }
 
+/// Steps to the caller of an interpreter from code that the interpreter has jumped to. What that
+/// code keeps on the stack lies below the interpreter's frame, so the return address of the call
+/// that led to the interpreter is the first one that can be its own.
+fn hosted_step(
+    arch: &Arch,
+    registers: &mut Registers,
+    (function, rule): ((u64, u64), Rule),
+    modules: &impl Modules,
+    memory: &mut impl Memory,
+) -> Result<AddressKind, Stop> {
+    let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
+    let word_bytes = u64::from(arch.pointer_bytes);
+    for below in 0..MOST_BELOW {
+        let cfa = sp
+            .wrapping_add(below * word_bytes)
+            .wrapping_add_signed(rule.cfa.offset.into());
+        let slot = cfa.wrapping_add_signed(rule.ra.offset.into());
+        let ra = memory.word(slot).ok_or(Stop::Unreadable(slot))?;
+        if modules.calls_into(ra, function) {
+            let fp = rule.fp.and_then(|fp| evaluate(fp, Some(cfa), registers, memory).ok());
+            become_caller(arch, registers, ra, cfa, fp);
+            return Ok(AddressKind::Ra);
+        }
+    }
+    Err(Stop::NoCall)
+}
+
 /// The caller of a function that has not changed its stack yet.
 fn return_from_entry(arch: &Arch, registers: &mut Registers, memory: &mut impl Memory) -> Result<AddressKind, Stop> {
     let sp = registers.get(arch.sp).ok_or(Stop::NotExpressible(arch.sp))?;
@@ -414,6 +444,9 @@ fn uncovered_step(
         }
         Uncovered::Tagged { stack, rule, heap } => {
             tagged_step(arch, registers, kind, (stack, rule, heap), modules, memory)
+        }
+        Uncovered::Hosted { function, rule } => {
+            prove(&mut |caller| hosted_step(arch, caller, (function, rule), modules, memory))
         }
         Uncovered::Rule(rule) => {
             let by_rule = prove(&mut |caller| {

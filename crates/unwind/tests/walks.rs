@@ -234,6 +234,10 @@ impl Modules for Knowing {
     fn is_called(&self, _ra: u64, _callee: u64) -> bool {
         self.called
     }
+
+    fn calls_into(&self, ra: u64, function: (u64, u64)) -> bool {
+        ra == 0x7777 && function == (0x2000, 0x3000)
+    }
 }
 
 #[test]
@@ -326,6 +330,38 @@ fn frames_of_tagged_words_end_at_the_next_return_address() {
     // The function has just begun: its instructions show a frame that ends further out.
     let begun = tagged(None, Some(sp_rule(0x20, None)));
     assert_eq!(stepped(&begun, pc, Some(1), 0x7000), Err(Stop::NoCall));
+}
+
+#[test]
+fn code_below_an_interpreters_frame() {
+    let arch = &x86_64::ARCH;
+    let rule = sp_rule(0x50, Some(-16));
+    let hosted = |function, called| Knowing {
+        tables: three_functions(),
+        uncovered: Uncovered::Hosted { function, rule },
+        called,
+    };
+    // The code has 32 bytes below the frame; the address below the frame's end is no caller's.
+    let stepped = |modules: &Knowing, slot: u64| {
+        let mut words: BTreeMap<u64, u64> = (0x8000..0x8400).step_by(8).map(|at| (at, 0x6666)).collect();
+        words.extend([(0x8040, 0x7777), (slot, 0x7777), (slot - 8, 0x9999)]);
+        let mut found = registers(arch, 0x4444, 0x8000, 0);
+        step(
+            arch,
+            &mut found,
+            AddressKind::Pc,
+            modules,
+            &mut Words(words),
+            &mut RuleCache::new(&mut []),
+        )
+        .map(|_| (found.pc, found.get(arch.sp), found.get(arch.fp)))
+    };
+    let found = Ok((0x7777, Some(0x8070), Some(0x9999)));
+    assert_eq!(stepped(&hosted((0x2000, 0x3000), true), 0x8068), found);
+    assert_eq!(stepped(&hosted((0x2000, 0x3000), false), 0x8068), Err(Stop::NoCall));
+    assert_eq!(stepped(&hosted((0x4000, 0x5000), true), 0x8068), Err(Stop::NoCall));
+    // So much is never below it.
+    assert_eq!(stepped(&hosted((0x2000, 0x3000), true), 0x8200), Err(Stop::NoCall));
 }
 
 /// The frame holds the address at which the return address lies: the caller's stack begins behind

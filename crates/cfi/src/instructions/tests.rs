@@ -388,6 +388,70 @@ fn tail_calls_of_what_registers_hold() {
     ]));
 }
 
+/// PyPy's loops leave by such code.
+#[test]
+fn jumps_to_addresses_that_the_code_contains() {
+    // movabs r11, START + 0x2100; …; lea r11, [r11 - 0x100]; jmp r11
+    let with = |between: &[u8]| {
+        let before = [0x49, 0xbb, 0x00, 0x31, 0, 0, 0, 0, 0, 0];
+        let after = [0x4d, 0x8d, 0x9b, 0x00, 0xff, 0xff, 0xff, 0x41, 0xff, 0xe3];
+        [&before[..], between, &after[..]].concat()
+    };
+    assert_eq!(found(&with(&[]), 0), Some((Place::Sp(8), None)));
+    // push r11; pop rax
+    assert_eq!(found(&with(&[0x41, 0x53, 0x58]), 0), Some((Place::Sp(8), None)));
+    // Another value: a call, mov r11d, 1.
+    assert_eq!(found(&with(&[0xe8, 0, 0, 0, 0]), 0), None);
+    assert_eq!(found(&with(&[0x41, 0xbb, 1, 0, 0, 0]), 0), None);
+}
+
+/// Call frame information elsewhere, of a function or of an interpreter.
+struct Described(bool);
+
+impl Around for Described {
+    fn is_start(&self, _at: u64) -> bool {
+        false
+    }
+
+    fn code(&self, _at: u64) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn described(&self, at: u64) -> Option<FunctionRule> {
+        let function = START + 0x1000..START + 0x2000;
+        let rule = Rule {
+            fp: Some(Location::saved(-16)),
+            ..Rule::new(Location::register(ARCH.sp.0, 80), Location::saved(-8))
+        };
+        function.contains(&at).then_some(FunctionRule {
+            rule,
+            function,
+            is_called: self.0,
+        })
+    }
+}
+
+/// PHP's compiled code runs in the frame of its interpreter, which is in C, and LuaJIT's in that of
+/// one in assembly.
+#[test]
+fn code_in_the_frame_of_another_function() {
+    // nop; add rsp, 16; jmp START + 0x1800
+    let code = [0x90, 0x48, 0x83, 0xc4, 0x10, 0xe9, 0xf6, 0x17, 0x00, 0x00];
+    let rule_in = |around: &Described| rule(&ARCH, &plain(&code), START, false, around);
+    let joined = Rule {
+        fp: Some(Location {
+            deref: true,
+            ..Location::register(ARCH.sp.0, 80)
+        }),
+        ..Rule::new(Location::register(ARCH.sp.0, 96), Location::saved(-8))
+    };
+    assert_eq!(rule_in(&Described(true)), Some(joined));
+    assert_eq!(host(&ARCH, &plain(&code), START, &Described(true)), None);
+    assert_eq!(rule_in(&Described(false)), None, "its frame's size is not known");
+    let host = host(&ARCH, &plain(&code), START, &Described(false)).map(|host| host.function);
+    assert_eq!(host, Some(START + 0x1000..START + 0x2000));
+}
+
 #[test]
 fn frames_that_were_left() {
     // mov rbp, [rbp]; nop; nop

@@ -62,17 +62,23 @@ fn run_all(pages: impl IntoIterator<Item = PathBuf>) {
     let _recording = beside_others("recording");
     // While a test has set a handler of its own, what needs ordinary cores would be left out.
     let _cores = beside_others("core-pattern");
+    // Tables of the system's libraries are made once, as by one who reads all pages.
+    let cache = scratch();
     let mut faults = Vec::new();
     for path in pages {
         let text = fs::read_to_string(&path).unwrap();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        faults.extend(run(&name, &text).into_iter().map(|fault| format!("{name}: {fault}")));
+        faults.extend(
+            run(&name, &text, cache.path())
+                .into_iter()
+                .map(|fault| format!("{name}: {fault}")),
+        );
     }
     assert!(faults.is_empty(), "{}", faults.join("\n\n"));
 }
 
 /// What a page says and its commands don't do.
-fn run(name: &str, text: &str) -> Vec<String> {
+fn run(name: &str, text: &str, cache: &Path) -> Vec<String> {
     let page = match Page::read(text) {
         Ok(page) => page,
         Err(fault) => return vec![fault],
@@ -94,7 +100,7 @@ fn run(name: &str, text: &str) -> Vec<String> {
         blocks.push(block);
     }
     let folder = scratch();
-    let output = shell(folder.path(), &script(&blocks));
+    let output = shell(folder.path(), cache, &script(&blocks));
     let consoles = blocks.iter().filter_map(|block| match block {
         Block::Console(console) => Some(console),
         Block::File { .. } => None,
@@ -169,13 +175,12 @@ fn script(blocks: &[&Block]) -> String {
 }
 
 /// The status and the output of each command.
-fn shell(folder: &Path, script: &str) -> Vec<(i32, String)> {
+fn shell(folder: &Path, cache: &Path, script: &str) -> Vec<(i32, String)> {
     let programs = Path::new(env!("CARGO_BIN_EXE_backtrail")).parent().unwrap();
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
-    let cache = scratch();
     let mut run = Command::new("sh");
     run.args(["-c", script]).current_dir(folder);
-    run.env("PATH", path).env("XDG_CACHE_HOME", cache.path());
+    run.env("PATH", path).env("XDG_CACHE_HOME", cache);
     run.env("LC_ALL", "C.UTF-8").env_remove("CARGO_TARGET_DIR");
     run.env("PYTHONPATH", place::target().join("readers/python"));
     run.env("PROGRAMS", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs"));
