@@ -18,6 +18,7 @@ use crate::haskell::{self, Haskell};
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions::{self, Around};
 use crate::lisp;
+use crate::process_code::word;
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
 use crate::registers::FunctionRule;
@@ -120,6 +121,7 @@ pub struct CodeProofs<P> {
     endless: RefCell<FxHashMap<P, bool>>,
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
     below: RefCell<FxHashMap<P, Option<u64>>>,
+    led: RefCell<FxHashMap<(P, P), bool>>,
 }
 
 impl<P> Default for CodeProofs<P> {
@@ -133,6 +135,7 @@ impl<P> Default for CodeProofs<P> {
             endless: RefCell::default(),
             kept: RefCell::default(),
             below: RefCell::default(),
+            led: RefCell::default(),
         }
     }
 }
@@ -313,13 +316,28 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         })
     }
 
-    /// Whether `ra` follows a direct call of code in this range.
+    /// Whether `ra` follows a call that leads to code in this range: of that code, or of a function
+    /// that jumps there, itself or through a linkage stub.
     pub fn calls_into(&self, process: &impl ProcessCode<Place = P>, ra: u64, function: (u64, u64)) -> bool {
         let Some(mapping) = process.find(ra.wrapping_sub(1)) else {
             return false;
         };
-        let call = self.call_before(process, mapping, ra);
-        matches!(call, Some(Call::Direct(target)) if (function.0..function.1).contains(&target))
+        let Some(Call::Direct(target)) = self.call_before(process, mapping, ra) else {
+            return false;
+        };
+        let place = |mapping, at| process.place(mapping, at);
+        let Some((callee, into)) = process.find(target).zip(process.find(function.0)) else {
+            return false;
+        };
+        let places = (place(callee, target), place(into, function.0));
+        remembered(&self.led, places, || {
+            let into = function.0..function.1;
+            let target = slot_of_stub(process, target)
+                .and_then(|slot| word(process, slot))
+                .unwrap_or(target);
+            let is_there = |target: u64| into.contains(&target);
+            is_there(target) || function_at(process, target).is_some_and(|called| jumps(process, called, is_there))
+        })
     }
 
     /// Whether `ra` follows any call at all.
@@ -448,6 +466,19 @@ fn jumps_anywhere(process: &impl ProcessCode, function: Range<u64>) -> bool {
         functions: &[],
     };
     instructions::makes_indirect_tail_call(process.arch(), &code, start)
+}
+
+/// The slot with the address to which a linkage stub at `at` jumps: `jmp [rip + n]`.
+fn slot_of_stub(process: &impl ProcessCode, at: u64) -> Option<u64> {
+    const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let mut bytes = [0; 11];
+    let read = process.read(at, &mut bytes);
+    let begun = bytes.get(..read).filter(|_| process.arch().cpu == Cpu::X86_64)?;
+    let jump = begun.strip_prefix(&ENDBR).unwrap_or(begun);
+    let jump = jump.strip_prefix(&[0xf2]).unwrap_or(jump);
+    let distance = jump.strip_prefix(&[0xff, 0x25])?.first_chunk::<4>()?;
+    let end = at.wrapping_add((begun.len() - jump.len()) as u64 + 6);
+    Some(end.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
 }
 
 /// Whether a jump in the function leads to a target that `is_it` accepts: a tail call of it.
@@ -695,6 +726,24 @@ mod tests {
         // mov rbp, rsp: what lies below it is not this frame.
         code.0[1..5].copy_from_slice(&[0x48, 0x89, 0xe5, 0x90]);
         assert_eq!(on_top(&code, 0x60), OnTop::Unclear);
+    }
+
+    #[test]
+    fn calls_that_lead_into_an_interpreter() {
+        const INTERPRETER: (u64, u64) = (START + 0x180, START + 0x1c0);
+        // jmp INTERPRETER.0 + 0x10
+        let leads = |code: &OneFunction| CodeProofs::default().calls_into(code, RA, INTERPRETER);
+        let mut code = OneFunction::new(&[0xe9, 0x8b, 0x01, 0x00, 0x00]);
+        code.2 = std::vec::from_elem(START..START + 0x10, 1);
+        assert!(leads(&code), "the called function jumps there");
+        code.0[1] = 0xeb;
+        assert!(!leads(&code), "it jumps elsewhere");
+        // endbr64; jmp [rip + 0x86]: a slot at START + 0x90, with an address in the interpreter.
+        code.0[..10].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0x86, 0x00, 0x00, 0x00]);
+        code.0[0x90..0x98].copy_from_slice(&(INTERPRETER.0 + 8).to_le_bytes());
+        assert!(leads(&code), "a linkage stub");
+        code.0[0x90..0x98].copy_from_slice(&(INTERPRETER.1 + 8).to_le_bytes());
+        assert!(!leads(&code));
     }
 
     #[test]

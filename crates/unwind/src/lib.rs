@@ -239,7 +239,7 @@ pub trait Modules {
         true
     }
 
-    /// Whether `ra` follows a direct call of code in this range of addresses.
+    /// Whether `ra` follows a call that leads to code in this range of addresses.
     fn calls_into(&self, _ra: u64, _function: (u64, u64)) -> bool {
         false
     }
