@@ -17,7 +17,11 @@ pub mod trace;
 use std::ffi::{c_int, c_void};
 
 use backtrail_local::handler::entry::write_return_addresses;
+use backtrail_local::memory::OwnMemory;
 use backtrail_local::with_callers_registers;
+
+#[global_allocator]
+static MEMORY: OwnMemory = OwnMemory::new();
 
 with_callers_registers! {
     /// `backtrace(3)`.
