@@ -147,6 +147,19 @@ fn an_allocator_that_is_not_ready_is_not_used() {
     }
 }
 
+/// A program's first `dlerror` says nothing of what our libraries did not find.
+#[test]
+fn look_ups_at_the_start_leave_no_message() {
+    let Some(program) = compile("first_error.c", &[], Link::Not) else {
+        return;
+    };
+    let report = program.folder.path().join("report");
+    for library in ["libbacktrail_preload.so", "libbacktrail_unwind.so"] {
+        let finished = preloaded(&program, &[], library, &report);
+        assert_eq!(finished.stdout, "none\n", "{library}: {}", finished.describe());
+    }
+}
+
 /// Programs restore default actions at their start or in their last handlers, and daemons close
 /// all descriptors; the report's number may then be a file of theirs.
 #[test]
