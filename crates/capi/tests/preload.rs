@@ -3,13 +3,14 @@
 
 use crate::common;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use backtrail_testkit::command::{self, Signal};
+use backtrail_testkit::command::{self, Finished, Signal};
 use backtrail_testkit::{Missing, available, scratch, skip};
-use common::preload;
+use common::{Link, Program, compile, libraries, preload};
 
 const FIFO: &str = "fifo";
 const LIMIT: Duration = Duration::from_secs(60);
@@ -121,4 +122,63 @@ fn frames_of_either_print() {
     let llvm =
         " #3 0x00007f2696e5a050 (/lib/x86_64-linux-gnu/libc.so.6+0x3c050)\n #4 0x00007f26 __read ./io/read.c:26:10\n";
     assert_eq!(frames(llvm), ["libc.so.6+0x3c050"]);
+}
+
+const OWN_ALLOCATOR: &[&str] = &["-D_GNU_SOURCE", "-Wno-deprecated-declarations"];
+
+fn preloaded(program: &Program, arguments: &[&str], library: &str, report: &Path) -> Finished {
+    let mut run = Command::new(&program.path);
+    run.args(arguments)
+        .env("LD_PRELOAD", libraries().join(library))
+        .env("BACKTRAIL_CRASH", report);
+    command::run(&mut run, LIMIT).expect("it was just built")
+}
+
+/// GCL's, as Maxima shows: before `main`, its `realloc` crashes.
+#[test]
+fn an_allocator_that_is_not_ready_is_not_used() {
+    let Some(program) = compile("own_allocator.c", OWN_ALLOCATOR, Link::Not) else {
+        return;
+    };
+    let report = program.folder.path().join("report");
+    for library in ["libbacktrail_preload.so", "libbacktrail_unwind.so"] {
+        let finished = preloaded(&program, &[], library, &report);
+        assert_eq!(finished.stdout, "1\n", "{library}: {}", finished.describe());
+    }
+}
+
+/// A program's first `dlerror` says nothing of what our libraries did not find.
+#[test]
+fn look_ups_at_the_start_leave_no_message() {
+    let Some(program) = compile("first_error.c", &[], Link::Not) else {
+        return;
+    };
+    let report = program.folder.path().join("report");
+    for library in ["libbacktrail_preload.so", "libbacktrail_unwind.so"] {
+        let finished = preloaded(&program, &[], library, &report);
+        assert_eq!(finished.stdout, "none\n", "{library}: {}", finished.describe());
+    }
+}
+
+/// Programs restore default actions at their start or in their last handlers, and daemons close
+/// all descriptors; the report's number may then be a file of theirs.
+#[test]
+fn default_actions_and_closed_descriptors_lose_no_report() {
+    let Some(program) = compile("own_allocator.c", OWN_ALLOCATOR, Link::Not) else {
+        return;
+    };
+    for how in ["default", "set", "action", "handler", "closed", "reused"] {
+        let [report, own] = ["report", "own"].map(|file| program.folder.path().join(format!("{how}.{file}")));
+        let arguments = [how, own.to_str().expect("a plain path")];
+        let finished = preloaded(&program, &arguments, "libbacktrail_preload.so", &report);
+        assert_eq!(finished.status.signal(), Some(11), "{how}: {}", finished.describe());
+        let text = std::fs::read_to_string(&report).expect("it was created");
+        assert_eq!(text.matches("crash: SIGSEGV").count(), 1, "{how}: {text}");
+        assert!(text.contains("end: the outermost frame"), "{how}: {text}");
+        assert!(
+            text.lines().filter(|line| line.starts_with('#')).count() >= 5,
+            "{how}: {text}"
+        );
+        assert!(std::fs::read(&own).unwrap_or_default().is_empty(), "{how}");
+    }
 }

@@ -29,9 +29,10 @@ const CALLS: &str = r#"
 static BEGIN: extern "C" fn() = nothing;
 extern "C" fn nothing() {}
 #[unsafe(no_mangle)]
-pub fn audited_crash(fd: i32, helper: Option<*mut core::ffi::c_char>) -> *const () {
+pub fn audited_crash(fd: i32, file: *mut handler::output::OutputFile, helper: *mut core::ffi::c_char) -> *const () {
     // Else the compiler knows that there is none.
-    handler::crash::write_to(fd, helper);
+    handler::crash::name_by(helper);
+    handler::output::set(fd, file);
     handler::crash::report as *const ()
 }
 #[unsafe(no_mangle)]

@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
     };
     let imported = backtrail_record::import(&options).map_err(|error| match error {
         ImportError::Create(error) => Failure::new(error).help("name a directory that does not exist, with -o"),
-        error @ ImportError::NoEvent(..) => {
+        ImportError::NoEvent(_, ref events) if !events.is_empty() => {
             Failure::of(&arguments.input, error).help("name one of these, with --event")
         }
         error => Failure::of(&arguments.input, error),

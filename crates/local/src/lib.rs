@@ -24,6 +24,8 @@ mod follow;
 mod frames;
 pub mod handler;
 pub mod loaded;
+pub mod lookups;
+pub mod memory;
 mod register;
 pub mod symbol;
 pub mod walks;

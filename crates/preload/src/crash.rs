@@ -29,6 +29,8 @@ pub(crate) fn install() {
             return;
         };
         options.fd = Some(beyond(file));
+        // Programs change their folder.
+        options.path = std::path::absolute(&place).ok().and_then(|path| string(path.into()));
     }
     match crash::install(options) {
         Ok(()) => REPORTS.store(true, Ordering::Release),

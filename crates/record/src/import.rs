@@ -78,6 +78,7 @@ impl fmt::Display for ImportError {
         match self {
             ImportError::Read(error) => error.fmt(f),
             ImportError::File(error) => error.fmt(f),
+            ImportError::NoEvent(_, events) if events.is_empty() => write!(f, "has no samples"),
             ImportError::NoEvent(name, events) => {
                 let events: Vec<&str> = events.iter().map(|event| event.name.as_str()).collect();
                 write!(f, "has no samples of the event {name}, but of {}", events.join(", "))
@@ -258,39 +259,72 @@ impl Chosen {
 /// Leaves out the samples of events that are not to be imported.
 fn choose(file: &mut PerfFile<'_>, wanted: &[String]) -> Result<Chosen, ImportError> {
     let events = file.events();
-    for name in wanted {
-        if !events.iter().any(|event| is_event(&event.name, name)) {
-            return Err(ImportError::NoEvent(name.clone(), events));
+    let names: Vec<&str> = match wanted {
+        [] => events
+            .first()
+            .map(|event| kind_of_event(&event.name))
+            .into_iter()
+            .collect(),
+        wanted => wanted.iter().map(String::as_str).collect(),
+    };
+    let mut chosen = Chosen {
+        events: names.iter().map(|name| ((*name).to_owned(), None)).collect(),
+        ..Chosen::default()
+    };
+    for ((place, name), described) in (0..=u8::MAX).zip(&names).zip(&mut chosen.events) {
+        let exact = !wanted.is_empty();
+        let found = events_of(&events, name, exact);
+        if found.is_empty() {
+            return Err(ImportError::NoEvent((*name).to_owned(), events));
+        }
+        for event in found {
+            chosen.places.entry(event.number).or_insert(place);
+            described.1 = event.clock;
         }
     }
     if events.is_empty() {
         // What was lost is worth a recording.
-        return Ok(Chosen::default());
+        return Ok(chosen);
     }
-    let first = events.first().map(|event| kind_of_event(&event.name).to_owned());
-    let names: Vec<String> = match wanted {
-        [] => first.into_iter().collect(),
-        wanted => wanted.to_vec(),
-    };
-    let place = |name: &str| names.iter().zip(0..=u8::MAX).find(|(wanted, _)| is_event(name, wanted));
-    file.retain(|name| place(name).is_some());
-    let mut chosen = Chosen {
-        events: names.iter().map(|name| (name.clone(), None)).collect(),
-        ..Chosen::default()
-    };
-    for event in events {
-        let Some((_, place)) = place(&event.name) else {
-            chosen.others.push(event);
-            continue;
-        };
-        chosen.places.insert(event.number, place);
-        chosen.events[usize::from(place)].1 = event.clock;
-    }
+    file.retain(|number| chosen.places.contains_key(&number));
+    let is_other = |event: &Event| !chosen.places.contains_key(&event.number);
+    chosen.others = events.into_iter().filter(is_other).collect();
     Ok(chosen)
 }
 
-fn is_event(name: &str, wanted: &str) -> bool {
-    name == wanted || kind_of_event(name) == wanted
+/// The events that a name stands for: those called exactly so if there are any and `exact` is set,
+/// or those of this kind. Events that count what an earlier one has counted would be counted twice.
+fn events_of<'e>(events: &'e [Event], wanted: &str, exact: bool) -> Vec<&'e Event> {
+    let found: Vec<&Event> = events.iter().filter(|event| event.name == wanted).collect();
+    if exact && !found.is_empty() {
+        return found;
+    }
+    let mut found: Vec<&Event> = Vec::new();
+    for event in events.iter().filter(|event| kind_of_event(&event.name) == wanted) {
+        let counts_the_same = |other: &&Event| other.name != event.name && overlap(&other.name, &event.name);
+        if !found.iter().any(counts_the_same) {
+            found.push(event);
+        }
+    }
+    found
+}
+
+/// Whether two events of one kind count some occurrences both: on the same kind of cores, in the
+/// same mode, and not one in guests and the other in hosts.
+fn overlap(one: &str, other: &str) -> bool {
+    let modes = |name: &str, all: &'static str| {
+        let modifiers = name.rsplit(['/', ':']).next().filter(|_| kind_of_event(name) != name);
+        let modes = modifiers.unwrap_or_default().matches(|letter| all.contains(letter));
+        let modes: Vec<&str> = modes.collect();
+        if modes.is_empty() {
+            all.to_owned()
+        } else {
+            modes.concat()
+        }
+    };
+    let cores = |name: &str| name.split_once('/').map(|(cores, _)| cores.to_owned());
+    let share = |all: &'static str| modes(one, all).contains(|mode| modes(other, all).contains(mode));
+    cores(one) == cores(other) && share("ukh") && share("GH")
 }
 
 /// What an event counts: the same for `cycles`, `cycles:u`, `cpu_core/cycles/` and
@@ -362,6 +396,46 @@ mod tests {
             ("1:0x7", "1:0x7"),
         ] {
             assert_eq!(kind_of_event(name), kind);
+        }
+    }
+
+    #[test]
+    fn nothing_is_counted_twice() {
+        for (names, wanted, exact, found) in [
+            ("cpu-clock cpu-clock:u cpu-clock:k", "cpu-clock", true, "cpu-clock"),
+            ("cpu-clock:u cpu-clock:k", "cpu-clock", true, "cpu-clock:u cpu-clock:k"),
+            (
+                "cycles:Pu cycles cycles:k cycles:uk",
+                "cycles",
+                false,
+                "cycles:Pu cycles:k",
+            ),
+            ("cycles:G cycles:H cycles", "cycles", false, "cycles:G cycles:H"),
+            (
+                "cpu_core/cycles/ cpu_atom/cycles/u",
+                "cycles",
+                false,
+                "cpu_core/cycles/ cpu_atom/cycles/u",
+            ),
+            (
+                "sched:sched_switch sched:sched_switch:u",
+                "sched:sched_switch",
+                false,
+                "sched:sched_switch",
+            ),
+            ("cycles cycles", "cycles", false, "cycles cycles"),
+            ("cycles", "instructions", true, ""),
+        ] {
+            let events = names.split(' ').zip(0..).map(|(name, number)| Event {
+                name: name.to_owned(),
+                number,
+                samples: 1,
+                clock: None,
+            });
+            let events: Vec<Event> = events.collect();
+            let all = events_of(&events, wanted, exact);
+            let all: Vec<&str> = all.iter().map(|event| event.name.as_str()).collect();
+            assert_eq!(all.join(" "), found, "{names}");
         }
     }
 }

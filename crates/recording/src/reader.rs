@@ -21,9 +21,9 @@ use crate::{
 /// traces, in which a few bytes can encode billions of equal frames.
 const FRAME_LIMIT: usize = 1 << 16;
 
-/// The most occurrences of an event that a sample stands for: no counter gets there between two
-/// samples, and sums of damaged ones do not overflow.
-const MOST_OCCURRENCES: u64 = 1 << 36;
+/// The most occurrences of an event that a sample stands for, so that sums of damaged ones do not
+/// overflow. In nanoseconds, as tracepoints of the scheduler count, it is 18 minutes.
+const MOST_OCCURRENCES: u64 = 1 << 40;
 
 /// Reads a recording's items in time order.
 ///
@@ -168,6 +168,10 @@ impl Reader {
         tell(
             self.decoder.damaged,
             "events or definitions of stacks could not be understood",
+        );
+        tell(
+            self.decoder.limited,
+            "samples stand for more than 2^40 occurrences of their event, and count as 2^40",
         );
         if let Some(Err(error)) = &self.symbols {
             problems.push(error.to_string());
@@ -365,6 +369,8 @@ struct ItemDecoder {
     runs: Vec<(Frame, u64)>,
     inflate: Inflate,
     damaged: u64,
+    /// Samples that stand for more than [`MOST_OCCURRENCES`].
+    limited: u64,
     /// The class of the last event: its indices in the description, and its number here.
     last_class: Option<((usize, usize), u64)>,
     hints: Hints,
@@ -524,7 +530,7 @@ impl ItemDecoder {
                     class::EVENT => Detail::Event(u8::try_from(number(field::EVENT)?).ok()?),
                     class::COUNTED_EVENT => Detail::Counted {
                         event: u8::try_from(number(field::EVENT)?).ok()?,
-                        count: number(field::COUNT)?.min(MOST_OCCURRENCES),
+                        count: self.limited(number(field::COUNT)?),
                     },
                     _ => Detail::Nothing,
                 };
@@ -664,6 +670,11 @@ impl ItemDecoder {
             ip,
             stack: self.known(u32::try_from(stack).ok()?),
         })
+    }
+
+    fn limited(&mut self, count: u64) -> u64 {
+        self.limited += u64::from(count > MOST_OCCURRENCES);
+        count.min(MOST_OCCURRENCES)
     }
 
     fn sample(&mut self, event: &Event<'_>, numbered: bool) -> Option<Found> {

@@ -295,6 +295,43 @@ fn everything_else_comes_back() {
     assert_eq!(others, expected);
 }
 
+#[test]
+fn counts_are_limited_so_that_sums_are_right_and_that_is_reported() {
+    let scratch = tempfile::tempdir().unwrap();
+    let trace = scratch.path().join("trace");
+    let options = WriterOptions {
+        events: &[("sched:sched_stat_sleep", 1)],
+        ..options(Dialect::V1_8)
+    };
+    let mut writer = Writer::create(&trace, &options).unwrap();
+    let minutes = 60_000_000_000;
+    for (time, count) in [(1, 10 * minutes), (2, u64::MAX)] {
+        let sample = Sample {
+            time,
+            cpu: 0,
+            pid: 9,
+            tid: 9,
+            frames: &[frame(FrameKind::Pc, BASE)],
+            stop: Some(Stop::EndOfStack),
+            live: false,
+            in_kernel: false,
+            passed: &[],
+            wait: None,
+            detail: Detail::Counted { event: 0, count },
+        };
+        writer.sample(0, &sample).unwrap();
+    }
+    writer.flush().unwrap();
+    let (samples, _, problems) = read(&trace);
+    let details: Vec<Detail> = samples.iter().map(|sample| sample.detail).collect();
+    let expected = [10 * minutes, 1 << 40].map(|count| Detail::Counted { event: 0, count });
+    assert_eq!(details, expected);
+    assert!(
+        problems.len() == 1 && problems[0].starts_with("1 samples"),
+        "{problems:?}"
+    );
+}
+
 /// Bytes of the first packet, from its context: after the magic number, the UUID, the stream's
 /// class and number, two times and the content's size.
 fn first_packet(stream: &[u8]) -> usize {

@@ -484,6 +484,12 @@ macro_rules! next_functions {
     ($($name:ident)*) => {
         /// Looks up the next library's functions, so that handlers need not.
         pub(crate) fn find_next() {
+            // Who has this one has all. A look-up that fails allocates and frees by the program's
+            // functions, which may not work yet: those of GCL survive one, not two.
+            if next::_ULx86_64_step.find_any().is_none() {
+                $(next::$name.set_missing();)*
+                return;
+            }
             $(next::$name.find();)*
             for (range, init) in THEIRS.iter().zip([&next::_ULx86_64_init_local2, &next::_Ux86_64_init_local2]) {
                 range.set(init.get());

@@ -17,7 +17,12 @@ pub mod trace;
 use std::ffi::{c_int, c_void};
 
 use backtrail_local::handler::entry::write_return_addresses;
+use backtrail_local::lookups;
+use backtrail_local::memory::OwnMemory;
 use backtrail_local::with_callers_registers;
+
+#[global_allocator]
+static MEMORY: OwnMemory = OwnMemory::new();
 
 with_callers_registers! {
     /// `backtrace(3)`.
@@ -41,9 +46,11 @@ extern "C" fn begin() {
     // A program must not fail because its backtraces do, nor may a panic cross into the loader.
     let _ = std::panic::catch_unwind(|| {
         backtrail_local::prepare();
-        context::find_next();
-        #[cfg(target_arch = "x86_64")]
-        cursor::find_next();
+        lookups::quietly(|| {
+            context::find_next();
+            #[cfg(target_arch = "x86_64")]
+            cursor::find_next();
+        });
     });
 }
 

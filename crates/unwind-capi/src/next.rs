@@ -27,6 +27,18 @@ impl Next {
         if found == NOBODY { std::ptr::null_mut() } else { found }
     }
 
+    /// Looks it up, as [`find`](Next::find); `None` if no library has it.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn find_any(&self) -> Option<*mut c_void> {
+        Some(self.find()).filter(|&found| found != NOBODY)
+    }
+
+    /// Notes that no library has it.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn set_missing(&self) {
+        self.place.store(NOBODY, Ordering::Release);
+    }
+
     /// Looks it up; not for handlers.
     #[cold]
     pub(crate) fn find(&self) -> *mut c_void {

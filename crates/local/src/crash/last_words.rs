@@ -6,6 +6,7 @@ use std::mem::transmute;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::handler::{crash, message};
+use crate::lookups;
 
 type Terminate = unsafe extern "C-unwind" fn();
 
@@ -24,7 +25,7 @@ pub(super) fn listen() {
     if let Some(place) = symbol(c"__abort_msg") {
         message::read_from(place.expose_provenance() as u64);
     }
-    let Some(set) = symbol(c"_ZSt13set_terminatePFvvE") else {
+    let Some(set) = lookups::quietly(|| symbol(c"_ZSt13set_terminatePFvvE")) else {
         return;
     };
     // SAFETY: this is the function's type in the ABI of C++.

@@ -12,6 +12,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 
 use crate::handler::crash::{self, SIGNALS};
+use crate::handler::output::{self, OutputFile};
 use crate::handler::stack;
 use crate::register;
 
@@ -28,6 +29,9 @@ const PAGE: usize = 4096;
 pub struct Options {
     /// The file descriptor that reports are written to; `None` for standard error.
     pub fd: Option<c_int>,
+    /// The absolute path of the file that `fd` refers to. A report then opens the file again if the
+    /// program has closed the descriptor, as daemons do.
+    pub path: Option<CString>,
     /// A program that is started for each report and reads it on its standard input, such as
     /// `backtrail-crash-names`, which repeats it with function names. It gets no environment and no
     /// other descriptors. A program that runs with more rights than its caller (set-user-id,
@@ -57,7 +61,15 @@ fn install_with(options: Options) -> Result<(), c_int> {
     // SAFETY: only reads what the kernel has passed to the process.
     let is_privileged = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let helper = options.helper.filter(|_| !is_privileged);
-    crash::write_to(options.fd.unwrap_or(2), helper.map(CString::into_raw));
+    if let Some(helper) = helper {
+        crash::name_by(helper.into_raw());
+    }
+    let fd = options.fd.unwrap_or(2);
+    let file = options.path.and_then(|path| OutputFile::new(fd, path.into_raw()));
+    output::set(
+        fd,
+        file.map_or(std::ptr::null_mut(), |file| Box::into_raw(Box::new(file))),
+    );
     own_stack()?;
     report_stacks()?;
     last_words::listen();
@@ -81,13 +93,29 @@ fn take_over(signal: c_int) -> Result<(), c_int> {
     if !crash::remember(signal, |before| Box::into_raw(Box::new(before)))? {
         return Ok(());
     }
+    let action = reporting();
+    // SAFETY: the action is ours. The signal's previous action is stored before the new one can
+    // run.
+    match unsafe { libc::sigaction(signal, &action, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        _ => Err(errno()),
+    }
+}
+
+/// The action of a signal that [`install`] has taken over: a handler that reports. May be called in
+/// signal handlers.
+#[must_use]
+pub fn action_of(signal: c_int) -> Option<libc::sigaction> {
+    crash::is_remembered(signal).then(reporting)
+}
+
+fn reporting() -> libc::sigaction {
     // SAFETY: a struct of integers and pointers, for which zeros will do.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = crash::report as *const () as usize;
     // Loads of a report may fault, and so may the report itself.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-    // SAFETY: the action is ours. The signal's previous action is stored before the new one can
-    // run.
+    // SAFETY: the set is ours.
     unsafe {
         libc::sigfillset(&mut action.sa_mask);
         for fault in [
@@ -100,11 +128,8 @@ fn take_over(signal: c_int) -> Result<(), c_int> {
         ] {
             libc::sigdelset(&mut action.sa_mask, fault);
         }
-        match libc::sigaction(signal, &action, std::ptr::null_mut()) {
-            0 => Ok(()),
-            _ => Err(errno()),
-        }
     }
+    action
 }
 
 thread_local! {

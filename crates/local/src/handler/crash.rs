@@ -18,6 +18,7 @@ use super::late;
 use super::line::Line;
 use super::message;
 use super::names::{self, Named};
+use super::output;
 use super::stack;
 use super::system::{self, Action};
 use super::threads;
@@ -49,6 +50,8 @@ const READER: u64 = 1000;
 const THREADS: u64 = 800;
 /// Size of a compact backtrace of another thread, whose stack may be small.
 const OTHER_CBF_BYTES: usize = 1 << 10;
+/// Addresses below this have no code.
+const FIRST_PAGE: u64 = 4096;
 /// Bytes of instructions before and after the program counter.
 const CODE: u64 = 32;
 /// How long the process that adds names may run at all, in seconds.
@@ -58,7 +61,6 @@ const HELPER_SECONDS: u64 = 60;
 static DIES_OF: AtomicI32 = AtomicI32::new(0);
 /// Whether a report ends early.
 static ENDS: AtomicBool = AtomicBool::new(false);
-static FD: AtomicI32 = AtomicI32::new(2);
 /// A string that lives for ever.
 static HELPER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
 /// The thread that is reporting; 0 if none.
@@ -70,18 +72,20 @@ static UNTIL: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 /// The signals' previous actions.
 static BEFORE: [AtomicPtr<Action>; SIGNALS.len()] = [const { AtomicPtr::new(core::ptr::null_mut()) }; SIGNALS.len()];
 
-/// Sets where reports go, and the program that adds names to them, if any.
-pub(crate) fn write_to(fd: c_int, helper: Option<*mut c_char>) {
-    if let Some(helper) = helper {
-        HELPER.store(helper, Ordering::Release);
-    }
-    FD.store(fd, Ordering::Release);
+/// Sets the program that adds names to reports.
+pub(crate) fn name_by(helper: *mut c_char) {
+    HELPER.store(helper, Ordering::Release);
 }
 
 /// Where a signal's previous action is stored.
 fn before(signal: c_int) -> Option<&'static AtomicPtr<Action>> {
     let index = SIGNALS.iter().position(|(number, _)| *number == signal)?;
     BEFORE.get(index)
+}
+
+/// Whether a signal's previous action is stored: then the signal is reported.
+pub(crate) fn is_remembered(signal: c_int) -> bool {
+    before(signal).is_some_and(|place| !place.load(Ordering::Acquire).is_null())
 }
 
 /// Stores the current action of a fatal signal in memory that `keep` allocates for ever. Returns
@@ -127,6 +131,7 @@ unsafe extern "C" fn handle(
         Ok(_) => {
             DIES_OF.store(signal, Ordering::Release);
             let had_one = system::is_waiting(libc::SIGPIPE);
+            output::renew();
             // A write can block although there was room a moment ago.
             let timer = system::send_after(LONGEST, thread, signal);
             // SAFETY: the kernel gives both; there is only one reporter.
@@ -251,7 +256,7 @@ impl Outputs {
         let [reader, helper] = &UNTIL;
         Outputs {
             outputs: [
-                (Cell::new(FD.load(Ordering::Acquire)), reader.load(Ordering::Acquire)),
+                (Cell::new(output::descriptor()), reader.load(Ordering::Acquire)),
                 (Cell::new(PIPE.load(Ordering::Acquire)), helper.load(Ordering::Acquire)),
             ],
         }
@@ -339,6 +344,9 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, position: Po
     write_registers(&outputs, &position);
     write_instructions(&outputs, position.registers.pc);
     let mut cbf = [0; CBF_BYTES];
+    let pc = position.registers.pc;
+    // A handler of the program's own may have sent the signal of a call to no address again.
+    let address = if code <= 0 && pc < FIRST_PAGE { pc } else { address };
     write_stack(&outputs, &position, address, b"", &mut cbf);
     names::all_named()
         .iter()
@@ -390,10 +398,7 @@ fn write_messages(outputs: &Outputs) {
 pub(crate) fn report_panic(text: &[u8]) {
     let outputs = Outputs {
         outputs: [
-            (
-                Cell::new(FD.load(Ordering::Acquire)),
-                system::now().saturating_add(READER),
-            ),
+            (Cell::new(output::descriptor()), system::now().saturating_add(READER)),
             (Cell::new(-1), 0),
         ],
     };
@@ -656,7 +661,7 @@ fn start_helper() -> (c_int, c_int) {
         return (-1, -1);
     }
     // SAFETY: a string that lives for ever.
-    let started = unsafe { system::start(helper, FD.load(Ordering::Acquire), HELPER_SECONDS) };
+    let started = unsafe { system::start(helper, output::descriptor(), HELPER_SECONDS) };
     started
         .inspect(|&(helper, _)| system::let_read(helper))
         .unwrap_or((-1, -1))

@@ -13,6 +13,7 @@ pub mod line;
 pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod notes;
+pub(crate) mod output;
 pub(crate) mod stack;
 mod system;
 mod threads;

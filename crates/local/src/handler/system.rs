@@ -42,6 +42,31 @@ pub(crate) fn close(fd: c_int) {
     let _ = harmless(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]);
 }
 
+/// The device and the inode of an open file.
+pub(crate) fn identity(fd: c_int) -> Result<[u64; 2], c_int> {
+    // struct stat begins with both; it is 144 bytes long, or shorter.
+    let mut stat = [0u64; 18];
+    let place = stat.as_mut_ptr().expose_provenance();
+    // SAFETY: the kernel writes a `struct stat`.
+    unsafe { call(libc::SYS_fstat, [fd as usize, place, 0, 0, 0, 0]) }?;
+    let [device, inode, ..] = stat;
+    Ok([device, inode])
+}
+
+/// Opens an existing file, without waiting for a reader.
+pub(crate) fn open_to_append(path: *const c_char) -> Result<c_int, c_int> {
+    let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let arguments = [
+        libc::AT_FDCWD as usize,
+        path.expose_provenance(),
+        flags as usize,
+        0,
+        0,
+        0,
+    ];
+    harmless(libc::SYS_openat, arguments).map(|fd| fd as c_int)
+}
+
 pub(crate) fn process() -> c_int {
     harmless(libc::SYS_getpid, [0; 6]).map_or(0, |pid| pid as c_int)
 }

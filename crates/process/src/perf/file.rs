@@ -47,6 +47,8 @@ const ENDIAN: Endian = Endian::NATIVE;
 pub enum FileError {
     /// It is not a `perf.data`, or of a machine of the other byte order.
     NoPerfData,
+    /// It has no bytes: what perf leaves if it cannot record.
+    Empty,
     /// Reading failed.
     Io(io::ErrorKind),
     /// The compressed records of the file cannot be unpacked.
@@ -63,6 +65,7 @@ impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FileError::NoPerfData => write!(f, "is no perf.data of a machine of this byte order"),
+            FileError::Empty => write!(f, "is empty: perf recorded nothing"),
             FileError::Io(kind) => write!(f, "cannot be read: {kind}"),
             FileError::Packed => write!(f, "has compressed records that are damaged"),
             FileError::Expansion => write!(f, "has compressed records of absurd length"),
@@ -197,6 +200,9 @@ impl<'b> PerfFile<'b> {
         let mut header = vec![0; HEADER];
         let read = file.store.read(0, &mut header)?;
         header.truncate(read);
+        if header.is_empty() {
+            return Err(FileError::Empty);
+        }
         if !header.starts_with(&MAGIC) {
             return Err(FileError::NoPerfData);
         }
@@ -306,10 +312,10 @@ impl<'b> PerfFile<'b> {
         noted.map_or_else(|| self.attributes[number].name(), Clone::clone)
     }
 
-    /// Leaves out the samples of all other events.
-    pub fn retain(&mut self, mut is_wanted: impl FnMut(&str) -> bool) {
-        let numbers = 0..self.attributes.len();
-        let wanted: Vec<bool> = numbers.map(|number| is_wanted(&self.event_name(number))).collect();
+    /// Leaves out the samples of all other events than those with these numbers.
+    pub fn retain(&mut self, is_wanted: impl FnMut(u16) -> bool) {
+        let numbers = 0..self.attributes.len() as u16;
+        let wanted: Vec<bool> = numbers.map(is_wanted).collect();
         let is_kept = |event: u16| event & (IS_SAMPLE | IS_LOSS) == 0 || wanted[usize::from(event & EVENT)];
         self.found.retain(|found| is_kept(found.event));
     }

@@ -192,7 +192,10 @@ pub(super) fn sample<'a>(mut cursor: Cursor<'a>, event: u16, layout: &Attribute)
                 stack = stack.get(..valid).unwrap_or(stack);
             }
         }
+        // Registers alone lead no further, but there may be a call chain: perf adds the link
+        // register to chains of AArch64.
         user = match abi {
+            _ if !is_set(sample_type::STACK_USER) => UserState::None,
             0 => UserState::None,
             REGS_ABI_64 => UserState::Native {
                 registers,

@@ -230,12 +230,12 @@ fn a_recorder_that_was_killed_leaves_a_size_of_0() {
 }
 
 #[test]
-fn events_are_chosen_by_name() {
+fn events_are_chosen_by_number() {
     let bytes = made_up();
     let mut file = PerfFile::parse(&bytes).unwrap();
     let events = file.events();
     assert_eq!((events[0].name.as_str(), events[0].samples), ("cpu-clock", 2));
-    file.retain(|name| name != "cpu-clock");
+    file.retain(|number| number != events[0].number);
     assert!(file.events().is_empty());
     assert_eq!(file.len(), 2);
 }
@@ -246,4 +246,19 @@ fn a_file_that_was_cut() {
     let cut = &bytes[..bytes.len() - 200];
     assert!(PerfFile::parse(cut).unwrap().is_cut());
     assert_eq!(PerfFile::parse(b"ELF").unwrap_err(), FileError::NoPerfData);
+    assert_eq!(PerfFile::parse(b"").unwrap_err(), FileError::Empty);
+}
+
+/// `perf record -g --user-regs=ip,sp`, and `-g` alone on AArch64.
+#[test]
+fn a_chain_is_kept_where_registers_have_no_stack() {
+    let layout = Attribute {
+        sample_type: sample_type::CALLCHAIN | sample_type::REGS_USER,
+        registers: 1 << Arch::native().perf.pc,
+        ..Attribute::default()
+    };
+    let bytes = words(&[2, -512_i64 as u64, 0x1234, REGS_ABI_64, 0x1234]);
+    let sample = layout::sample(Bytes::new(&bytes, ENDIAN).cursor(0), 0, &layout).unwrap();
+    assert!(matches!(sample.user, UserState::None));
+    assert!(sample.frame_pointer_chain().eq([0x1234]));
 }
