@@ -522,3 +522,51 @@ fn main() {
         is("dynamic", "{ptr = {pointer = {pointer = 0x", "}");
     }
 }
+
+/// A unit with two structs of one name, of which one is inside a function of GNU C.
+#[test]
+fn structs_of_one_name_in_c() {
+    const SOURCE: &str = r#"
+#include <unistd.h>
+volatile double sink;
+volatile int go = 1;
+struct item { int x, y; };
+struct one { const struct item all[2]; };
+union first { struct item part; long number; };
+void own(int n)
+{
+    struct item { float f, g; };
+    struct two { const struct item all[2]; };
+    union other { struct item part; long number; };
+    int waits(struct one ints, struct two floats, union first first, union other other, struct item item)
+    {
+        write(1, "ready\n", 6);
+        while (go)
+            pause();
+        return ints.all[0].x + floats.all[0].f + first.number + other.number + item.f;
+    }
+    struct one ints = { { { n, 2 }, { 3, 4 } } };
+    struct two floats = { { { 1.5, 2.5 }, { 3.5, 4.5 } } };
+    union first first = { { 5, 6 } };
+    union other other = { { 5.5, 6.5 } };
+    struct item item = { 9.5, 8.5 };
+    sink = waits(ints, floats, first, other, item);
+}
+int main(int argc, char **argv) { own(argc); }
+"#;
+    let folder = scratch();
+    let Some(built) = linked(&folder, &["--args"], &["gcc", "-O0"], SOURCE) else {
+        return;
+    };
+    let running = parked(&built, &[]);
+    let values = waits_with(&running, &built);
+    running.signal(Signal::KILL);
+    let expected = [
+        ("ints", "{all = {{x = 1, y = 2}, {x = 3, y = 4}}}"),
+        ("floats", "{all = {{f = 1.5, g = 2.5}, {f = 3.5, g = 4.5}}}"),
+        ("first", "{part = {x = 5, y = 6}, number = 25769803781}"),
+        ("other", "{part = {f = 5.5, g = 6.5}, number = 4670232814668480512}"),
+        ("item", "{f = 9.5, g = 8.5}"),
+    ];
+    assert_eq!(right(&values, &expected, "gcc"), 5, "{values:?}");
+}

@@ -369,8 +369,8 @@ impl<'d> Builder<'_, 'd> {
             match die.tag {
                 dw::DW_TAG_base_type | dw::DW_TAG_subroutine_type => return Some(at),
                 dw::DW_TAG_structure_type | dw::DW_TAG_class_type => {
-                    let is_container = !die.declaration && containers(die.name).next().is_some();
-                    return is_container.then_some(at);
+                    // Also if this unit only declares it: types that refer to it are then shared.
+                    return containers(die.name).next().is_some().then_some(at);
                 }
                 dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type => {
                     at = self.all.resolve(at.0, die.of?)?;

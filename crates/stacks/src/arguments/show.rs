@@ -64,7 +64,11 @@ impl<'d> Show<'_, 'd> {
             self.out.push_str(LEFT_OUT);
             return Some(());
         }
-        let found = self.types.resolve(id).ok()?;
+        let found = match self.types.resolve(id).ok()? {
+            // Structs that units share lead to declarations of what units define differently.
+            found if found.kind() == Kind::Forward => self.types.resolve((self.named)(found.name().ok()?)?).ok()?,
+            found => found,
+        };
         let of_its_size = || bytes.get(..usize::try_from(found.size()).ok().filter(|&len| len > 0)?);
         match found.kind() {
             Kind::Integer => self.integer(found.encoding().ok()?, &known(of_its_size()?)?),

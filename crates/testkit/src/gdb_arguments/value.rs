@@ -117,6 +117,8 @@ fn is_printed(head: &str) -> bool {
 
 /// Whether ours is the value that a printer has shown; `None` if none has.
 fn is_same_as_printed(ours: &str, gdbs: &str) -> Option<bool> {
+    // `std::tuple containing = {[1] = 1}`
+    let gdbs = &gdbs.replacen(" containing = {", " = {", 1);
     if gdbs == "empty std::shared_ptr" || gdbs == "empty std::unique_ptr" {
         return Some(ours == "0x0");
     }
@@ -246,6 +248,8 @@ fn are_same(ours: &[Member], gdbs: &[Member]) -> bool {
         .is_some_and(|(name, value)| name.is_empty() && value == "...");
     let is_name = |name: &str, theirs: &str| match (name.strip_prefix('['), theirs.strip_prefix('[')) {
         (Some(key), Some(theirs)) => is_same(key, theirs),
+        // Printers of lists, sets and tuples count what they show.
+        (None, Some(number)) if name.is_empty() => number.parse::<u32>().is_ok(),
         // A base may have the name of a typedef.
         _ => name == theirs || theirs.starts_with('<'),
     };
@@ -347,6 +351,15 @@ mod tests {
             "{[4] = {1, 2}}",
             "std::variant<X> [index 4] containing std::vector of length 1, capacity 2 = {1}"
         ));
+        assert!(is_same(
+            r#"{"a", "b"}"#,
+            r#"std::set with 2 elements = {[0] = "a", [1] = "b"}"#
+        ));
+        assert!(!is_same(
+            r#"{"a", "c"}"#,
+            r#"std::set with 2 elements = {[0] = "a", [1] = "b"}"#
+        ));
+        assert!(is_same("{1, 1.5}", "std::tuple containing = {[1] = 1, [2] = 1.5}"));
         assert!(is_same("{[1] = {x = 2}}", "std::map with 1 element = {[1] = {x = 2}}"));
         assert!(!is_same("{[1] = {x = 2}}", "std::map with 1 element = {[2] = {x = 2}}"));
         assert!(
