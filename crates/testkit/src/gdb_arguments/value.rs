@@ -43,7 +43,7 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((_, rest)) => format!("0x{rest}"),
         None => gdbs.to_owned(),
     };
-    let gdbs = gdbs.replace("(anonymous namespace)", "anonymous");
+    let gdbs = whole_texts(gdbs.replace("(anonymous namespace)", "anonymous"));
     // References are `@0x10: value`; those in structs, `@0x10`.
     if let Some(reference) = gdbs.strip_prefix('@') {
         let (address, value) = reference.split_once(": ").unwrap_or((reference, ""));
@@ -70,6 +70,20 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         return name == their_name && are_same(&one, &other);
     }
     is_same_scalar(ours, if their_value.is_empty() { their_name } else { &gdbs })
+}
+
+/// The texts with the bytes at their ends that gdb shows after them, because they may be the start
+/// of a character: `"a", <incomplete sequence \356>`.
+fn whole_texts(mut text: String) -> String {
+    const BETWEEN: &str = "\", <incomplete sequence ";
+    while let Some(at) = text.find(BETWEEN) {
+        let Some(len) = text[at + BETWEEN.len()..].find('>') else {
+            break;
+        };
+        let bytes = text[at + BETWEEN.len()..][..len].to_owned();
+        text.replace_range(at..=at + BETWEEN.len() + len, &format!("{bytes}\""));
+    }
+    text
 }
 
 /// Whether two numbers, names, addresses or texts are the same.
@@ -360,6 +374,10 @@ mod tests {
             r#"std::set with 2 elements = {[0] = "a", [1] = "b"}"#
         ));
         assert!(is_same("{1, 1.5}", "std::tuple containing = {[1] = 1, [2] = 1.5}"));
+        let gdbs = r#"{data = 0x10 "key\001\340", <incomplete sequence \356>, size = 6}"#;
+        assert!(is_same(r#"{data = 0x10 "key\001\340\356", size = 6}"#, gdbs));
+        let gdbs = "std::tuple containing = {[1] = 0x0, [2] = {<No data fields>}}";
+        assert!(is_same("0x10 {0x0, {}}", gdbs));
         assert!(is_same("{[1] = {x = 2}}", "std::map with 1 element = {[1] = {x = 2}}"));
         assert!(!is_same("{[1] = {x = 2}}", "std::map with 1 element = {[2] = {x = 2}}"));
         assert!(
