@@ -270,3 +270,303 @@ fn main() {
         }
     }
 }
+
+#[test]
+fn containers_of_structs_and_of_nodes() {
+    const SOURCE: &str = r#"
+#include <array>
+#include <deque>
+#include <forward_list>
+#include <list>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+#include <unistd.h>
+volatile long sink;
+volatile int go = 1;
+struct point { int x, y; };
+struct item { std::string name; std::vector<short> sizes; };
+struct node { int id; std::vector<node> below; };
+struct alignas(32) wide { char c; };
+__attribute__((noinline)) long waits(const std::vector<point> &points, const std::array<point, 2> &pair, const std::map<int, std::string> &map,
+    const std::map<std::string, point> &by_name, const std::set<std::string> &set, const std::multimap<int, long> &multi, const std::map<char, wide> &aligned,
+    const std::map<int, std::map<int, int>> &nested, const std::map<int, int> &large, const std::map<int, int> &empty,
+    const std::unordered_map<std::string, int> &hash, const std::unordered_multiset<int> &numbers, const std::deque<point> &queue, const std::list<item> &list,
+    const std::list<int> &many, const std::forward_list<int> &forward, const std::pair<int, std::string> &two, const std::tuple<int, std::string, double> &three,
+    const std::vector<node> &tree, const std::vector<std::unique_ptr<point>> &owners, const std::vector<std::pair<int, double>> &pairs,
+    const std::shared_ptr<point> &shared, const std::vector<point *> &addresses, const std::map<std::string, std::string> &secrets)
+{
+    write(1, "ready\n", 6);
+    while (go)
+        pause();
+    return sink + points.size() + list.size();
+}
+int main(int argc, char **argv)
+{
+    std::deque<point> queue;
+    for (int i = 0; i < 100; i++)
+        queue.push_back({ i, 5 });
+    for (int i = 0; i < 97; i++)
+        queue.pop_front();
+    std::vector<std::unique_ptr<point>> owners;
+    owners.push_back(std::make_unique<point>(point { 9, 8 }));
+    std::map<int, int> large;
+    for (int i = 0; i < 1000; i++)
+        large[i * 7 % 1000] = i;
+    return waits({ { argc, 2 }, { 3, 4 } }, { point { 1, 2 }, { 3, 4 } }, { { 2, "two" }, { 1, "one" }, { 3, "three" } }, { { "k", { 5, 6 } } }, { "b", "a" },
+                 { { 1, 1 }, { 1, 2 } }, { { 'x', { 'a' } }, { 'y', { 'b' } } }, { { 1, { { 2, 3 } } } }, large, {}, { { "one", 1 } }, { 4, 4 }, queue,
+                 { { "name", { 1, 2 } } }, std::list<int>(40, 7), { 7, 8 }, { argc, "second" }, { argc, "2nd", 1.5 }, { { 1, { { 2, {} } } } }, owners,
+                 { { 1, 2.5 } }, std::make_shared<point>(point { 7, 8 }), { nullptr }, { { "my password", "hunter2" }, { "user", "me" } });
+}
+"#;
+    let expected = [
+        ("points", "{{x = 1, y = 2}, {x = 3, y = 4}}"),
+        ("pair", "{{x = 1, y = 2}, {x = 3, y = 4}}"),
+        ("map", r#"{[1] = "one", [2] = "two", [3] = "three"}"#),
+        ("by_name", r#"{["k"] = {x = 5, y = 6}}"#),
+        ("set", r#"{"a", "b"}"#),
+        ("multi", "{[1] = 1, [1] = 2}"),
+        ("aligned", "{[120 'x'] = {c = 97 'a'}, [121 'y'] = {c = 98 'b'}}"),
+        ("nested", "{[1] = {[2] = 3}}"),
+        ("empty", "{}"),
+        ("hash", r#"{["one"] = 1}"#),
+        ("numbers", "{4, 4}"),
+        ("queue", "{{x = 97, y = 5}, {x = 98, y = 5}, {x = 99, y = 5}}"),
+        ("list", r#"{{name = "name", sizes = {1, 2}}}"#),
+        ("forward", "{7, 8}"),
+        ("two", r#"{first = 1, second = "second"}"#),
+        ("three", r#"{1, "2nd", 1.5}"#),
+        ("tree", "{{id = 1, below = {{...}}}}"),
+        ("pairs", "{{first = 1, second = 2.5}}"),
+        ("addresses", "{0x0}"),
+        ("secrets", r#"{["my password"] = "hunter2", ["user"] = "me"}"#),
+    ];
+    let compilers: [(&[&str], usize); 4] = [
+        (&["g++", "-O0"], 20),
+        (&["g++", "-O2"], 17),
+        (&["clang++", "-O0", "-fstandalone-debug"], 20),
+        (&["clang++", "-O2", "-fstandalone-debug"], 2),
+    ];
+    contents_of_cpp(SOURCE, &compilers, &expected);
+
+    let folder = scratch();
+    let Some(built) = linked(&folder, &["--args"], &["g++", "-O0", "-std=c++17", "-x", "c++"], SOURCE) else {
+        return;
+    };
+    let running = parked(&built, &[]);
+    let values = waits_with(&running, &built);
+    let hidden = stack(&["--args", "--hide", "*password*", &running.pid().to_string()]).stdout;
+    running.signal(Signal::KILL);
+    let is = |name: &str, start: &str, end: &str| {
+        let value = after_address(&values, name);
+        assert!(value.starts_with(start) && value.ends_with(end), "{name}: {value}");
+    };
+    is("large", "{[0] = 0, [1] = 143, ", "[15] = 145, ...}");
+    is("many", "{7 <repeats 17 times>, ...", "}");
+    is("owners", "{0x", " {x = 9, y = 8}}");
+    is("shared", "0x", " {x = 7, y = 8}");
+    assert!(
+        hidden.contains(r#"{["my password"] = <hidden>, ["user"] = "me"}"#),
+        "{hidden}"
+    );
+}
+
+/// References to structs are by name, which those of several namespaces share.
+#[test]
+fn structs_of_one_name() {
+    const SOURCE: &str = r#"
+#include <map>
+#include <memory>
+#include <vector>
+#include <unistd.h>
+volatile long sink;
+volatile int go = 1;
+namespace a { struct item { int x, y; }; struct both { item first, all[2]; }; }
+namespace b { struct item { float f, g; }; struct both { item first, all[2]; }; }
+struct one { a::item x[2]; };
+struct two { b::item x[2]; };
+struct self { int n; std::vector<self> more; self (*call)(self); };
+namespace b { struct self { float n; std::vector<self> more; self (*call)(self); }; }
+__attribute__((noinline)) long waits(one of_a, two of_b, a::item from_a, b::item from_b, const std::vector<a::item> &all_a, const std::vector<b::item> &all_b,
+    a::both both_a, b::both both_b, const std::vector<a::both> &more_a, const std::vector<b::both> &more_b, self cyclic, b::self other, const std::map<int, b::self> &map)
+{
+    write(1, "ready\n", 6);
+    while (go)
+        pause();
+    sink = of_a.x[0].x + of_b.x[1].f + from_a.x + from_b.f + all_a.size() + all_b.size() + both_a.first.x + both_b.first.f;
+    return sink + more_a.size() + more_b.size() + cyclic.n + other.n + map.size();
+}
+int main(int argc, char **argv)
+{
+    a::both both_a { { 1, 2 }, { { 3, 4 }, { 5, 6 } } };
+    b::both both_b { { 1.5, 2.5 }, { { 3.5, 4.5 }, { 5.5, 6.5 } } };
+    return waits({ { { 1, 2 } } }, { { { 1.5, 2.5 } } }, { argc, 2 }, { 1.5, 2.5 }, { { 1, 2 } }, { { 1.5, 2.5 } }, both_a, both_b, { both_a }, { both_b },
+                 { 5 }, { 5.5 }, { { 1, { 5.5 } } });
+}
+"#;
+    let expected = [
+        ("of_a", "{x = {{x = 1, y = 2}, {x = 0, y = 0}}}"),
+        ("of_b", "{x = {{f = 1.5, g = 2.5}, {f = 0, g = 0}}}"),
+        ("from_a", "{x = 1, y = 2}"),
+        ("from_b", "{f = 1.5, g = 2.5}"),
+        ("all_a", "{{x = 1, y = 2}}"),
+        ("all_b", "{{f = 1.5, g = 2.5}}"),
+        (
+            "both_a",
+            "{first = {x = 1, y = 2}, all = {{x = 3, y = 4}, {x = 5, y = 6}}}",
+        ),
+        (
+            "both_b",
+            "{first = {f = 1.5, g = 2.5}, all = {{f = 3.5, g = 4.5}, {f = 5.5, g = 6.5}}}",
+        ),
+        ("more_a", "{{first = {x = 1, y = 2}, all = {{...}, {...}}}}"),
+        ("more_b", "{{first = {f = 1.5, g = 2.5}, all = {{...}, {...}}}}"),
+        ("cyclic", "..."),
+        ("other", "..."),
+        ("map", "{[1] = ...}"),
+    ];
+    let compilers: [(&[&str], usize); 3] = [
+        (&["g++", "-O0"], 13),
+        (&["g++", "-O2"], 4),
+        (&["clang++", "-O0", "-fstandalone-debug"], 10),
+    ];
+    contents_of_cpp(SOURCE, &compilers, &expected);
+}
+
+#[test]
+fn containers_of_structs_in_rust() {
+    const SOURCE: &str = r#"
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::hint::black_box;
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+#[derive(Clone)]
+pub struct Point { x: i32, y: i16 }
+#[derive(Clone)]
+pub struct Node { id: i32, below: Vec<Node> }
+pub enum Shape { Circle(f64), Rect { w: u32, h: i8 }, Unit }
+pub enum Chain { Link(i32, Box<Chain>), End }
+#[inline(never)]
+fn waits(list: Vec<Point>, slice: &[Point], boxed: Box<Point>, rc: Rc<Point>, arc: Arc<String>, number: Rc<i32>, map: HashMap<u32, String>, at: &HashMap<String, Point>,
+    set: HashSet<i64>, tree: BTreeMap<i32, String>, big: &BTreeMap<i32, i32>, letters: BTreeSet<u8>, queue: VecDeque<Point>, node: Node, shapes: Vec<Shape>, some: Option<Box<Point>>,
+    tuples: Vec<(u8, String)>, owned: Box<[Point]>, none: HashMap<u8, u8>, chain: Chain, dynamic: Rc<dyn Fn() -> i32>) -> usize {
+    std::io::stdout().write_all(b"ready\n").unwrap();
+    loop {
+        std::thread::sleep(std::time::Duration::from_secs(60));
+        if black_box(false) {
+            black_box((&list, &slice, &boxed, &rc, &arc, &number, &map, &at, &set, &tree, &big));
+            black_box((&letters, &queue, &node, &shapes, &some, &tuples, &owned, &none, &chain, &dynamic));
+            return 1;
+        }
+    }
+}
+fn main() {
+    let n = std::env::args().count() as i32;
+    let point = Point { x: n, y: -2 };
+    let list = vec![point.clone(), Point { x: 3, y: 4 }];
+    let at: HashMap<String, Point> = [("k".to_string(), point.clone())].into();
+    let big: BTreeMap<i32, i32> = (0..1000).map(|i| (i, -i)).collect();
+    let mut queue: VecDeque<Point> = list.iter().cloned().collect();
+    queue.push_front(Point { x: 0, y: 0 });
+    let node = Node { id: 1, below: vec![Node { id: 2, below: vec![] }] };
+    black_box([&Shape::Unit, &Shape::Rect { w: 1, h: 2 }]);
+    let sum = waits(list.clone(), &list, Box::new(point.clone()), Rc::new(point.clone()), Arc::new("text".to_string()), Rc::new(n + 4), [(1, "one".to_string())].into(), &at,
+        [-7].into(), [(2, "two".to_string()), (1, "one".to_string())].into(), &big, [3, 1].into(), queue, node, vec![Shape::Circle(2.5), Shape::Rect { w: 1, h: 2 }, Shape::Unit],
+        Some(Box::new(point.clone())), vec![(1, "t".to_string())], list.clone().into_boxed_slice(), HashMap::new(), Chain::Link(n, Box::new(Chain::End)), Rc::new(move || n));
+    std::process::exit(sum as i32);
+}
+"#;
+    let expected = [
+        ("list", "{{x = 1, y = -2}, {x = 3, y = 4}}"),
+        ("slice", "{{x = 1, y = -2}, {x = 3, y = 4}}"),
+        ("boxed", "{x = 1, y = -2}"),
+        ("rc", "{x = 1, y = -2}"),
+        ("arc", r#""text""#),
+        ("number", "5"),
+        ("map", r#"{[1] = "one"}"#),
+        ("at", r#"{["k"] = {x = 1, y = -2}}"#),
+        ("set", "{-7}"),
+        ("tree", r#"{[1] = "one", [2] = "two"}"#),
+        ("letters", "{1, 3}"),
+        ("queue", "{{x = 0, y = 0}, {x = 1, y = -2}, {x = 3, y = 4}}"),
+        ("node", "{id = 1, below = {{id = 2, below = {}}}}"),
+        ("shapes", "{Circle(2.5), Rect{w = 1, h = 2}, Unit}"),
+        ("tuples", r#"{(1, "t")}"#),
+        ("owned", "{{x = 1, y = -2}, {x = 3, y = 4}}"),
+        ("none", "{}"),
+    ];
+    for (level, least) in [("0", 17), ("3", 8)] {
+        let folder = scratch();
+        let Some(built) = built_by_rustc(&folder, level, SOURCE) else {
+            return;
+        };
+        let [whole, stripped] = with_tables(&built, &folder);
+        let running = parked(&whole, &[]);
+        let values = waits_with(&running, &stripped);
+        running.signal(Signal::KILL);
+        assert!(right(&values, &expected, level) >= least, "{level}: {values:?}");
+        let is = |name: &str, start: &str, end: &str| {
+            let value = after_address(&values, name);
+            let is_right = value.starts_with(start) && value.ends_with(end);
+            assert!(is_right || level == "3" && value == "...", "{level}: {name}: {value}");
+        };
+        is("big", "{[0] = 0, [1] = -1, ", "[15] = -15, ...}");
+        is("some", "Some(0x", " {x = 1, y = -2})");
+        is("chain", "Link(1, 0x", " End)");
+        is("dynamic", "{ptr = {pointer = {pointer = 0x", "}");
+    }
+}
+
+/// A unit with two structs of one name, of which one is inside a function of GNU C.
+#[test]
+fn structs_of_one_name_in_c() {
+    const SOURCE: &str = r#"
+#include <unistd.h>
+volatile double sink;
+volatile int go = 1;
+struct item { int x, y; };
+struct one { const struct item all[2]; };
+union first { struct item part; long number; };
+void own(int n)
+{
+    struct item { float f, g; };
+    struct two { const struct item all[2]; };
+    union other { struct item part; long number; };
+    int waits(struct one ints, struct two floats, union first first, union other other, struct item item)
+    {
+        write(1, "ready\n", 6);
+        while (go)
+            pause();
+        return ints.all[0].x + floats.all[0].f + first.number + other.number + item.f;
+    }
+    struct one ints = { { { n, 2 }, { 3, 4 } } };
+    struct two floats = { { { 1.5, 2.5 }, { 3.5, 4.5 } } };
+    union first first = { { 5, 6 } };
+    union other other = { { 5.5, 6.5 } };
+    struct item item = { 9.5, 8.5 };
+    sink = waits(ints, floats, first, other, item);
+}
+int main(int argc, char **argv) { own(argc); }
+"#;
+    let folder = scratch();
+    let Some(built) = linked(&folder, &["--args"], &["gcc", "-O0"], SOURCE) else {
+        return;
+    };
+    let running = parked(&built, &[]);
+    let values = waits_with(&running, &built);
+    running.signal(Signal::KILL);
+    let expected = [
+        ("ints", "{all = {{x = 1, y = 2}, {x = 3, y = 4}}}"),
+        ("floats", "{all = {{f = 1.5, g = 2.5}, {f = 3.5, g = 4.5}}}"),
+        ("first", "{part = {x = 5, y = 6}, number = 25769803781}"),
+        ("other", "{part = {f = 5.5, g = 6.5}, number = 4670232814668480512}"),
+        ("item", "{f = 9.5, g = 8.5}"),
+    ];
+    assert_eq!(right(&values, &expected, "gcc"), 5, "{values:?}");
+}

@@ -33,11 +33,108 @@ pub enum End {
         /// The member that is its number of bytes, if it is long.
         length: &'static str,
     },
+    /// The pointer leads to counters, and the owned value after them, a member of this name.
+    Counted(&'static str),
+    /// `start` is the value that the container consists of.
+    Value,
+    /// The container has two values: `start`, and this one.
+    Pair(&'static str),
+    /// The values of a tuple of libstdc++, each a base class, in the reverse order.
+    Tuple,
+    /// Nodes of a list that ends at itself. This member is the number of elements.
+    Ring(&'static str),
+    /// Nodes of a list that ends with a null pointer, and this number of elements, if there is one.
+    Chain(&'static str, Form),
+    /// Nodes of a red-black tree; `start` is its header.
+    Tree(Form),
+    /// Blocks of equal size; `start` is the iterator of the first element.
+    Blocks,
+    /// A ring buffer with this number of elements; the first one is at that index.
+    Buffer {
+        /// The member that is the number.
+        length: &'static str,
+        /// The member that is the index.
+        first: &'static str,
+    },
+    /// Buckets of a hash table, before their bytes of control, which `start` leads to.
+    Buckets(Form),
+    /// Nodes of a B-tree.
+    Branches(Form),
     /// `start` is the value that the container has if this member is true.
     Maybe(&'static str),
     /// This member is the number of the alternative that the container has; the alternatives are in
     /// `start`.
     Alternative(&'static str),
+}
+
+/// What the elements of a container are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Values.
+    Values,
+    /// Pairs of a key and its value.
+    Pairs,
+}
+
+/// Where the type of a class's elements is, in debug information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Elements {
+    /// The class's type parameter with this number.
+    Parameter(usize),
+    /// The elements are in nodes: classes of the name, which have that parameter as their first.
+    Node(&'static str, usize),
+    /// This member points to them.
+    Pointer(&'static str),
+}
+
+/// Classes with elements, or around one, by the starts of their names.
+const WITH_ELEMENTS: [(&str, Elements); 21] = [
+    ("vector<", Elements::Parameter(0)),
+    ("deque<", Elements::Parameter(0)),
+    ("span<", Elements::Parameter(0)),
+    ("unique_ptr<", Elements::Parameter(0)),
+    ("shared_ptr<", Elements::Parameter(0)),
+    ("__aligned_membuf<", Elements::Parameter(0)),
+    ("__aligned_buffer<", Elements::Parameter(0)),
+    ("list<", Elements::Node("_List_node<", 0)),
+    ("forward_list<", Elements::Node("_Fwd_list_node<", 0)),
+    ("_Rb_tree<", Elements::Node("_Rb_tree_node<", 1)),
+    ("_Hashtable<", Elements::Node("_Hash_node<", 1)),
+    ("Vec<", Elements::Parameter(0)),
+    ("VecDeque<", Elements::Parameter(0)),
+    ("RawTable<", Elements::Parameter(0)),
+    ("MaybeUninit<", Elements::Parameter(0)),
+    ("NonNull<alloc::rc::Rc", Elements::Parameter(0)),
+    ("NonNull<alloc::sync::ArcInner<", Elements::Parameter(0)),
+    (
+        "NonNull<alloc::collections::btree::node::LeafNode<",
+        Elements::Parameter(0),
+    ),
+    ("&[", Elements::Pointer("data_ptr")),
+    ("&mut [", Elements::Pointer("data_ptr")),
+    ("Box<[", Elements::Pointer("data_ptr")),
+];
+
+/// The names of the nodes of [`Elements::Node`].
+pub(crate) const NODES: [&str; 4] = ["_List_node<", "_Fwd_list_node<", "_Rb_tree_node<", "_Hash_node<"];
+
+/// Where the type of the elements of a class with this name is.
+pub(crate) fn elements(name: &[u8]) -> Option<Elements> {
+    let name = without_path(name);
+    let found = WITH_ELEMENTS
+        .iter()
+        .find(|(start, _)| name.starts_with(start.as_bytes()));
+    found.map(|(_, elements)| *elements)
+}
+
+/// The node's name that this name begins with.
+pub(crate) fn node(name: &[u8]) -> Option<&'static str> {
+    NODES.into_iter().find(|node| name.starts_with(node.as_bytes()))
+}
+
+/// Whether this is the name of a pointer that owns what it leads to.
+pub fn is_box(name: &[u8]) -> bool {
+    without_path(name).starts_with(b"Box<")
 }
 
 const fn text(name: &'static str, start: &'static str, length: &'static str, zero: bool) -> Container {
@@ -49,8 +146,15 @@ const fn list(name: &'static str, start: &'static str, end: End) -> Container {
     Container { name, start, end }
 }
 
+const HASHED_VALUES: End = End::Chain("_M_element_count", Form::Values);
+const HASHED_PAIRS: End = End::Chain("_M_element_count", Form::Pairs);
+const RING_BUFFER: End = End::Buffer {
+    length: "len",
+    first: "head",
+};
+
 /// Of libstdc++, libc++ and Rust. A name occurs once for each library that has it.
-const CONTAINERS: [Container; 21] = [
+const CONTAINERS: [Container; 44] = [
     text("basic_string<char,", "_M_p", "_M_string_length", true),
     text("basic_string_view<char,", "_M_str", "_M_len", false),
     text("basic_string_view<char,", "__data_", "__size_", false),
@@ -69,6 +173,29 @@ const CONTAINERS: [Container; 21] = [
     list("shared_ptr<", "_M_ptr", End::Owned),
     list("shared_ptr<", "__ptr_", End::Owned),
     list("basic_string<char,", "__data_", End::Short { length: "__size_" }),
+    list("Rc<", "pointer", End::Counted("value")),
+    list("Arc<", "pointer", End::Counted("data")),
+    list("array<", "_M_elems", End::Value),
+    list("array<", "__elems_", End::Value),
+    list("span<", "_M_ptr", End::Length("_M_extent_value")),
+    list("pair<", "first", End::Pair("second")),
+    list("tuple<", "_M_head_impl", End::Tuple),
+    list("list<", "_M_next", End::Ring("_M_size")),
+    list("forward_list<", "_M_next", End::Chain("", Form::Values)),
+    list("set<", "_M_header", End::Tree(Form::Values)),
+    list("multiset<", "_M_header", End::Tree(Form::Values)),
+    list("map<", "_M_header", End::Tree(Form::Pairs)),
+    list("multimap<", "_M_header", End::Tree(Form::Pairs)),
+    list("unordered_set<", "_M_nxt", HASHED_VALUES),
+    list("unordered_multiset<", "_M_nxt", HASHED_VALUES),
+    list("unordered_map<", "_M_nxt", HASHED_PAIRS),
+    list("unordered_multimap<", "_M_nxt", HASHED_PAIRS),
+    list("deque<", "_M_start", End::Blocks),
+    list("VecDeque<", "pointer", RING_BUFFER),
+    list("HashMap<", "pointer", End::Buckets(Form::Pairs)),
+    list("HashSet<", "pointer", End::Buckets(Form::Values)),
+    list("BTreeMap<", "pointer", End::Branches(Form::Pairs)),
+    list("BTreeSet<", "pointer", End::Branches(Form::Values)),
     list("optional<", "_M_value", End::Maybe("_M_engaged")),
     list("optional<", "__val_", End::Maybe("__engaged_")),
     list("variant<", "_M_u", End::Alternative("_M_index")),

@@ -150,3 +150,43 @@ fn contents() {
         |random, input| random.mutate(input),
     );
 }
+
+/// Types with the names and members of libstdc++'s containers of nodes, as `g++ -g` describes them,
+/// and memory with a map, a hash table, a list and a queue, of one program.
+#[test]
+fn nodes() {
+    let seed = include_bytes!("../../../fuzz/seeds/stack_contents/nodes");
+    let shown = fuzz::contents(seed);
+    let expected = [
+        "{[0] = 0, [1] = 2, [2] = 4}",
+        "{[2] = {x = 1, y = 2}, [1] = {x = 1, y = 2}, [0] = {x = 1, y = 2}}",
+        "{{x = 5, y = 6}, {x = 7, y = 8}}",
+        "{{x = 3, y = 4}, {x = 3, y = 4}, {x = 3, y = 4}}",
+    ];
+    for expected in expected {
+        assert!(shown.iter().any(|value| value == expected), "{expected}: {shown:#?}");
+    }
+    run(
+        seed,
+        |input| {
+            let _ = fuzz::contents(input);
+        },
+        |random, input| random.mutate(input),
+    );
+    // The memory alone: pointers that lead in circles, and counts that are too large.
+    run(
+        seed,
+        |input| {
+            let _ = fuzz::contents(input);
+        },
+        |random, input| {
+            let types = 2 + usize::from(u16::from_le_bytes([input[0], input[1]]));
+            let mut memory = input.split_off(types.min(input.len()));
+            if memory.len() > 16 {
+                let [to, from] = [0; 2].map(|_| random.below(memory.len() / 8 - 1) * 8);
+                memory.copy_within(from..from + 8, to);
+            }
+            input.extend(memory);
+        },
+    );
+}

@@ -5,11 +5,10 @@ use std::ops::Range;
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::hash::counts_by_name;
+use super::hash::{aligned_by, counts_by_name};
 use super::{Mode, Unit};
 use crate::constants::Kind;
-use crate::graph::{Body, Graph, Node};
-use crate::read::{MAX_REFERENCES, TypeId};
+use crate::graph::{Body, Node};
 
 /// A class's number, in the order of first occurrence in the units.
 pub(super) type ClassId = u32;
@@ -330,33 +329,6 @@ impl Classes {
                 pending.extend(citers.get(class));
             }
         }
-    }
-}
-
-/// The named structs and unions from which readers derive a type's alignment: an array's elements,
-/// a union's members, a struct's first member. `each` receives the index in the graph, and the
-/// types in between (arrays, typedefs, qualifiers).
-pub(super) fn aligned_by(graph: &Graph<'_>, node: &Node<'_>, each: &mut dyn FnMut(usize, &[usize])) {
-    let members = match node.body {
-        Body::Array(array) => return follow(graph, array.contents, each),
-        Body::Aggregate(Kind::Union, _, members) => graph.members(members),
-        Body::Aggregate(_, _, members) => graph.members(members).get(..1).unwrap_or_default(),
-        _ => return,
-    };
-    members.iter().for_each(|member| follow(graph, member.id, each));
-}
-
-fn follow(graph: &Graph<'_>, id: TypeId, each: &mut dyn FnMut(usize, &[usize])) {
-    let (mut next, mut way) = (id, Vec::new());
-    while let Some(index) = graph.index(next).filter(|_| way.len() < MAX_REFERENCES) {
-        let Some(node) = graph.nodes().get(index) else { return };
-        next = match node.body {
-            Body::Reference(kind, to) if kind != Kind::Pointer => to,
-            Body::Array(array) => array.contents,
-            Body::Aggregate(..) if !node.name.is_empty() => return each(index, &way),
-            _ => return,
-        };
-        way.push(index);
     }
 }
 

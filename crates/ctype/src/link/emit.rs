@@ -2,8 +2,8 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::classes::{ClassId, Classes, Meaning, NameId, aligned_by};
-use super::hash::counts_by_name;
+use super::classes::{ClassId, Classes, Meaning, NameId};
+use super::hash::{aligned_by, counts_by_name};
 use super::{Mode, Unit};
 use crate::constants::Kind;
 use crate::graph::{Body, Graph, Node};

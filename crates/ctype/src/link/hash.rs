@@ -4,13 +4,17 @@
 //! reference to a named or only declared struct or union covers just its name. That breaks circles,
 //! and makes a pointer to a struct the same type whether or not the unit has the struct's members.
 //! The name of a function type is that of some function, and not part of the type.
+//!
+//! A unit may have several structs of one name, inside functions. Then the name is not enough for
+//! types that are ambiguous with such a struct, like an array of it: they cover its hash, too.
 
+use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::LinkErrorKind;
 use crate::constants::Kind;
 use crate::graph::{Body, Graph, Node};
-use crate::read::TypeId;
+use crate::read::{MAX_REFERENCES, TypeId};
 
 /// Represents no type; `BY_NAME` precedes a type that counts only by its name.
 const NONE: u8 = 0xff;
@@ -32,11 +36,50 @@ pub(super) fn hashes(graph: &Graph<'_>) -> Result<Vec<u128>, LinkErrorKind> {
         hashes: vec![0; graph.len()],
         pending: Vec::new(),
         buffer: Vec::new(),
+        parts: FxHashMap::default(),
     };
-    for index in 0..graph.len() {
-        hasher.hash(index)?;
+    hasher.all()?;
+    hasher.parts = parts(graph, &hasher.hashes);
+    if !hasher.parts.is_empty() {
+        hasher.states.fill(State::New);
+        hasher.all()?;
     }
     Ok(hasher.hashes)
+}
+
+/// For types that take their alignment from a struct whose name the graph has several definitions
+/// of, and for the types in between: the hashes of these structs.
+fn parts(graph: &Graph<'_>, hashes: &[u128]) -> FxHashMap<usize, Vec<u128>> {
+    let mut named: FxHashMap<(Kind, &[u8]), Option<u128>> = FxHashMap::default();
+    let mut parts: FxHashMap<usize, Vec<u128>> = FxHashMap::default();
+    let mut has_several = false;
+    for (node, &hash) in graph.nodes().iter().zip(hashes) {
+        if let Body::Aggregate(kind, ..) = node.body
+            && !node.name.is_empty()
+        {
+            let known = named.entry((kind, node.name)).or_insert(Some(hash));
+            *known = known.filter(|&known| known == hash);
+            has_several |= known.is_none();
+        }
+    }
+    if !has_several {
+        return parts;
+    }
+    for (index, node) in graph.nodes().iter().enumerate() {
+        aligned_by(graph, node, &mut |part, way| {
+            let of = &graph.nodes()[part];
+            if named.get(&(of.body.kind(), of.name)) == Some(&None) {
+                for &index in way.iter().chain([&index]) {
+                    parts.entry(index).or_default().push(hashes[part]);
+                }
+            }
+        });
+    }
+    for parts in parts.values_mut() {
+        parts.sort_unstable();
+        parts.dedup();
+    }
+    parts
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,9 +96,15 @@ struct Hasher<'a, 'g> {
     /// Types that have been started, and the types that they wait for.
     pending: Vec<usize>,
     buffer: Vec<u8>,
+    /// What else the hashes of some types cover.
+    parts: FxHashMap<usize, Vec<u128>>,
 }
 
 impl<'a> Hasher<'a, '_> {
+    fn all(&mut self) -> Result<(), LinkErrorKind> {
+        (0..self.graph.len()).try_for_each(|index| self.hash(index))
+    }
+
     fn hash(&mut self, first: usize) -> Result<(), LinkErrorKind> {
         if self.states[first] == State::Done {
             return Ok(());
@@ -157,6 +206,9 @@ impl<'a> Hasher<'a, '_> {
                 self.reference(&mut buffer, slice.of);
             }
         }
+        for part in self.parts.get(&index).into_iter().flatten() {
+            buffer.extend(part.to_le_bytes());
+        }
         let hash = xxh3_128(&buffer);
         self.buffer = buffer;
         hash
@@ -180,4 +232,31 @@ impl<'a> Hasher<'a, '_> {
 fn string(buffer: &mut Vec<u8>, string: &[u8]) {
     buffer.extend((string.len() as u32).to_le_bytes());
     buffer.extend_from_slice(string);
+}
+
+/// The named structs and unions from which readers derive a type's alignment: an array's elements,
+/// a union's members, a struct's first member. `each` receives the index in the graph, and the
+/// types in between (arrays, typedefs, qualifiers).
+pub(super) fn aligned_by(graph: &Graph<'_>, node: &Node<'_>, each: &mut dyn FnMut(usize, &[usize])) {
+    let members = match node.body {
+        Body::Array(array) => return follow(graph, array.contents, each),
+        Body::Aggregate(Kind::Union, _, members) => graph.members(members),
+        Body::Aggregate(_, _, members) => graph.members(members).get(..1).unwrap_or_default(),
+        _ => return,
+    };
+    members.iter().for_each(|member| follow(graph, member.id, each));
+}
+
+fn follow(graph: &Graph<'_>, id: TypeId, each: &mut dyn FnMut(usize, &[usize])) {
+    let (mut next, mut way) = (id, Vec::new());
+    while let Some(index) = graph.index(next).filter(|_| way.len() < MAX_REFERENCES) {
+        let Some(node) = graph.nodes().get(index) else { return };
+        next = match node.body {
+            Body::Reference(kind, to) if kind != Kind::Pointer => to,
+            Body::Array(array) => array.contents,
+            Body::Aggregate(..) if !node.name.is_empty() => return each(index, &way),
+            _ => return,
+        };
+        way.push(index);
+    }
 }

@@ -356,7 +356,8 @@ impl Maker<'_> {
         };
         for ((name, id), placed) in described.into_iter().zip(&pieces) {
             let found = id.map_or(TypeId(0), |id| finder.find(graph, id));
-            if found.is_child() {
+            // In C++ and Rust, what the parent has may refer to what it only declares.
+            if found.is_child() || !is_c {
                 signature.dict = finder.child.and_then(|child| u32::try_from(child).ok());
             }
             signature.parameters.push(write::Parameter {

@@ -23,6 +23,8 @@ enum Key {
 #[derive(Default)]
 struct Dict<'a> {
     nameless: FxHashMap<Key, TypeId>,
+    /// Structs and unions without a name, by their looks.
+    aggregates: FxHashMap<u64, TypeId>,
     named: FxHashMap<(Option<Kind>, &'a [u8]), Vec<Named>>,
 }
 
@@ -81,6 +83,10 @@ fn dict<'a>(graph: &Graph<'a>, looks: &mut Looks<'_, 'a>) -> Dict<'a> {
                 )
             }
             Body::Unknown | Body::Slice(..) => continue,
+            Body::Aggregate(..) if node.name.is_empty() => {
+                dict.aggregates.entry(looks.of(id, 0)).or_insert(id);
+                continue;
+            }
             _ if node.name.is_empty() => continue,
             _ => {
                 let named = dict.named.entry((node.body.namespace(), node.name)).or_default();
@@ -98,7 +104,7 @@ fn dict<'a>(graph: &Graph<'a>, looks: &mut Looks<'_, 'a>) -> Dict<'a> {
 }
 
 /// A hash of the layout of a type's values: it differs for types that differ, whatever dicts they
-/// are in. The targets of pointers do not matter.
+/// are in. Of the targets of pointers, only the names matter.
 struct Looks<'g, 'a> {
     graph: &'g Graph<'a>,
     /// The graph of the parent.
@@ -139,14 +145,19 @@ impl<'g, 'a> Looks<'g, 'a> {
     fn node(&mut self, graph: &Graph<'_>, node: &Node<'_>, depth: u32) -> u64 {
         let mut hasher = FxHasher::default();
         match node.body {
-            Body::Reference(Kind::Pointer, _) | Body::Function(_) | Body::Unknown => {
+            Body::Reference(Kind::Pointer, to) => {
+                let own = self.graph.get(to);
+                let target = own.or_else(|| self.shared?.get(to));
+                (Kind::Pointer, target.map_or(&[][..], |target| target.name)).hash(&mut hasher);
+            }
+            Body::Function(_) | Body::Unknown => {
                 std::mem::discriminant(&node.body).hash(&mut hasher);
             }
             Body::Reference(_, to) => return self.of(to, depth + 1),
             Body::Number(kind, bytes, encoding) => (kind, bytes, encoding.format).hash(&mut hasher),
             Body::Array(array) => (self.of(array.contents, depth + 1), array.count).hash(&mut hasher),
             Body::Aggregate(kind, bytes, members) => {
-                (kind, bytes).hash(&mut hasher);
+                (kind, bytes, node.name).hash(&mut hasher);
                 for member in graph.members(members) {
                     (member.name, member.offset, self.of(member.id, depth + 1)).hash(&mut hasher);
                 }
@@ -237,6 +248,14 @@ impl<'t, 'a> Finder<'t, 'a> {
                 keys.into_iter().collect()
             }
             Body::Unknown | Body::Slice(..) => return NONE,
+            Body::Aggregate(..) if node.name.is_empty() => {
+                let looks = Looks::new(graph, None).of(id, 0);
+                return self.dicts().map(|dict| {
+                    dict.and_then(|dict| dict.aggregates.get(&looks))
+                        .copied()
+                        .unwrap_or(TypeId(0))
+                });
+            }
             _ if node.name.is_empty() => return NONE,
             _ => return self.named(graph, id, node),
         };

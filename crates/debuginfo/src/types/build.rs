@@ -34,14 +34,24 @@ pub(super) struct Builder<'p, 'd> {
     pub(super) all: &'p All<'d>,
     pub(super) graph: Graph<'d>,
     ids: FxHashMap<Place, TypeId>,
-    /// Types that have an id but are not built yet.
-    pending: Vec<(Place, TypeId)>,
+    /// Types that have an id but are not built yet, and whether they get their names.
+    pending: Vec<(Place, TypeId, bool)>,
+    pub(super) elements: Elements,
     void: Option<TypeId>,
     /// The placeholder for types that are not represented.
     unrepresented: Option<TypeId>,
     pub(super) left_out: LeftOut,
     /// The types of the unit that are built.
     which: Which,
+}
+
+/// What is known of the elements of a unit's containers.
+#[derive(Default)]
+pub(super) struct Elements {
+    /// The nodes of each unit, by their name and the type in them.
+    pub(super) nodes: FxHashMap<u32, FxHashMap<(&'static str, Place), Place>>,
+    /// Types of elements. Structs of one name may differ, so these have no names.
+    pub(super) copies: FxHashMap<Place, TypeId>,
 }
 
 /// The types of a unit that are built.
@@ -92,6 +102,7 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: 
         graph: Graph::new(),
         ids: FxHashMap::default(),
         pending: Vec::new(),
+        elements: Elements::default(),
         void: None,
         unrepresented: None,
         left_out: LeftOut::default(),
@@ -116,6 +127,9 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: 
             builder.symbol(at, die, &mut unit, &mut seen);
         }
         builder.make_pending();
+    }
+    if which == Which::Arguments {
+        builder.separate();
     }
     unit.types = std::mem::take(&mut builder.graph);
     (unit, builder)
@@ -168,7 +182,7 @@ impl<'d> Builder<'_, 'd> {
     }
 
     /// The id of the type of an entry. The type is built later, unless it already is.
-    fn type_at(&mut self, at: Place) -> TypeId {
+    pub(super) fn type_at(&mut self, at: Place) -> TypeId {
         if let Some(&known) = self.ids.get(&at) {
             return known;
         }
@@ -205,11 +219,18 @@ impl<'d> Builder<'_, 'd> {
         let id = self.graph.add_nameless(Body::Unknown);
         self.ids.insert(seen_through, id);
         self.ids.insert(at, id);
-        self.pending.push((seen_through, id));
+        self.pending.push((seen_through, id, true));
         id
     }
 
-    fn void(&mut self) -> TypeId {
+    /// Adds a type that is identified by its members instead of its name.
+    pub(super) fn nameless_at(&mut self, at: Place) -> TypeId {
+        let id = self.graph.add_nameless(Body::Unknown);
+        self.pending.push((at, id, false));
+        id
+    }
+
+    pub(super) fn void(&mut self) -> TypeId {
         let signed = Encoding {
             format: Encoding::SIGNED,
             offset: 0,
@@ -230,10 +251,11 @@ impl<'d> Builder<'_, 'd> {
     }
 
     fn make_pending(&mut self) {
-        while let Some((at, id)) = self.pending.pop() {
+        while let Some((at, id, named)) = self.pending.pop() {
             let die = *self.die(at);
             let body = self.body(at, &die);
             let name = match body {
+                _ if !named => &[],
                 Body::Array(_) | Body::Function(_) | Body::Reference(Kind::Pointer, _) => &[],
                 Body::Reference(kind, _) if kind.is_qualifier() => &[],
                 Body::Aggregate(..) if self.which == Which::Arguments && self.is_internal(at) => &[],
@@ -296,10 +318,10 @@ impl<'d> Builder<'_, 'd> {
         match die.tag {
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type | dw::DW_TAG_rvalue_reference_type => {
                 let to = match self.pointed_to(at, die) {
-                    Some(to) => self.type_at(to),
-                    None => self.void(),
+                    Some(to) => Some(self.type_at(to)),
+                    None => self.boxed(at, die),
                 };
-                Some(Body::Reference(Kind::Pointer, to))
+                Some(Body::Reference(Kind::Pointer, to.unwrap_or_else(|| self.void())))
             }
             dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => {
                 let children = self.children(at);
@@ -347,8 +369,8 @@ impl<'d> Builder<'_, 'd> {
             match die.tag {
                 dw::DW_TAG_base_type | dw::DW_TAG_subroutine_type => return Some(at),
                 dw::DW_TAG_structure_type | dw::DW_TAG_class_type => {
-                    let is_container = !die.declaration && containers(die.name).next().is_some();
-                    return is_container.then_some(at);
+                    // Also if this unit only declares it: types that refer to it are then shared.
+                    return containers(die.name).next().is_some().then_some(at);
                 }
                 dw::DW_TAG_typedef | dw::DW_TAG_const_type | dw::DW_TAG_volatile_type => {
                     at = self.all.resolve(at.0, die.of?)?;
@@ -453,6 +475,9 @@ impl<'d> Builder<'_, 'd> {
         if self.which == Which::Foreign {
             // Compilers of Rust put members where they fit best; C has them in their order.
             members.sort_by_key(|member| member.offset);
+        }
+        if self.which == Which::Arguments {
+            members.extend(self.elements_shown(at, die));
         }
         Body::Aggregate(kind, die.size.unwrap_or(0), self.graph.add_members(members))
     }

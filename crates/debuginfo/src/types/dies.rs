@@ -5,6 +5,7 @@ use gimli::{
     UnitType, constants as dw,
 };
 
+use crate::containers::{elements, node};
 use crate::reader::Slice;
 use crate::sections::Dwarf;
 use crate::split::{SplitUnit, rest_of};
@@ -117,6 +118,7 @@ fn matters(tag: DwTag) -> bool {
                 | dw::DW_TAG_unspecified_parameters
                 | dw::DW_TAG_subprogram
                 | dw::DW_TAG_variable
+                | dw::DW_TAG_template_type_parameter
         )
 }
 
@@ -198,7 +200,9 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         let (tag, specs) = (abbreviation.tag(), abbreviation.attributes());
         let parent = around.last().copied().unwrap_or(NONE);
         let root = depth == 0;
-        let kept = root || (matters(tag) && is_kept(tag, depth, parent));
+        let kept = root
+            || (matters(tag) && is_kept(tag, depth, parent))
+                && (tag != dw::DW_TAG_template_type_parameter || has_elements(&parsed.dies, parent));
         if !kept {
             entries.skip_attributes(specs)?;
             around.push(NONE);
@@ -255,6 +259,13 @@ fn is_kept(tag: DwTag, depth: usize, parent: u32) -> bool {
         | dw::DW_TAG_variant => parent != NONE,
         _ => true,
     }
+}
+
+/// Whether an entry is a class of a library whose type parameters say what its elements are, or a
+/// node of one. Those of other classes are as many as all types.
+fn has_elements(dies: &[Die<'_>], at: u32) -> bool {
+    dies.get(at as usize)
+        .is_some_and(|die| elements(die.name).is_some() || node(die.name).is_some())
 }
 
 impl<'d> Die<'d> {

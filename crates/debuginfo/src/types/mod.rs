@@ -8,6 +8,7 @@
 
 mod build;
 mod dies;
+mod elements;
 mod left_out;
 mod origins;
 mod sections;

@@ -9,13 +9,13 @@ use crate::process::Hidden;
 use crate::shown::Amount;
 
 /// Size of a pointer and of a length in bytes.
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 /// How deep the members of a container are nested; in real ones, up to six.
 pub(super) const DEEPEST_MEMBER: u32 = 10;
 /// Maximum number of members that are searched.
 pub(super) const MOST_SEARCHED: u32 = 100;
 /// Maximum number of bytes read of a sequence's elements.
-const MOST_ELEMENT_BYTES: u64 = 4096;
+pub(super) const MOST_ELEMENT_BYTES: u64 = 4096;
 
 impl<'d> Show<'_, 'd> {
     /// Appends the contents of a container; `None`, and nothing is appended, if it is not one, or
@@ -72,20 +72,42 @@ impl<'d> Show<'_, 'd> {
             }
             End::Length(length) => {
                 let (start, count) = (start()?, self.word(found, length, Kind::Integer, bytes)?);
-                self.sequence(name, start, count, depth)
+                self.sequence(found, name, start, count, depth)
             }
             End::Pointer(end) => {
                 let start = start()?;
                 let len = self.word(found, end, Kind::Pointer, bytes)?.checked_sub(start)?;
-                let size = self.measures.size(self.element(name)?).ok().filter(|&size| size > 0)?;
+                let size = self.measures.size(self.element_of(found, name)?).ok();
+                let size = size.filter(|&size| size > 0)?;
                 let count = len.is_multiple_of(size).then(|| len / size)?;
-                self.sequence(name, start, count, depth)
+                self.sequence(found, name, start, count, depth)
             }
             End::Owned => {
                 let start = start()?;
                 self.out += &format!("{start:#x}");
+                if let Some(element) = self.marked(found) {
+                    self.owned(element, start, depth);
+                }
                 Some(())
             }
+            End::Counted(value) => self.counted(found, value, start()?, depth),
+            End::Value => {
+                let (at, of) = self.nearest(found, container.start, |_| true)?;
+                self.value(of.id(), bytes.get(at..)?, depth)
+            }
+            End::Pair(second) => {
+                self.nearest(found, container.start, |_| true)?;
+                self.nearest(found, second, |_| true)?;
+                self.enclosed(found, bytes, depth)
+            }
+            End::Tuple => self.tuple(found, container.start, bytes, depth),
+            End::Ring(length) => self.ring(found, length, bytes, depth),
+            End::Chain(length, form) => self.chain(found, container.start, length, form, bytes, depth),
+            End::Tree(form) => self.tree(found, form, bytes, depth),
+            End::Blocks => self.blocks(found, bytes, depth),
+            End::Buffer { length, first } => self.buffer(found, length, first, bytes, depth),
+            End::Buckets(form) => self.buckets(found, form, bytes, depth),
+            End::Branches(form) => self.branches(found, form, bytes, depth),
             End::Short { length } => self.short_text(found, container.start, length, bytes),
             End::Maybe(is_there) => self.maybe(found, container.start, is_there, bytes, depth),
             End::Alternative(index) => self.alternative(found, container.start, index, bytes, depth),
@@ -101,8 +123,8 @@ impl<'d> Show<'_, 'd> {
     }
 
     /// Appends the elements of a container with this name.
-    fn sequence(&mut self, name: &[u8], start: u64, count: u64, depth: u32) -> Option<()> {
-        let id = self.element(name)?;
+    fn sequence(&mut self, found: &Type<'d>, name: &[u8], start: u64, count: u64, depth: u32) -> Option<()> {
+        let id = self.element_of(found, name)?;
         let size = self.measures.size(id).ok().filter(|&size| size > 0)?;
         // Bytes may be a text.
         if size == 1 && self.shown.amount < Amount::All {
@@ -115,6 +137,30 @@ impl<'d> Show<'_, 'd> {
             _ => self.memory(start, all.min((MOST_ELEMENT_BYTES / size).max(1) * size))?,
         };
         self.elements(id, usize::try_from(count).ok()?, &bytes, depth)
+    }
+
+    /// The type of a sequence's elements.
+    fn element_of(&self, found: &Type<'d>, name: &[u8]) -> Option<TypeId> {
+        self.marked(found).or_else(|| self.element(name))
+    }
+
+    /// The type of elements that a member without a name shows: of arrays of no pointers to them.
+    pub(super) fn marked(&self, found: &Type<'d>) -> Option<TypeId> {
+        let (_, marker) = self.nearest(found, "", |of| self.is_marker(of))?;
+        let pointer = self.types.resolve(marker.array().ok()?.contents).ok()?;
+        let of = self.types.resolve(pointer.reference().ok()?).ok()?;
+        match of.kind() {
+            // Pointers that units share lead to declarations of what units define differently.
+            Kind::Forward => (self.named)(of.name().ok()?),
+            _ => Some(of.id()),
+        }
+    }
+
+    /// Whether a type without values only shows that of elements.
+    pub(super) fn is_marker(&self, of: &Type<'d>) -> bool {
+        let contents = of.array().ok().filter(|array| array.count == 0);
+        let contents = contents.and_then(|array| self.types.resolve(array.contents).ok());
+        contents.is_some_and(|contents| contents.kind() == Kind::Pointer)
     }
 
     /// The type of a sequence's elements, from its name: a number, or another container. Structs
@@ -132,7 +178,7 @@ impl<'d> Show<'_, 'd> {
 
     /// The value of the only member of this kind and name in a struct, at any depth; any name, if
     /// `name` is empty.
-    fn word(&self, found: &Type<'d>, name: &str, kind: Kind, bytes: &[Byte]) -> Option<u64> {
+    pub(super) fn word(&self, found: &Type<'d>, name: &str, kind: Kind, bytes: &[Byte]) -> Option<u64> {
         let mut search = Search {
             name: name.as_bytes(),
             kind,
@@ -146,7 +192,7 @@ impl<'d> Show<'_, 'd> {
     }
 
     /// This many bytes of memory; `None` if not all can be read.
-    fn memory(&self, address: u64, size: u64) -> Option<Vec<Byte>> {
+    pub(super) fn memory(&self, address: u64, size: u64) -> Option<Vec<Byte>> {
         let mut bytes = vec![0; usize::try_from(size).ok()?];
         let read = (self.read)(address, &mut bytes);
         (read == bytes.len()).then(|| bytes.into_iter().map(Some).collect())

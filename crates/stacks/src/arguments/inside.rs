@@ -100,7 +100,7 @@ impl<'d> Show<'_, 'd> {
         at = at.checked_add(further)?;
         let name = value.name().ok()?;
         let id = match name.starts_with(b"__aligned_membuf<") {
-            true => self.element(name)?,
+            true => self.marked(&value).or_else(|| self.element(name))?,
             false => value.id(),
         };
         self.out += &format!("{{[{index}] = ");
@@ -111,7 +111,12 @@ impl<'d> Show<'_, 'd> {
 
     /// The member of this name that is nested least, if it is the only such one that fits: where it
     /// is in bytes, and its type.
-    fn nearest(&self, found: &Type<'d>, name: &str, fits: impl Fn(&Type<'d>) -> bool) -> Option<(usize, Type<'d>)> {
+    pub(super) fn nearest(
+        &self,
+        found: &Type<'d>,
+        name: &str,
+        fits: impl Fn(&Type<'d>) -> bool,
+    ) -> Option<(usize, Type<'d>)> {
         let mut level = vec![(0u64, *found)];
         let mut searched = 0;
         for _ in 0..DEEPEST_MEMBER {

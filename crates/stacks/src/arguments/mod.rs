@@ -9,8 +9,11 @@
 mod contents;
 mod float;
 mod inside;
+mod lists;
 pub(crate) mod module;
+mod owned;
 mod show;
+mod tables;
 mod variants;
 
 use std::cell::RefCell;
@@ -30,7 +33,7 @@ use crate::shown::{Amount, HIDDEN, Shown};
 use crate::space::Space;
 use module::Opened;
 use module::Source;
-use show::{Byte, Show, known};
+use show::{Byte, MOST_VALUES, Show, known};
 
 /// Maximum size of a value; larger ones are not shown.
 const LARGEST_VALUE: u64 = 256;
@@ -120,6 +123,7 @@ pub(crate) fn values_at(
             out: String::new(),
             code: Vec::new(),
             shown: &shown,
+            left: MOST_VALUES,
             hidden: Hidden::Nothing,
         };
         show.value(id, &bytes, 0)?;
@@ -408,6 +412,7 @@ impl<'l, 's> Look<'l, 's> {
                 out: String::new(),
                 code: Vec::new(),
                 shown: self.shown,
+                left: MOST_VALUES,
                 hidden: Hidden::Nothing,
             };
             show.value(parameter.type_id, &bytes, 0)?;

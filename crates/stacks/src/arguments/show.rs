@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use backtrail_args::shape::WideFloat;
-use backtrail_ctype::{Encoding, Enumerator, Kind, Measures, Type, TypeId, Types};
+use backtrail_ctype::{Encoding, Enumerator, Kind, Measures, StructMember, Type, TypeId, Types};
 use backtrail_wire::{Endian, read_bits, sign_extend};
 
 use super::float::{self, shortest};
@@ -13,13 +13,15 @@ use crate::shown::{Amount, HIDDEN, Shown};
 /// Maximum nesting of structs and arrays.
 pub(super) const DEEPEST: u32 = 4;
 /// Maximum number of members or elements shown for each.
-const MOST_MEMBERS: usize = 16;
+pub(super) const MOST_MEMBERS: usize = 16;
 /// The least number of equal elements in a row that are shown as one.
 const LEAST_REPEATS: usize = 10;
 /// The limit on the length of a shown string in bytes, whatever is asked for.
 const LONGEST_TEXT: usize = 1 << 16;
 /// Maximum length of a formatted value in bytes, beside a string's.
 const LONGEST_VALUE: usize = 4096;
+/// Maximum number of values that are read for one, shown or not.
+pub(super) const MOST_VALUES: u32 = 1 << 13;
 /// Marks omitted and unknown parts.
 pub(super) const LEFT_OUT: &str = "...";
 
@@ -46,6 +48,8 @@ pub(super) struct Show<'s, 'd> {
     /// The addresses of functions, with the ends of their texts in `out`.
     pub(super) code: Vec<(usize, u64)>,
     pub(super) shown: &'s Shown,
+    /// How many more values may be read.
+    pub(super) left: u32,
     /// What was not shown so far.
     pub(super) hidden: Hidden,
 }
@@ -54,11 +58,17 @@ impl<'d> Show<'_, 'd> {
     /// Appends a value of this type; `None` if the type is incomplete, or needs more bytes than
     /// there are.
     pub(super) fn value(&mut self, id: TypeId, bytes: &[Byte], depth: u32) -> Option<()> {
-        if self.out.len() > LONGEST_VALUE.saturating_add(self.longest_text()) {
+        let is_long = self.out.len() > LONGEST_VALUE.saturating_add(self.longest_text());
+        self.left = self.left.saturating_sub(1);
+        if is_long || self.left == 0 {
             self.out.push_str(LEFT_OUT);
             return Some(());
         }
-        let found = self.types.resolve(id).ok()?;
+        let found = match self.types.resolve(id).ok()? {
+            // Structs that units share lead to declarations of what units define differently.
+            found if found.kind() == Kind::Forward => self.types.resolve((self.named)(found.name().ok()?)?).ok()?,
+            found => found,
+        };
         let of_its_size = || bytes.get(..usize::try_from(found.size()).ok().filter(|&len| len > 0)?);
         match found.kind() {
             Kind::Integer => self.integer(found.encoding().ok()?, &known(of_its_size()?)?),
@@ -199,6 +209,11 @@ impl<'d> Show<'_, 'd> {
         match to.filter(|_| address != 0) {
             Some(to) if is_char(&to) => self.text_at(address),
             Some(to) if to.kind() == Kind::Function => self.code.push((self.out.len(), address)),
+            Some(to) if self.is_box(&to) => {
+                if let Some(element) = self.marked(&to) {
+                    self.owned(element, address, depth);
+                }
+            }
             Some(to) => self.container_at(&to, address, depth),
             None => {}
         }
@@ -372,12 +387,17 @@ impl<'d> Show<'_, 'd> {
     }
 
     fn fields(&mut self, found: &Type<'d>, bytes: &[Byte], depth: u32, named: bool) -> Option<()> {
-        for (index, member) in found.members().ok()?.enumerate() {
+        let mut index = 0;
+        for member in found.members().ok()? {
             let member = member.ok()?;
+            if self.has_no_value(&member) {
+                continue;
+            }
             if index > 0 {
                 self.out.push_str(", ");
             }
-            if index == MOST_MEMBERS {
+            index += 1;
+            if index > MOST_MEMBERS {
                 self.out.push_str(LEFT_OUT);
                 break;
             }
@@ -396,6 +416,19 @@ impl<'d> Show<'_, 'd> {
             }
         }
         Some(())
+    }
+
+    /// Whether a member only shows the type of elements, or is a base class without members.
+    fn has_no_value(&self, member: &StructMember<'_>) -> bool {
+        let Ok(of) = self.types.resolve(member.id) else {
+            return false;
+        };
+        let is_empty = || of.members().is_ok_and(|mut members| members.next().is_none());
+        match of.kind() {
+            Kind::Array => member.name.is_empty() && self.is_marker(&of),
+            Kind::Struct => of.name().is_ok_and(|name| name == member.name && !name.is_empty()) && is_empty(),
+            _ => false,
+        }
     }
 
     fn member(&mut self, id: TypeId, offset: u64, bytes: &[Byte], depth: u32) -> Option<()> {

@@ -185,7 +185,10 @@ impl Argument {
         );
         let is_it = match raw.starts_with('@') && !value.starts_with('@') {
             // Of a reference, a printer shows what is there, and only the other has the address.
-            true => is_same(ours, raw) && ours.split_once(' ').is_none_or(|(_, there)| is_same(there, value)),
+            true => {
+                let (address, there) = ours.split_once(' ').unwrap_or((ours, ""));
+                is_same(address, raw) && (there.is_empty() || is_same(there, value))
+            }
             false => is_same(ours, value) || is_same(ours, raw),
         };
         is_it || self.has_unnamed(ours, value)

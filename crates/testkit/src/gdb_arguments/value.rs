@@ -43,7 +43,7 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         Some((_, rest)) => format!("0x{rest}"),
         None => gdbs.to_owned(),
     };
-    let gdbs = gdbs.replace("(anonymous namespace)", "anonymous");
+    let gdbs = whole_texts(gdbs.replace("(anonymous namespace)", "anonymous"));
     // References are `@0x10: value`; those in structs, `@0x10`.
     if let Some(reference) = gdbs.strip_prefix('@') {
         let (address, value) = reference.split_once(": ").unwrap_or((reference, ""));
@@ -70,6 +70,20 @@ pub fn is_same(ours: &str, gdbs: &str) -> bool {
         return name == their_name && are_same(&one, &other);
     }
     is_same_scalar(ours, if their_value.is_empty() { their_name } else { &gdbs })
+}
+
+/// The texts with the bytes at their ends that gdb shows after them, because they may be the start
+/// of a character: `"a", <incomplete sequence \356>`.
+fn whole_texts(mut text: String) -> String {
+    const BETWEEN: &str = "\", <incomplete sequence ";
+    while let Some(at) = text.find(BETWEEN) {
+        let Some(len) = text[at + BETWEEN.len()..].find('>') else {
+            break;
+        };
+        let bytes = text[at + BETWEEN.len()..][..len].to_owned();
+        text.replace_range(at..=at + BETWEEN.len() + len, &format!("{bytes}\""));
+    }
+    text
 }
 
 /// Whether two numbers, names, addresses or texts are the same.
@@ -117,6 +131,8 @@ fn is_printed(head: &str) -> bool {
 
 /// Whether ours is the value that a printer has shown; `None` if none has.
 fn is_same_as_printed(ours: &str, gdbs: &str) -> Option<bool> {
+    // `std::tuple containing = {[1] = 1}`
+    let gdbs = &gdbs.replacen(" containing = {", " = {", 1);
     if gdbs == "empty std::shared_ptr" || gdbs == "empty std::unique_ptr" {
         return Some(ours == "0x0");
     }
@@ -246,6 +262,8 @@ fn are_same(ours: &[Member], gdbs: &[Member]) -> bool {
         .is_some_and(|(name, value)| name.is_empty() && value == "...");
     let is_name = |name: &str, theirs: &str| match (name.strip_prefix('['), theirs.strip_prefix('[')) {
         (Some(key), Some(theirs)) => is_same(key, theirs),
+        // Printers of lists, sets and tuples count what they show.
+        (None, Some(number)) if name.is_empty() => number.parse::<u32>().is_ok(),
         // A base may have the name of a typedef.
         _ => name == theirs || theirs.starts_with('<'),
     };
@@ -347,6 +365,19 @@ mod tests {
             "{[4] = {1, 2}}",
             "std::variant<X> [index 4] containing std::vector of length 1, capacity 2 = {1}"
         ));
+        assert!(is_same(
+            r#"{"a", "b"}"#,
+            r#"std::set with 2 elements = {[0] = "a", [1] = "b"}"#
+        ));
+        assert!(!is_same(
+            r#"{"a", "c"}"#,
+            r#"std::set with 2 elements = {[0] = "a", [1] = "b"}"#
+        ));
+        assert!(is_same("{1, 1.5}", "std::tuple containing = {[1] = 1, [2] = 1.5}"));
+        let gdbs = r#"{data = 0x10 "key\001\340", <incomplete sequence \356>, size = 6}"#;
+        assert!(is_same(r#"{data = 0x10 "key\001\340\356", size = 6}"#, gdbs));
+        let gdbs = "std::tuple containing = {[1] = 0x0, [2] = {<No data fields>}}";
+        assert!(is_same("0x10 {0x0, {}}", gdbs));
         assert!(is_same("{[1] = {x = 2}}", "std::map with 1 element = {[1] = {x = 2}}"));
         assert!(!is_same("{[1] = {x = 2}}", "std::map with 1 element = {[2] = {x = 2}}"));
         assert!(
