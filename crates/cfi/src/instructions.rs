@@ -140,6 +140,19 @@ pub fn host(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> Optio
     })
 }
 
+/// Bytes from the stack pointer at `pc` to where it is when the code goes on at an address from a
+/// register or memory, and leaves its frame to what is there. `None` if the code returns.
+pub fn dispatched(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> Option<i32> {
+    let mut search = Search::new(code, around);
+    if arch.cpu != Cpu::X86_64 || search.at_return(pc).is_some() {
+        return None;
+    }
+    match search.dispatched {
+        Some(Place::Sp(offset)) => i32::try_from(offset).ok(),
+        _ => None,
+    }
+}
+
 /// Whether the code at `pc` may reach a return, or code that is not known.
 pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {
@@ -279,6 +292,8 @@ struct Search<'c> {
     nearest: Option<u64>,
     /// Code with a frame of its own that a path has jumped to.
     host: Option<FunctionRule>,
+    /// Where the stack pointer was when a path jumped to an address that is not known.
+    dispatched: Option<Place>,
 }
 
 /// How a path continues after an instruction.
@@ -305,6 +320,7 @@ impl<'c> Search<'c> {
             stores: Vec::new(),
             nearest: None,
             host: None,
+            dispatched: None,
         }
     }
 
@@ -469,7 +485,10 @@ impl<'c> Search<'c> {
                     {
                         Next::Returns(0)
                     }
-                    _ => Next::Ends,
+                    _ => {
+                        self.dispatched = self.dispatched.or(state.sp);
+                        Next::Ends
+                    }
                 };
             }
             Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt | Mnemonic::Iretq | Mnemonic::Retf => return Next::Ends,

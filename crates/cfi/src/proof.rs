@@ -4,12 +4,12 @@
 //! The live sampler and the readers of a process or a core share this code; they differ in their
 //! [`ProcessCode`].
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::hash::Hash;
 use std::ops::Range;
 
 use backtrail_arch::{Arch, Call, Cpu, Register};
-use backtrail_sframe::{Base, Rule};
+use backtrail_sframe::{Base, Location, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
@@ -79,34 +79,51 @@ fn read(process: &impl ProcessCode, range: Range<u64>) -> Vec<u8> {
 }
 
 /// Code elsewhere in a process.
-struct Elsewhere<'p, C>(&'p C);
+struct Elsewhere<'p, C> {
+    process: &'p C,
+    /// The rule of the interpreter that the code jumps into, if any.
+    interpreter: Cell<Option<Rule>>,
+}
+
+impl<'p, C> Elsewhere<'p, C> {
+    fn new(process: &'p C) -> Self {
+        Elsewhere {
+            process,
+            interpreter: Cell::new(None),
+        }
+    }
+}
 
 impl<C: ProcessCode> Around for Elsewhere<'_, C> {
     fn is_start(&self, at: u64) -> bool {
         let mut before = [0; instructions::BYTES_BEFORE_START];
-        let read = self.0.read(at.wrapping_sub(before.len() as u64), &mut before);
+        let read = self.process.read(at.wrapping_sub(before.len() as u64), &mut before);
         instructions::is_start(&before[..read], at)
     }
 
     fn code(&self, at: u64) -> Vec<u8> {
-        let made = self.0.find(at).filter(|mapping| !self.0.is_file(*mapping));
+        let made = self.process.find(at).filter(|mapping| !self.process.is_file(*mapping));
         self.piece(made, at, FAR_BYTES)
     }
 
     fn following(&self, at: u64) -> Vec<u8> {
-        self.piece(self.0.find(at), at, instructions::BYTES_FROM)
+        self.piece(self.process.find(at), at, instructions::BYTES_FROM)
     }
 
     fn described(&self, at: u64) -> Option<FunctionRule> {
-        self.0.rule(self.0.find(at)?, at)
+        let found = self.process.rule(self.process.find(at)?, at)?;
+        if found.is_interpreter(self.process.arch()) {
+            self.interpreter.set(Some(found.rule));
+        }
+        Some(found)
     }
 }
 
 impl<C: ProcessCode> Elsewhere<'_, C> {
     /// At most this many bytes from `at` on.
     fn piece(&self, mapping: Option<C::Mapping>, at: u64, most: u64) -> Vec<u8> {
-        let end = mapping.map(|mapping| self.0.range(mapping).end.min(at.saturating_add(most)));
-        end.map(|end| read(self.0, at..end)).unwrap_or_default()
+        let end = mapping.map(|mapping| self.process.range(mapping).end.min(at.saturating_add(most)));
+        end.map(|end| read(self.process, at..end)).unwrap_or_default()
     }
 }
 
@@ -122,6 +139,9 @@ pub struct CodeProofs<P> {
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
     below: RefCell<FxHashMap<P, Option<u64>>>,
     led: RefCell<FxHashMap<(P, P), bool>>,
+    /// By process, the rule of the interpreter that code made at run time jumps into.
+    interpreters: RefCell<FxHashMap<u32, Rule>>,
+    shared: RefCell<FxHashMap<(P, bool), Option<Rule>>>,
 }
 
 impl<P> Default for CodeProofs<P> {
@@ -136,6 +156,8 @@ impl<P> Default for CodeProofs<P> {
             kept: RefCell::default(),
             below: RefCell::default(),
             led: RefCell::default(),
+            interpreters: RefCell::default(),
+            shared: RefCell::default(),
         }
     }
 }
@@ -151,6 +173,44 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         if is_return && !process.is_file(mapping) && self.pushed.borrow().ends_stack(process, pc) {
             return Uncovered::Outermost;
         }
+        let shown = self.shown(process, mapping, pc, is_return);
+        match shown {
+            Uncovered::FramePointer | Uncovered::Unknown if !process.is_file(mapping) => self
+                .in_interpreter(process, mapping, pc, is_return)
+                .map_or(shown, Uncovered::Rule),
+            _ => shown,
+        }
+    }
+
+    /// The rule of code made at run time that goes on at addresses which are not known, in a
+    /// process where other such code jumps into an interpreter: all of it runs in that one's frame.
+    fn in_interpreter<C: ProcessCode<Place = P>>(
+        &self,
+        process: &C,
+        mapping: C::Mapping,
+        pc: u64,
+        is_return: bool,
+    ) -> Option<Rule> {
+        let rule = *self.interpreters.borrow().get(&process.process())?;
+        remembered(&self.shared, (process.place(mapping, pc), is_return), || {
+            let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
+            let below = instructions::dispatched(arch, &around.code(), pc, &Elsewhere::new(process))?;
+            let offset = rule.cfa.offset.checked_add(below)?;
+            Some(Rule {
+                cfa: Location { offset, ..rule.cfa },
+                ..rule
+            })
+        })
+    }
+
+    /// What the instructions of the frame at `pc` show.
+    fn shown<C: ProcessCode<Place = P>>(
+        &self,
+        process: &C,
+        mapping: C::Mapping,
+        pc: u64,
+        is_return: bool,
+    ) -> Uncovered {
         let is_described = || process.is_described(mapping, pc.wrapping_sub(is_return.into()));
         remembered(&self.frames, (process.place(mapping, pc), is_return), || {
             // Call frame information describes this code, though table rows can't express it: the
@@ -172,7 +232,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 None => None,
             };
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
-            let (code, elsewhere) = (around.code(), Elsewhere(process));
+            let (code, elsewhere) = (around.code(), Elsewhere::new(process));
             if arch.cpu == Cpu::Aarch64 {
                 return records::uncovered(&code, pc, is_return);
             }
@@ -207,6 +267,9 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 true => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),
                 false => instructions::rule(arch, &code, pc, is_return, &elsewhere),
             };
+            if is_made && let Some(rule) = elsewhere.interpreter.get() {
+                self.interpreters.borrow_mut().insert(process.process(), rule);
+            }
             match (rule, interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
                 (Some(rule), _) => Uncovered::Rule(rule),
@@ -262,7 +325,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         };
         let below = || {
             remembered(&self.below, process.place(callee, pc), || {
-                instructions::below_frame_pointer(arch, &code, pc, &Elsewhere(process))
+                instructions::below_frame_pointer(arch, &code, pc, &Elsewhere::new(process))
             })
         };
         let uses_frame = || !process.is_file(callee) && below().is_some_and(|below| below <= frame);

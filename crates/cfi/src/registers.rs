@@ -15,7 +15,7 @@ use backtrail_arch::{Arch, Cpu, REGISTERS, Register, Registers};
 use backtrail_elf::Image;
 use backtrail_elf::budget::Budget;
 use backtrail_sframe::write::Options;
-use backtrail_sframe::{Abi, Location, Rule, Section, Version};
+use backtrail_sframe::{Abi, Base, Location, Rule, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindSection};
 
@@ -101,7 +101,20 @@ pub struct FunctionRule {
     pub is_called: bool,
 }
 
+/// Bytes of the shortest function that is taken for an interpreter.
+const LEAST_INTERPRETER: u64 = 8 << 10;
+
 impl FunctionRule {
+    /// Whether code that jumps here, into the middle of a large function with a frame of its own,
+    /// runs in that frame.
+    pub(crate) fn is_interpreter(&self, arch: &Arch) -> bool {
+        let Rule { cfa, ra, .. } = self.rule;
+        let has_frame = cfa.base == Base::Register(arch.sp.0) && cfa.offset > arch.pointer_bytes.into();
+        let is_plain = !cfa.deref && ra == Location::saved(-i32::from(arch.pointer_bytes));
+        let size = self.function.end.saturating_sub(self.function.start);
+        self.is_called && has_frame && is_plain && size >= LEAST_INTERPRETER
+    }
+
     /// The same for a file that is loaded `bias` bytes above its own addresses.
     #[must_use]
     pub fn moved(self, bias: u64) -> FunctionRule {

@@ -120,7 +120,44 @@ fn compiled_loops_run_in_their_interpreter_s_frame() {
     };
     let recording = setup.record(&[], &workload);
     recording.ended_with(0).complete(200, 0.95).readable();
-    let through = recording.share_through(&["main", "lua_cpcall", "lua_pcall"]);
+    for callers in [&["main", "lua_cpcall"][..], &["lua_pcall"]] {
+        let through = recording.share_through(callers);
+        assert!(through > 0.9, "only {through} of the samples come through {callers:?}");
+    }
+}
+
+/// Code that PHP has compiled runs in the frame of its interpreter, in C, and mostly leaves it by
+/// jumps to addresses that only its data has.
+#[test]
+fn compiled_php_runs_in_its_interpreter_s_frame() {
+    let Some(setup) = setup() else { return };
+    let flags = [
+        "opcache.enable_cli=1",
+        "opcache.jit=tracing",
+        "opcache.jit_buffer_size=64M",
+    ];
+    let flags: Vec<&str> = flags.iter().flat_map(|flag| ["-d", flag]).collect();
+    let mut ask = Command::new("php");
+    ask.args(&flags)
+        .args(["-r", "echo opcache_get_status()['jit']['enabled'] ? 'yes' : 'no';"]);
+    let Some(asked) = available(command::run(&mut ask, Duration::from_secs(20))) else {
+        return;
+    };
+    if asked.stdout != "yes" {
+        skip("PHP compiles nothing here");
+        return;
+    }
+    let script = place::workspace().join("crates/evidence/programs/work.php");
+    let script = script.to_string_lossy().into_owned();
+    let arguments = ["php"].into_iter().chain(flags).map(str::to_owned);
+    let workload = Workload {
+        name: "php",
+        arguments: arguments.chain([script, "2".to_owned()]).collect(),
+    };
+    let recording = setup.record(&[], &workload);
+    recording.ended_with(0).complete(200, 0.9).readable();
+    let callers = ["php_execute_script", "zend_execute_scripts", "zend_execute"];
+    let through = recording.share_through(&callers);
     assert!(through > 0.9, "only {through} of the samples come from the script");
 }
 

@@ -452,6 +452,20 @@ fn code_in_the_frame_of_another_function() {
     assert_eq!(host, Some(START + 0x1000..START + 0x2000));
 }
 
+/// PHP's compiled code goes on at the handler of the next instruction.
+#[test]
+fn code_that_goes_on_at_an_unknown_address() {
+    let below = |code: &[u8]| dispatched(&ARCH, &plain(code), START, &Nothing);
+    // sub rsp, -16; nop; jmp [r15]
+    assert_eq!(below(&[0x48, 0x83, 0xec, 0xf0, 0x90, 0x41, 0xff, 0x27]), Some(16));
+    // push rax; jmp [r15 + rcx]
+    assert_eq!(below(&[0x50, 0x41, 0xff, 0x24, 0x0f]), Some(-8));
+    // and rsp, -16; jmp [r15 + rcx]
+    assert_eq!(below(&[0x48, 0x83, 0xe4, 0xf0, 0x41, 0xff, 0x24, 0x0f]), None);
+    // test eax, eax; je to the return; jmp [r15]; ret
+    assert_eq!(below(&[0x85, 0xc0, 0x74, 0x03, 0x41, 0xff, 0x27, 0xc3]), None);
+}
+
 #[test]
 fn frames_that_were_left() {
     // mov rbp, [rbp]; nop; nop

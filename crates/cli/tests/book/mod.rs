@@ -205,7 +205,9 @@ fn shell(folder: &Path, cache: &Path, script: &str) -> Vec<(i32, String)> {
 #[test]
 fn planted_faults_in_a_page_are_found() {
     let page = "Save this as `a.txt`:\n\n```text\n12 words\n```\n\n```console\n$ cat a.txt\n13 words\n$ false\n$ echo $?\n1\n```\n";
-    assert_eq!(run("page", page), Vec::<String>::new());
+    let cache = scratch();
+    let run = |text: &str| run("page", text, cache.path());
+    assert_eq!(run(page), Vec::<String>::new());
     for (from, to, word) in [
         ("13 words", "13 lines", "line 1"),
         ("13 words", "13 words\nmore", "line 2"),
@@ -215,12 +217,12 @@ fn planted_faults_in_a_page_are_found() {
         ("```console", "<!-- fails: it does not -->\n```console", ""),
         ("```console", "<!-- nonsense -->\n```console", "unknown comment"),
     ] {
-        let faults = run("page", &page.replace(from, to));
+        let faults = run(&page.replace(from, to));
         let is_found = faults.iter().any(|fault| fault.contains(word));
         assert_eq!(is_found, !word.is_empty(), "{from} -> {to}: {faults:?}");
     }
     let quiet = "<!-- fails: it does not -->\n\n```console\n$ true\n```\n";
-    assert_eq!(run("page", quiet), ["line 3: nothing fails"]);
+    assert_eq!(run(quiet), ["line 3: nothing fails"]);
     let left_out = "<!-- not run: nobody has it -->\n\n```console\n$ no-such-program\n```\n";
-    assert_eq!(run("page", left_out), Vec::<String>::new());
+    assert_eq!(run(left_out), Vec::<String>::new());
 }

@@ -19,6 +19,8 @@ const PAGE: u64 = 4096;
 /// The most bytes copied of one mapping, and of all.
 const LARGEST_MAPPING: u64 = 256 << 20;
 const LARGEST_COPY: u64 = 3 << 30;
+/// The file of Erlang's emulator.
+const EMULATOR: &str = "/beam.smp";
 /// Versions of a page that are kept.
 const VERSIONS: usize = 64;
 
@@ -115,6 +117,14 @@ impl Copies {
     /// these push return addresses from there themselves, and jump.
     pub(crate) fn is_pushed(&self, pid: u32, address: u64) -> bool {
         self.entries.contains(&(pid, address))
+    }
+
+    /// Whether the first function of one of Erlang's processes may return to this address, which is
+    /// in a variable of the emulator (`beam_normal_exit`).
+    pub(crate) fn ends_erlang(&self, pid: u32, address: u64) -> bool {
+        let is_emulator = |mapped: &Mapped| mapped.path.ends_with(EMULATOR);
+        let mapped = self.mapped.get(&pid);
+        self.is_pushed(pid, address) && mapped.is_some_and(|mapped| mapped.iter().any(is_emulator))
     }
 
     /// Looks at a process.
@@ -224,7 +234,7 @@ fn pushed_from(maps: &str) -> Vec<(u64, u64)> {
             continue;
         };
         let path = path_of(line);
-        let is_machine = path.ends_with("/libjvm.so") || path.ends_with("/beam.smp");
+        let is_machine = path.ends_with("/libjvm.so") || path.ends_with(EMULATOR);
         let of_machine = is_machine || path.is_empty() && after == Some(start);
         if of_machine && words.next().is_some_and(|access| access.starts_with("rw")) {
             data.push((start, end));
@@ -308,6 +318,20 @@ mod tests {
         let maps = "1000-2000 r-xp 0 00:00 1    /usr/lib/jvm/libjvm.so\n2000-3000 rw-p 0 00:00 1    /usr/lib/jvm/libjvm.so\n\
                     3000-4000 rw-p 0 00:00 0\n5000-6000 rw-p 0 00:00 0\n";
         assert_eq!(pushed_from(maps), [(0x2000, 0x3000), (0x3000, 0x4000)]);
+    }
+
+    #[test]
+    fn only_erlang_s_stacks_end_in_what_its_emulator_pushes() {
+        let mut copies = Copies::default();
+        for (pid, path) in [(7, "/usr/lib/erlang/erts/bin/beam.smp"), (8, "/usr/lib/jvm/libjvm.so")] {
+            let line = format!("1000-2000 r-xp 00000000 fe:01 1 {path}");
+            copies
+                .mapped
+                .insert(pid, vec![executable(&line).expect("it is executable")]);
+            copies.entries.insert((pid, 0x5000));
+        }
+        assert!(copies.ends_erlang(7, 0x5000) && !copies.ends_erlang(7, 0x5008));
+        assert!(!copies.ends_erlang(8, 0x5000));
     }
 
     #[test]

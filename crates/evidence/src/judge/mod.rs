@@ -233,6 +233,10 @@ impl Judge {
                 let callee = frames.iter().nth_back(1)?;
                 ends::unpacked_entry(&outermost, &self.spaces.find(pid, looked_up(callee)))
             })
+            .or_else(|| {
+                let ends = self.spaces.copies().ends_erlang(pid, last.address);
+                ends.then(|| "the end of a process of Erlang".to_owned())
+            })
     }
 
     /// A frame as text.

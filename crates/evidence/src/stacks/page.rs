@@ -20,7 +20,7 @@ samply needs hardware counters to record; its column is the result of `samply im
 with copies of stacks (8 KiB each, perf's default), without code that programs generate at run time.
 
 *Complete* is the strict rule, the same for Backtrail and samply: the outermost frame is in a start routine
-(`_start`, the start of a thread, a fibre or a goroutine), and no frame is wrong. perf's stacks, of all processes, are
+(`_start`, the start of a thread, a fibre or a goroutine, the end of a process of Erlang), and no frame is wrong. perf's stacks, of all processes, are
 complete if one of the two outermost names is that of a start routine. *Wrong* counts the stacks
 in which a return address cannot have called the frame above it: no call instruction precedes it, or the
 call is direct and leads elsewhere, also through stubs, slots and tail calls. *False end* counts the stacks
