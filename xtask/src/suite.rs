@@ -1,7 +1,8 @@
 //! The workspace's tests, built by cargo and run side by side.
 //!
 //! `cargo test` runs one test program after the other, but the longest, the command's, mostly waits
-//! for programs that it records. So it has a lane of its own, beside all others.
+//! for programs that it records. So it has a lane of its own, beside all others; and so have the
+//! doctests.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -124,18 +125,24 @@ pub(crate) fn run(programs: &[Program], compiler: Compiler, skipped: &AtomicUsiz
                 note(&program.name, program.show(3 * cpus, skipped));
             }
         });
+        // Little of it runs side by side.
+        scope.spawn(|| note("doctests", doctests(compiler, skipped)));
+        // More than there are CPUs: some of their tests take long, and would run alone at the end.
         for program in others {
-            note(&program.name, program.show(cpus, skipped));
+            note(&program.name, program.show(2 * cpus, skipped));
         }
-        let started = Instant::now();
-        let arguments = [&["test", "--workspace", "--doc"][..], &FEATURES].concat();
-        let mut cargo = cargo_in(&place::workspace(), &arguments);
-        compiler.choose(&mut cargo);
-        let done = pass_on_both(&mut cargo, skipped);
-        println!("{} s", started.elapsed().as_secs());
-        note("doctests", done);
     });
     failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn doctests(compiler: Compiler, skipped: &AtomicUsize) -> Result<(), String> {
+    let started = Instant::now();
+    let arguments = [&["test", "--workspace", "--doc"][..], &FEATURES].concat();
+    let mut cargo = cargo_in(&place::workspace(), &arguments);
+    compiler.choose(&mut cargo);
+    let done = pass_on_both(&mut cargo, skipped);
+    println!("doctests ({} s)", started.elapsed().as_secs());
+    done
 }
 
 impl Program {
