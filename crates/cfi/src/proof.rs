@@ -27,6 +27,9 @@ use crate::{records, roots};
 /// Answers that are cached; beyond this number the cache is cleared.
 const MOST_ANSWERS: usize = 1 << 16;
 
+/// Processes whose interpreters are remembered; beyond this number all are forgotten.
+const MOST_PROCESSES: usize = 1 << 10;
+
 /// Bytes of the longest function that is read as a whole.
 const LONGEST_FUNCTION: u64 = 64 << 10;
 
@@ -81,8 +84,8 @@ fn read(process: &impl ProcessCode, range: Range<u64>) -> Vec<u8> {
 /// Code elsewhere in a process.
 struct Elsewhere<'p, C> {
     process: &'p C,
-    /// The rule of the interpreter that the code jumps into, if any.
-    interpreter: Cell<Option<Rule>>,
+    /// Where the code jumps into an interpreter, if it does, and the rule there.
+    interpreter: Cell<Option<(u64, Rule)>>,
 }
 
 impl<'p, C> Elsewhere<'p, C> {
@@ -113,7 +116,7 @@ impl<C: ProcessCode> Around for Elsewhere<'_, C> {
     fn described(&self, at: u64) -> Option<FunctionRule> {
         let found = self.process.rule(self.process.find(at)?, at)?;
         if found.is_interpreter(self.process.arch()) {
-            self.interpreter.set(Some(found.rule));
+            self.interpreter.set(Some((at, found.rule)));
         }
         Some(found)
     }
@@ -139,8 +142,9 @@ pub struct CodeProofs<P> {
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
     below: RefCell<FxHashMap<P, Option<u64>>>,
     led: RefCell<FxHashMap<(P, P), bool>>,
-    /// By process, the rule of the interpreter that code made at run time jumps into.
-    interpreters: RefCell<FxHashMap<u32, Rule>>,
+    /// By process, where code made at run time jumps into an interpreter, and the rule there. The
+    /// process may become another program.
+    interpreters: RefCell<FxHashMap<u32, (u64, P, Rule)>>,
     shared: RefCell<FxHashMap<(P, bool), Option<Rule>>>,
 }
 
@@ -191,7 +195,13 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         pc: u64,
         is_return: bool,
     ) -> Option<Rule> {
-        let rule = *self.interpreters.borrow().get(&process.process())?;
+        let (at, place, rule) = *self.interpreters.borrow().get(&process.process())?;
+        let is_there = process
+            .find(at)
+            .is_some_and(|mapping| process.place(mapping, at) == place);
+        if !is_there {
+            return None;
+        }
         remembered(&self.shared, (process.place(mapping, pc), is_return), || {
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let below = instructions::dispatched(arch, &around.code(), pc, &Elsewhere::new(process))?;
@@ -267,8 +277,15 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 true => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),
                 false => instructions::rule(arch, &code, pc, is_return, &elsewhere),
             };
-            if is_made && let Some(rule) = elsewhere.interpreter.get() {
-                self.interpreters.borrow_mut().insert(process.process(), rule);
+            if is_made
+                && let Some((at, rule)) = elsewhere.interpreter.get()
+                && let Some(interpreter) = process.find(at)
+            {
+                let mut interpreters = self.interpreters.borrow_mut();
+                if interpreters.len() >= MOST_PROCESSES {
+                    interpreters.clear();
+                }
+                interpreters.insert(process.process(), (at, process.place(interpreter, at), rule));
             }
             match (rule, interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
@@ -619,7 +636,10 @@ mod tests {
 
     /// A file whose only function with rows begins at [`START`], whether call frame information
     /// describes that function, instead of it several functions, and whether it is a file at all.
+    /// [`INTERPRETER`] is described if the file has any other function.
     struct OneFunction(Vec<u8>, bool, Vec<Range<u64>>, bool);
+
+    const INTERPRETER: Range<u64> = START + 0x180..START + 0x180 + (16 << 10);
 
     impl OneFunction {
         fn new(code: &[u8]) -> OneFunction {
@@ -697,8 +717,13 @@ mod tests {
             self.1 && self.function_at((), address).is_some()
         }
 
-        fn rule(&self, (): (), _address: u64) -> Option<FunctionRule> {
-            None
+        fn rule(&self, (): (), address: u64) -> Option<FunctionRule> {
+            let is_there = !self.2.is_empty() && INTERPRETER.contains(&address);
+            is_there.then(|| FunctionRule {
+                rule: Rule::new(Location::register(ARCH.sp.0, 160), Location::saved(-8)),
+                function: INTERPRETER,
+                is_called: true,
+            })
         }
 
         fn read(&self, start: u64, bytes: &mut [u8]) -> usize {
@@ -789,6 +814,26 @@ mod tests {
         // mov rbp, rsp: what lies below it is not this frame.
         code.0[1..5].copy_from_slice(&[0x48, 0x89, 0xe5, 0x90]);
         assert_eq!(on_top(&code, 0x60), OnTop::Unclear);
+    }
+
+    #[test]
+    fn code_that_goes_on_at_unknown_addresses_is_in_the_frame_of_its_interpreter() {
+        const OTHER: u64 = START + 0x20;
+        // je INTERPRETER; jmp [r15 + rcx]
+        let mut code = OneFunction::new(&[0x0f, 0x84, 0x7a, 0x01, 0, 0, 0x41, 0xff, 0x24, 0x0f]);
+        // push rax; jmp [r15 + rcx]
+        code.0[0x20..0x25].copy_from_slice(&[0x50, 0x41, 0xff, 0x24, 0x0f]);
+        // No instruction.
+        code.0[0x180] = 0x06;
+        (code.1, code.2, code.3) = (false, std::vec::from_elem(INTERPRETER, 1), false);
+        let proofs = CodeProofs::default();
+        let depth = |pc| match proofs.uncovered(&code, pc, false) {
+            Uncovered::Rule(rule) => Some(rule.cfa.offset),
+            _ => None,
+        };
+        assert_eq!(depth(OTHER), None, "no jump into an interpreter was met");
+        assert_eq!(depth(START), Some(160));
+        assert_eq!(depth(OTHER), Some(152));
     }
 
     #[test]
