@@ -134,10 +134,7 @@ pub fn host(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> Optio
     if arch.cpu == Cpu::X86_64 {
         search.at_return(pc);
     }
-    search.host.filter(|host| {
-        let Rule { cfa, ra, .. } = host.rule;
-        (cfa.base, cfa.deref, ra) == (Base::Register(arch.sp.0), false, Location::saved(-8))
-    })
+    search.host.filter(|host| host.is_plain(arch))
 }
 
 /// Bytes from the stack pointer at `pc` to where it is when the code goes on at an address from a

@@ -412,9 +412,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         let places = (place(callee, target), place(into, function.0));
         remembered(&self.led, places, || {
             let into = function.0..function.1;
-            let target = slot_of_stub(process, target)
-                .and_then(|slot| word(process, slot))
-                .unwrap_or(target);
+            let target = stub_target(process, target).unwrap_or(target);
             let is_there = |target: u64| into.contains(&target);
             is_there(target) || function_at(process, target).is_some_and(|called| jumps(process, called, is_there))
         })
@@ -548,8 +546,9 @@ fn jumps_anywhere(process: &impl ProcessCode, function: Range<u64>) -> bool {
     instructions::makes_indirect_tail_call(process.arch(), &code, start)
 }
 
-/// The slot with the address to which a linkage stub at `at` jumps: `jmp [rip + n]`.
-fn slot_of_stub(process: &impl ProcessCode, at: u64) -> Option<u64> {
+/// The address to which a linkage stub of x86-64 at `at` jumps: `jmp [rip + n]`, perhaps after
+/// `endbr64` and with a prefix.
+pub fn stub_target(process: &impl ProcessCode, at: u64) -> Option<u64> {
     const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let mut bytes = [0; 11];
     let read = process.read(at, &mut bytes);
@@ -558,7 +557,7 @@ fn slot_of_stub(process: &impl ProcessCode, at: u64) -> Option<u64> {
     let jump = jump.strip_prefix(&[0xf2]).unwrap_or(jump);
     let distance = jump.strip_prefix(&[0xff, 0x25])?.first_chunk::<4>()?;
     let end = at.wrapping_add((begun.len() - jump.len()) as u64 + 6);
-    Some(end.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
+    word(process, end.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
 }
 
 /// Whether a jump in the function leads to a target that `is_it` accepts: a tail call of it.

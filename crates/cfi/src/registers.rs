@@ -108,11 +108,17 @@ impl FunctionRule {
     /// Whether code that jumps here, into the middle of a large function with a frame of its own,
     /// runs in that frame.
     pub(crate) fn is_interpreter(&self, arch: &Arch) -> bool {
-        let Rule { cfa, ra, .. } = self.rule;
-        let has_frame = cfa.base == Base::Register(arch.sp.0) && cfa.offset > arch.pointer_bytes.into();
-        let is_plain = !cfa.deref && ra == Location::saved(-i32::from(arch.pointer_bytes));
+        let has_frame = self.rule.cfa.offset > arch.pointer_bytes.into();
         let size = self.function.end.saturating_sub(self.function.start);
-        self.is_called && has_frame && is_plain && size >= LEAST_INTERPRETER
+        self.is_called && has_frame && self.is_plain(arch) && size >= LEAST_INTERPRETER
+    }
+
+    /// Whether the frame ends a known number of bytes above the stack pointer, with the return
+    /// address there.
+    pub(crate) fn is_plain(&self, arch: &Arch) -> bool {
+        let Rule { cfa, ra, .. } = self.rule;
+        let saved = Location::saved(-i32::from(arch.pointer_bytes));
+        (cfa.base, cfa.deref, ra) == (Base::Register(arch.sp.0), false, saved)
     }
 
     /// The same for a file that is loaded `bias` bytes above its own addresses.

@@ -2,39 +2,13 @@
 //! when it starts, others in their own handlers, before they die. The default action of the signals
 //! that are reported is to report and to die.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::{c_int, c_void};
 
 use backtrail_local::crash;
+use backtrail_local::lookups::Next;
 
 type SetAction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
 type SetHandler = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
-
-/// A function of the next library, looked up once.
-struct Next {
-    name: &'static CStr,
-    place: AtomicPtr<c_void>,
-}
-
-impl Next {
-    const fn new(name: &'static CStr) -> Next {
-        Next {
-            name,
-            place: AtomicPtr::new(std::ptr::null_mut()),
-        }
-    }
-
-    fn get(&self) -> *mut c_void {
-        let known = self.place.load(Ordering::Acquire);
-        if !known.is_null() {
-            return known;
-        }
-        // SAFETY: looks a name up, and nothing else.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        self.place.store(found, Ordering::Release);
-        found
-    }
-}
 
 static SET_ACTION: Next = Next::new(c"sigaction");
 
@@ -98,8 +72,8 @@ macro_rules! set_handlers {
 
         /// Looks up the next library's functions, so that handlers need not.
         pub(crate) fn find_next() {
-            SET_ACTION.get();
-            $($next.get();)*
+            SET_ACTION.find();
+            $($next.find();)*
         }
     };
 }

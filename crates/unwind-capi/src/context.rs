@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 
 use backtrail_local::walks::{self, FrameRegisters, Outer, Position, Register, Registers};
 
-use crate::next::Next;
+use backtrail_local::lookups::Next;
 
 /// Distinguishes our contexts: no pointer, which others begin with.
 const MARK: u64 = 0xbac7_7a11_c047_e871;
@@ -109,7 +109,7 @@ macro_rules! of_contexts {
 
         #[allow(non_upper_case_globals, reason = "they have the functions' names")]
         mod next {
-            use crate::next::Next;
+            use backtrail_local::lookups::Next;
 
             $(pub(super) static $name: Next = Next::new(
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

@@ -14,8 +14,8 @@ use backtrail_local::symbol;
 use backtrail_local::walks::{self, AddressKind, Captured, FrameRegisters, Outer, Position, Register, Stop};
 use backtrail_local::with_callers_registers;
 
-use crate::next::Next;
 use crate::proc_info::ProcInfo;
+use backtrail_local::lookups::Next;
 
 /// Distinguishes our cursors: the next library's begin with pointers.
 const MARK: [u64; 2] = [0xbac7_7a11_c047_e872, 0x7a11_bac7_e872_c047];
@@ -498,7 +498,7 @@ macro_rules! next_functions {
 
         #[allow(non_upper_case_globals, reason = "they have the functions' names")]
         mod next {
-            use crate::next::Next;
+            use backtrail_local::lookups::Next;
 
             $(pub(super) static $name: Next = Next::new(
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

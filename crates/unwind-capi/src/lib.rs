@@ -9,7 +9,6 @@
 pub mod context;
 #[cfg(target_arch = "x86_64")]
 pub mod cursor;
-mod next;
 #[cfg(target_arch = "x86_64")]
 pub mod proc_info;
 pub mod trace;

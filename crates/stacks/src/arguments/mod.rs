@@ -22,6 +22,7 @@ use std::sync::Arc;
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
 use backtrail_args::table::{BEYOND, CallSite, Outcome, PARAMETERS, Value, Values, compute};
+use backtrail_cfi::proof;
 use backtrail_ctype::{AlignmentRule, Kind, Measures, TypeId, Types};
 use backtrail_process::Snapshot;
 use backtrail_unwind::AddressKind;
@@ -616,7 +617,7 @@ impl<'l, 's> Look<'l, 's> {
     /// direct call, one through a stub of the linkage table, or one by a callee-saved register.
     fn called(&self, return_address: u64, frame: usize) -> Option<u64> {
         if let Some(called) = self.direct(return_address, &CALL) {
-            return Some(self.stub_target(called).unwrap_or(called));
+            return Some(proof::stub_target(&self.space, called).unwrap_or(called));
         }
         let register = Register(match self.arch().link_register {
             true => {
@@ -650,27 +651,6 @@ impl<'l, 's> Look<'l, 's> {
         let offset = i32::from_le_bytes([a, b, c, d]);
         let is_conditional = instruction.conditional && before == 0x0f && opcode & 0xf0 == 0x80;
         (opcode == instruction.x86_64 || is_conditional).then(|| behind.wrapping_add_signed(offset.into()))
-    }
-
-    /// The target of a stub of the linkage table on x86-64: `jmp *offset(%rip)`, perhaps after
-    /// `endbr64` and with a prefix.
-    fn stub_target(&self, stub: u64) -> Option<u64> {
-        if self.arch().link_register {
-            return None;
-        }
-        let mut at = stub;
-        if self.code(at) == Some([0xf3, 0x0f, 0x1e, 0xfa]) {
-            at = at.wrapping_add(4);
-        }
-        if self.code(at) == Some([0xf2]) {
-            at = at.wrapping_add(1);
-        }
-        let bytes: [u8; 6] = self.code(at)?;
-        let [0xff, 0x25, a, b, c, d] = bytes else { return None };
-        let slot = at
-            .wrapping_add(6)
-            .wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into());
-        self.code(slot).map(u64::from_le_bytes)
     }
 
     fn code<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
