@@ -15,6 +15,8 @@ const MOST_ADDRESSES: u64 = u32::MAX as u64 - 1;
 /// How to leave a frame, in a form that the program reads: a kind (3 bits), the offset of the CFA
 /// (16 bits), and the distance below it of what is saved (13 bits), both in words. Saved is the
 /// frame pointer, or nothing (0); with a link register, the return address above it, or that alone.
+/// If another stack follows, the offset is that of the word which leads there (8 bits), and that of
+/// the CFA from there (8 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule(u32);
 
@@ -29,6 +31,10 @@ impl Rule {
     pub const SIGNAL: Rule = Rule(4);
     /// The CFA is above the stack pointer, and only the return address is saved.
     const FROM_SP_ALONE: u32 = 5;
+    /// A word above the stack pointer leads to another stack: the CFA is above where it leads.
+    const BY_WORD: u32 = 6;
+    /// That word is the address of the one that leads there.
+    const BY_WORD_OF_WORD: u32 = 7;
 
     /// Where a program finds the caller: the CFA's offset from SP, or else from FP, and the offset
     /// of what is saved from the CFA.
@@ -44,6 +50,21 @@ impl Rule {
             u64::from(self.0 >> 3 & 0xffff) << 3,
             (saved != 0).then_some(-8 * saved),
         ))
+    }
+
+    /// The rule of a frame that leads to another stack, by the word `slot` bytes above the stack
+    /// pointer, or by the one whose address it is, to `cfa` bytes below the CFA; the frame pointer
+    /// is saved at a distance below that, if it is saved. `None` if the numbers are too large.
+    pub fn by_word(slot: u32, is_indirect: bool, cfa: u32, saved_fp: Option<u32>) -> Option<Rule> {
+        let in_words = |bytes: u32| bytes.is_multiple_of(8).then_some(bytes / 8);
+        let (slot, cfa, saved) = (in_words(slot)?, in_words(cfa)?, in_words(saved_fp.unwrap_or(0))?);
+        let kind = if is_indirect {
+            Rule::BY_WORD_OF_WORD
+        } else {
+            Rule::BY_WORD
+        };
+        let fits = slot < 1 << 8 && cfa < 1 << 8 && saved < 1 << 13 && (saved_fp.is_none() || saved > 1);
+        fits.then_some(Rule(kind | slot << 3 | cfa << 11 | saved << 19))
     }
 
     fn new(arch: &Arch, rule: &backtrail_sframe::Rule) -> Rule {
@@ -156,9 +177,10 @@ impl Table {
 }
 
 /// Makes the tables for a section, by ascending address, and passes each to `take` before it makes
-/// the next: all tables of a large file are much memory.
-pub fn tables(arch: &Arch, section: &Section<'_>, take: impl FnMut(Table)) {
-    let mut tables = Tables::new(take);
+/// the next: all tables of a large file are much memory. `others` are rules of code that has no row
+/// in the section, in order.
+pub fn tables(arch: &Arch, section: &Section<'_>, others: &[(Range<u64>, Rule)], take: impl FnMut(Table)) {
+    let mut tables = Tables::new(others, take);
     let mut functions: Vec<(u64, u32)> = (0_u32..)
         .zip(section.functions())
         .filter_map(|(index, fde)| Some((fde.ok()?.function().start, index)))
@@ -187,8 +209,10 @@ pub fn tables(arch: &Arch, section: &Section<'_>, take: impl FnMut(Table)) {
 }
 
 /// Tables in the making.
-struct Tables<F> {
+struct Tables<'o, F> {
     take: F,
+    /// Rules that are not the section's, and come after the newest row.
+    others: std::slice::Iter<'o, (Range<u64>, Rule)>,
     /// The newest row, which the next one may still replace; and the rule of the one before.
     newest: Option<(u64, Rule)>,
     before: Rule,
@@ -202,10 +226,11 @@ struct Tables<F> {
     rows: usize,
 }
 
-impl<F: FnMut(Table)> Tables<F> {
-    fn new(take: F) -> Self {
+impl<'o, F: FnMut(Table)> Tables<'o, F> {
+    fn new(others: &'o [(Range<u64>, Rule)], take: F) -> Self {
         Tables {
             take,
+            others: others.iter(),
             newest: None,
             before: Rule::NONE,
             first: 0,
@@ -248,8 +273,22 @@ impl<F: FnMut(Table)> Tables<F> {
         }
     }
 
-    /// Adds a row, which replaces one at the same address. Rows that go back are damage.
+    /// Adds a row, after the other rules that come before it, where code has no row.
     fn add(&mut self, address: u64, rule: Rule) {
+        while let Some((addresses, other)) = self.others.as_slice().first()
+            && addresses.start < address
+        {
+            self.others.next();
+            if self.newest.is_none_or(|(_, rule)| rule == Rule::NONE) {
+                self.put(addresses.start, *other);
+                self.put(addresses.end.min(address), Rule::NONE);
+            }
+        }
+        self.put(address, rule);
+    }
+
+    /// Adds a row, which replaces one at the same address. Rows that go back are damage.
+    fn put(&mut self, address: u64, rule: Rule) {
         match self.newest {
             Some((newest, _)) if address < newest => {}
             Some((newest, _)) if address == newest => self.newest = Some((newest, rule)),
@@ -301,7 +340,12 @@ impl<F: FnMut(Table)> Tables<F> {
         self.before = Rule::NONE;
     }
 
-    fn finish(mut self, end: u64) {
+    fn finish(mut self, mut end: u64) {
+        if let Some((last, _)) = self.others.as_slice().last() {
+            self.add(end, Rule::NONE);
+            end = end.max(last.end);
+            self.add(end, Rule::NONE);
+        }
         self.keep_newest();
         if self.in_table > 0 {
             self.finish_table(end);
@@ -360,7 +404,7 @@ mod tests {
                 .bytes;
             let section = Section::parse(&bytes, 0).expect("it was just written");
             let mut made = Vec::new();
-            tables(&ARCH, &section, |table| made.push(table));
+            tables(&ARCH, &section, &[], |table| made.push(table));
             assert_eq!(made.len(), 1);
             for pc in 0xff0..0x1010 + 32 * count {
                 assert_eq!(made[0].find(pc), expected(&section, pc), "{count} functions, {pc:#x}");
@@ -415,11 +459,48 @@ mod tests {
     }
 
     #[test]
+    fn other_rules_are_for_code_without_rows() {
+        let mut functions = functions(3);
+        functions.remove(1);
+        let bytes = section(&functions, &Options::new(Version::V3, Abi::Amd64Little, 0)).expect("it can be expressed");
+        let section = Section::parse(&bytes.bytes, 0).expect("it was just written");
+        let rule = |slot| Rule::by_word(slot, slot > 8, 80, Some(16)).expect("the numbers are small");
+        // Where there is a row, at the beginning and in the middle of holes, and behind the last
+        // function.
+        let others = [
+            (0x1000..0x1004, rule(0)),
+            (0x1010..0x1014, rule(8)),
+            (0x1022..0x1028, rule(16)),
+            (0x1030..0x1034, rule(24)),
+            (0x1060..0x1068, rule(32)),
+        ];
+        let mut made = Vec::new();
+        tables(&ARCH, &section, &others, |table| made.push(table));
+        for pc in 0xff0..0x1080 {
+            let other = others.iter().find(|(addresses, _)| addresses.contains(&pc));
+            let expected = match (expected(&section, pc), other) {
+                (Rule::NONE, Some((_, other))) => *other,
+                (own, _) => own,
+            };
+            assert_eq!(made[0].find(pc), expected, "{pc:#x}");
+        }
+        for (slot, cfa, saved) in [
+            (4, 8, None),
+            (0x800, 8, None),
+            (8, 0x800, None),
+            (8, 8, Some(8)),
+            (8, 8, Some(1 << 16)),
+        ] {
+            assert_eq!(Rule::by_word(slot, false, cfa, saved), None);
+        }
+    }
+
+    #[test]
     fn large_sections_become_several_tables() {
         let count = 2 * (ROWS * PAGES) as u64 + 100;
         let rule = |at: u64| Rule(1 | (1 + at as u32 % 2) << 3);
         let mut made = Vec::new();
-        let mut tables = Tables::new(|table| made.push(table));
+        let mut tables = Tables::new(&[], |table| made.push(table));
         for at in 0..count {
             tables.add(16 * at, rule(at));
         }
@@ -438,7 +519,7 @@ mod tests {
         }
         // More addresses than a table can have.
         let mut made = Vec::new();
-        let mut tables = Tables::new(|table| made.push(table));
+        let mut tables = Tables::new(&[], |table| made.push(table));
         for at in 0..4 {
             tables.add(at << 31, rule(at));
         }

@@ -155,9 +155,10 @@ pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {
         return true;
     }
-    if code.ends(pc) {
-        return false;
-    }
+    !code.ends(pc) && reaches_return(code, pc)
+}
+
+fn reaches_return(code: &Code<'_>, pc: u64) -> bool {
     let (mut ways, mut seen) = (vec![pc], HashSet::new());
     while let Some(mut at) = ways.pop() {
         while seen.insert(at) {
@@ -344,6 +345,7 @@ impl<'c> Search<'c> {
             top: None,
             written: 0,
             has_called: false,
+            called: None,
             is_leaving: false,
             copy: None,
             kept: None,
@@ -489,6 +491,8 @@ impl<'c> Search<'c> {
                 };
             }
             Mnemonic::Int3 | Mnemonic::Ud2 | Mnemonic::Hlt | Mnemonic::Iretq | Mnemonic::Retf => return Next::Ends,
+            Mnemonic::Push if self.follows_end(state) => return Next::Ends,
+            Mnemonic::Sub if first == Register::RSP && self.follows_end(state) => return Next::Ends,
             Mnemonic::Push => {
                 // A function begins here, and its frame does not exist yet.
                 if first == Register::RBP && self.sets_frame(instruction.next_ip()) {
@@ -580,6 +584,12 @@ impl<'c> Search<'c> {
         Next::Follows
     }
 
+    /// Whether an instruction that makes a frame belongs to another function, because the path's
+    /// last call does not return. Small code has no padding there.
+    fn follows_end(&self, state: &State) -> bool {
+        state.called.is_some_and(|target| !reaches_return(self.code, target))
+    }
+
     /// Updates the known values of registers after an instruction.
     fn keep_registers(&mut self, instruction: &Instruction, state: &mut State) {
         let mnemonic = instruction.mnemonic();
@@ -588,6 +598,8 @@ impl<'c> Search<'c> {
             // knows that its callee preserves it.
             (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
             (state.copy, state.fetched, state.constant) = (None, None, None);
+            let is_direct = instruction.op0_kind() == OpKind::NearBranch64;
+            state.called = is_direct.then(|| instruction.near_branch_target());
             return;
         }
         let written = written(&mut self.info, instruction);

@@ -64,6 +64,7 @@ mod signal;
 pub mod sizes;
 mod source;
 pub mod starts;
+pub mod switches;
 pub mod tables;
 mod undescribed;
 pub mod whole;

@@ -167,6 +167,28 @@ fn padded_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
     None
 }
 
+/// The nearest aligned start right after code that does not continue. The target of a jump can look
+/// like it, so starts of other kinds count first.
+fn unpadded_start(code: &[u8], start: u64, inside: u64) -> Option<u64> {
+    /// As far as [`MOST_INSTRUCTIONS`] may reach.
+    const FARTHEST: u64 = 16 << 10;
+    let nearest = inside & !(ALIGN - 1);
+    let places = (start.max(nearest.saturating_sub(FARTHEST))..=nearest).rev();
+    let mut aligned = places.step_by(ALIGN as usize);
+    aligned.find(|&at| bytes_at(code, start, at).is_some_and(saves_registers) && jumps_before(code, start, at))
+}
+
+/// Whether code pushes a register, and then another one, or allocates stack.
+fn saves_registers(bytes: &[u8]) -> bool {
+    let after_push = |bytes: &[u8]| match bytes {
+        [0x53 | 0x55, ..] => Some(1),
+        [0x41, 0x54..=0x57, ..] => Some(2),
+        _ => None,
+    };
+    let rest = after_push(bytes).and_then(|len| bytes.get(len..));
+    rest.is_some_and(|rest| after_push(rest).is_some() || rest.starts_with(&[0x48, 0x83, 0xec]))
+}
+
 /// More zeros in a row than an instruction ends in: memory where compilers at run time have put no
 /// code yet.
 const MANY_ZEROS: usize = 12;
@@ -199,12 +221,18 @@ fn follows_traps(code: &[u8], start: u64, at: u64) -> bool {
 /// Whether execution need not continue after the last instruction before `at`: it is a return, a
 /// jump or a call.
 fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
-    let Some(before) = at.checked_sub(start).and_then(|len| code.get(..len as usize)) else {
-        return false;
-    };
+    let before = at.checked_sub(start).and_then(|len| code.get(..len as usize));
+    let is_call = matches!(before, Some([.., 0xe8, _, _, _, _] | [.., 0xff, 0xd0..=0xd7]));
+    is_call || jumps_before(code, start, at)
+}
+
+/// Whether execution does not continue after the last instruction before `at`: it is a return, a
+/// jump, or one that is not allowed.
+fn jumps_before(code: &[u8], start: u64, at: u64) -> bool {
+    let before = at.checked_sub(start).and_then(|len| code.get(..len as usize));
     matches!(
         before,
-        [.., 0xc3 | 0xf4] | [.., 0x0f, 0x0b] | [.., 0xeb, _] | [.., 0xe8 | 0xe9, _, _, _, _] | [.., 0xff, 0xd0..=0xd7 | 0xe0..=0xe7]
+        Some([.., 0xc3 | 0xf4] | [.., 0x0f, 0x0b] | [.., 0xeb, _] | [.., 0xe9, _, _, _, _] | [.., 0xff, 0xe0..=0xe7])
     )
 }
 
@@ -308,11 +336,13 @@ fn state_since_start(code: &Code<'_>, pc: u64, is_return: bool) -> Option<State>
     let before = functions.partition_point(|function| *function <= inside).checked_sub(1);
     let known = before.map(|last| functions[last]).filter(|known| *known >= start);
     let seen = function_start(bytes, start, inside);
-    let last = known.max(seen)?;
-    let first = known.min(seen).filter(|first| *first != last);
+    let last = known.max(seen);
+    let first = known.min(seen).filter(|_| known != seen);
     let from = |begin| state_at(code, begin, pc, is_return);
     // An apparent start of a function may be the target of a jump.
-    from(last).or_else(|| from(first?))
+    last.and_then(from)
+        .or_else(|| from(first?))
+        .or_else(|| from(unpadded_start(bytes, start, inside)?))
 }
 
 /// The state at `pc` on the paths from `begin`, which all must agree.
@@ -546,6 +576,31 @@ mod tests {
         let found = rule(&ARCH, &code, START, START + 12).unwrap();
         assert_eq!(found.cfa, Location::register(ARCH.sp.0, 16));
         assert_eq!(found.fp.map(|fp| fp.offset), Some(-16));
+    }
+
+    #[test]
+    fn an_aligned_function_that_needs_no_padding() {
+        // A function; then, after its last jump, `start` of musl 1.2: push rbp; push rbx; mov rbx,
+        // rdi; sub rsp, 8; call [rbx]; mov rdi, rax; call of what does not return.
+        let mut code = vec![0x90; 30];
+        (code[0], code[16]) = (0xc3, 0x53);
+        code.extend([0xeb, 0xf0]);
+        code.extend([0x55, 0x53, 0x48, 0x89, 0xfb, 0x48, 0x83, 0xec, 0x08, 0xff, 0x13]);
+        code.extend([0x48, 0x89, 0xc7, 0xe8, 0, 0, 0, 0]);
+        let found = rule(&ARCH, &code, START, START + 43).unwrap();
+        assert_eq!(found.cfa, Location::register(ARCH.sp.0, 32));
+        assert_eq!(found.fp.map(|fp| fp.offset), Some(-16));
+        // If the code before it goes on, it is part of that function.
+        code[30..32].copy_from_slice(&[0x66, 0x90]);
+        let padded = rule(&ARCH, &code, START, START + 43).unwrap();
+        assert_eq!(padded.cfa, Location::register(ARCH.sp.0, 40));
+        // Without the start before it.
+        code[16] = 0x90;
+        code[30..32].copy_from_slice(&[0xeb, 0xf0]);
+        assert_eq!(rule(&ARCH, &code, START, START + 43), Some(found));
+        // push rdx in front of it: an argument, not a register to keep.
+        code[30..34].copy_from_slice(&[0xeb, 0xf0, 0x52, 0x53]);
+        assert_eq!(rule(&ARCH, &code, START, START + 43), None);
     }
 
     #[test]

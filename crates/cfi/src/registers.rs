@@ -41,16 +41,16 @@ pub struct Held<B> {
 /// A module's call frame information, from which callers' registers are restored.
 #[derive(Debug)]
 pub struct CallFrames<B> {
-    eh_frame: Held<B>,
+    pub(crate) eh_frame: Held<B>,
     /// `.eh_frame_hdr`, whose search table finds an FDE.
     header: Option<Held<B>>,
     normalized: OnceCell<Normalized>,
     /// Start and offset of each FDE, by start; built if there is no search table.
     starts: OnceCell<Vec<(u64, usize)>>,
-    bases: BaseAddresses,
-    arch: &'static Arch,
+    pub(crate) bases: BaseAddresses,
+    pub(crate) arch: &'static Arch,
     abi: Abi,
-    endian: Endian,
+    pub(crate) endian: Endian,
     /// The ranges that may contain code.
     code: Vec<Range<u64>>,
     entry: u64,
@@ -270,7 +270,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         row
     }
 
-    fn section(&self) -> gimli::EhFrame<Slice<'_>> {
+    pub(crate) fn section(&self) -> gimli::EhFrame<Slice<'_>> {
         let bytes = self.eh_frame.bytes.as_ref();
         let bytes = self.normalized().bytes.as_deref().unwrap_or(bytes);
         let mut section = gimli::EhFrame::new(bytes, run_time(self.endian));
@@ -311,7 +311,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         })
     }
 
-    fn fde<'s>(
+    pub(crate) fn fde<'s>(
         &self,
         section: &gimli::EhFrame<Slice<'s>>,
         offset: usize,

@@ -85,8 +85,9 @@ pub(crate) struct Record {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(256..=i64::from(MAX_STACK_BYTES)))]
     stack_copy: Option<u32>,
     /// Walk stacks in the kernel at the moment of the sample, where its tables suffice, or from
-    /// copies. `kernel` requires root, or CAP_BPF and CAP_PERFMON.
-    #[arg(long, value_name = "WHERE", default_value = "copy", value_parser = walk())]
+    /// copies. `auto` does so for processes with stacks that are deeper than their copies. Walks in
+    /// the kernel require root, or CAP_BPF and CAP_PERFMON.
+    #[arg(long, value_name = "WHERE", default_value = "auto", value_parser = walk())]
     walk: Walk,
     /// Leave the names of functions, their lines and inlined calls out of the trace: a report then
     /// needs the programs' files. `backtrail pack` adds them later.
@@ -115,9 +116,10 @@ fn dialect() -> impl TypedValueParser<Value = Dialect> {
 }
 
 fn walk() -> impl TypedValueParser<Value = Walk> {
-    PossibleValuesParser::new(["kernel", "copy"]).map(|place| match place.as_str() {
+    PossibleValuesParser::new(["auto", "kernel", "copy"]).map(|place| match place.as_str() {
         "kernel" => Walk::Kernel,
-        _ => Walk::Copy,
+        "copy" => Walk::Copy,
+        _ => Walk::Auto,
     })
 }
 

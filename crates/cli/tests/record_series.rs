@@ -255,7 +255,10 @@ fn the_unit_is_sound() {
     let mut verify = std::process::Command::new("systemd-analyze");
     let verified = command::run(verify.args(["verify", "--man=no"]).arg(&path), LIMIT);
     let Some(verified) = available(verified) else { return };
-    assert_eq!((verified.code(), verified.stderr.as_str()), (0, ""));
+    // Other units of the machine may not be sound.
+    let ours = |line: &&str| line.contains("backtrail");
+    let complaints: Vec<&str> = verified.stderr.lines().filter(ours).collect();
+    assert_eq!((verified.code(), complaints), (0, vec![]));
     // The options of its command line are ours.
     let line = unit
         .lines()

@@ -171,6 +171,13 @@ pub(crate) const RECIPES: &[Recipe] = &[
         "exec ./work $S",
     ),
     recipe(
+        "cgo",
+        &["go", "gcc"],
+        &["work"],
+        "cp $P/cgo.go . && CGO_ENABLED=1 go build -o work cgo.go",
+        "exec ./work $S",
+    ),
+    recipe(
         "ocaml",
         &["ocamlopt"],
         &["work"],

@@ -5,8 +5,10 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::Cpu;
+use backtrail_bpf as bpf;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
+use backtrail_cfi::switches::StackSwitch;
 use backtrail_cfi::tables;
 use backtrail_elf::{self as elf, CodeSegments, FileBytes, Image, SectionData};
 use backtrail_sframe::Section;
@@ -44,6 +46,18 @@ pub(crate) struct OnDemand {
     pub(crate) frames: OnceCell<Option<CallFrames<Vec<u8>>>>,
     /// Targets of direct calls, for code that no table describes.
     pub(crate) called: OnceCell<Vec<u64>>,
+    /// Rules for the kernel of code that its call frame information leaves for another stack, if
+    /// that was read.
+    pub(crate) switches: OnceCell<Vec<(Range<u64>, bpf::Rule)>>,
+}
+
+/// The rules of code that leaves its stack for another one.
+pub(crate) fn switches(frames: &CallFrames<Vec<u8>>) -> Vec<(Range<u64>, bpf::Rule)> {
+    let rule = |switch: StackSwitch| {
+        let rule = bpf::Rule::by_word(switch.slot, switch.is_indirect, switch.cfa, switch.saved_fp);
+        Some((switch.addresses, rule?))
+    };
+    frames.stack_switches().into_iter().filter_map(rule).collect()
 }
 
 impl<'a> ElfModule<'a> {

@@ -5,7 +5,7 @@ use backtrail_arch::{Arch, Registers};
 use backtrail_process::perf::{OtherStack, OtherStacks, Sampler};
 use backtrail_process::sys;
 use backtrail_unwind::Memory;
-use backtrail_unwind::goroutine::{GoThread, held};
+use backtrail_unwind::goroutine::{GoThread, KEPT_WORDS, held};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The most threads to remember; with more, all are forgotten.
@@ -43,6 +43,8 @@ pub(crate) struct CutSample<'r> {
     pub(crate) tid: u32,
     pub(crate) time: u64,
     pub(crate) registers: &'r Registers,
+    /// Words of the frame in which it is cut, one of which may be the goroutine's structure.
+    pub(crate) kept: [u64; KEPT_WORDS],
 }
 
 /// The threads of Go programs.
@@ -74,6 +76,7 @@ impl Goroutines {
             tid,
             time,
             registers,
+            kept,
         } = sample;
         if let Copying::Impossible = self.copying {
             return;
@@ -99,7 +102,8 @@ impl Goroutines {
             let is_in_stack = |sp| thread.system_stack().contains(&sp);
             registers.get(arch.sp).is_some_and(is_in_stack) || thread.number(&mut Now { pid }) == Some(tid.into())
         };
-        let found = found.or_else(|| GoThread::of(held(arch, registers)?, &mut memory).filter(is_own));
+        let mut candidates = held(arch, registers).into_iter().chain(kept).filter(|g| *g != 0);
+        let found = found.or_else(|| candidates.find_map(|g| GoThread::of(g, &mut memory).filter(is_own)));
         let Some(thread) = found else {
             return;
         };

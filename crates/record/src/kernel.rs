@@ -4,18 +4,21 @@
 //! reached into are worth their memory. What the kernel's walk has read is walked again here, so
 //! tables that are late cost no more than the end of a stack.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use backtrail_arch::Arch;
 use backtrail_bpf::layout::{self, TableRange};
-use backtrail_bpf::{self as bpf, Code, Map};
+use backtrail_bpf::{self as bpf, Code, Map, Rule};
 use backtrail_process::perf::{KernelTables, Sampler, WalkCode, WalkMap, WalkProgram};
 use backtrail_process::this_machine;
+use backtrail_recording::Stop;
 use backtrail_sframe::Section;
 use rustc_hash::FxHashMap;
 
 use crate::kernel_tables::TableMaker;
 use crate::modules::Modules;
+use crate::options::Walk;
 use crate::spaces::Space;
 
 /// The most tables, each of up to half a million rows.
@@ -24,7 +27,97 @@ const MOST_TABLES: u32 = 1 << 13;
 const MOST_BYTES: u64 = 512 << 20;
 
 /// The parts of a section's addresses, and the numbers of their tables.
-type Parts = Rc<[(std::ops::Range<u64>, u32)]>;
+type Parts = Rc<[(Range<u64>, u32)]>;
+
+/// Stacks of a process that are cut where their copies end, after which they are walked in the
+/// kernel.
+const ENOUGH_CUT: u32 = 16;
+
+/// Which processes are walked in the kernel: all that can be, or those with deep stacks.
+#[derive(Debug, Default)]
+pub(crate) struct InKernel<'a> {
+    /// `None` if no process is.
+    wanted: Option<Wanted>,
+    walks: Option<KernelWalks<'a>>,
+}
+
+#[derive(Debug)]
+enum Wanted {
+    All,
+    /// Those of which this many stacks were cut.
+    Deep(FxHashMap<u32, u32>),
+}
+
+impl<'a> InKernel<'a> {
+    pub(crate) fn new(walk: Walk, sampler: &mut Sampler) -> InKernel<'a> {
+        match walk {
+            Walk::Copy => InKernel::default(),
+            Walk::Auto => InKernel {
+                wanted: Some(Wanted::Deep(FxHashMap::default())),
+                walks: None,
+            },
+            Walk::Kernel => {
+                let walks = KernelWalks::begin(sampler);
+                InKernel {
+                    wanted: walks.is_some().then_some(Wanted::All),
+                    walks,
+                }
+            }
+        }
+    }
+
+    /// Whether no stack will be walked there.
+    pub(crate) fn is_impossible(&self) -> bool {
+        self.wanted.is_none()
+    }
+
+    /// Loads the program once a process needs it.
+    pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
+        let Some(Wanted::Deep(cut)) = &self.wanted else { return };
+        if self.walks.is_none() && cut.values().any(|count| *count >= ENOUGH_CUT) {
+            self.walks = KernelWalks::begin(sampler);
+            if self.walks.is_none() {
+                self.wanted = None;
+            }
+        }
+    }
+
+    /// What has the tables, if this process, of which a copied stack ended so, is to be walked by
+    /// them.
+    pub(crate) fn wanted(&mut self, pid: u32, stop: Stop) -> Option<&mut KernelWalks<'a>> {
+        let is_cut = matches!(stop, Stop::BeyondCopy | Stop::Unreadable);
+        if let Wanted::Deep(cut) = self.wanted.as_mut()? {
+            if is_cut {
+                *cut.entry(pid).or_default() += 1;
+            }
+            cut.get(&pid).filter(|count| **count >= ENOUGH_CUT)?;
+        }
+        self.walks.as_mut().filter(|_| is_cut || stop == Stop::EndOfStack)
+    }
+
+    /// The process has ended, runs another program, or is walked by other tables than its own.
+    pub(crate) fn forget(&mut self, pid: u32) {
+        if let Some(Wanted::Deep(cut)) = &mut self.wanted {
+            cut.remove(&pid);
+        }
+        if let Some(walks) = &mut self.walks {
+            walks.forget(pid);
+        }
+    }
+
+    /// Bytes and rows of all tables.
+    pub(crate) fn size(&self) -> (u64, u64) {
+        self.walks.as_ref().map_or((0, 0), KernelWalks::size)
+    }
+
+    /// The same without tables, which come again when they are needed.
+    pub(crate) fn without_tables(self) -> InKernel<'static> {
+        InKernel {
+            wanted: self.wanted,
+            walks: self.walks.map(|walks| KernelWalks::again(walks.into_tables())),
+        }
+    }
+}
 
 /// What the kernel has.
 #[derive(Debug)]
@@ -46,8 +139,9 @@ pub(crate) struct KernelWalks<'a> {
     rows: u64,
 }
 
-/// Where a section's bytes are, and its address: files with the same table share its bytes.
-type SectionKey = (usize, u64);
+/// Where a section's bytes are, and its address: files with the same table share its bytes. And
+/// whether there are rules for code without rows.
+type SectionKey = (usize, u64, bool);
 
 /// A section, whose bytes stay where they are.
 #[derive(Debug)]
@@ -69,7 +163,7 @@ struct Installed {
 
 impl<'a> KernelWalks<'a> {
     /// Loads the program. `None` if the machine or the rights do not allow it.
-    pub(crate) fn begin(sampler: &mut Sampler) -> Option<KernelWalks<'a>> {
+    fn begin(sampler: &mut Sampler) -> Option<KernelWalks<'a>> {
         let program = bpf::program().ok()?;
         let tables = sampler.walk_in_kernel(&WalkProgram {
             begin: code(program.begin),
@@ -82,7 +176,7 @@ impl<'a> KernelWalks<'a> {
     }
 
     /// Begins with a loaded program that has no tables.
-    pub(crate) fn again(tables: KernelTables) -> KernelWalks<'a> {
+    fn again(tables: KernelTables) -> KernelWalks<'a> {
         let arch = this_machine();
         KernelWalks {
             arch,
@@ -100,7 +194,7 @@ impl<'a> KernelWalks<'a> {
     }
 
     /// The loaded program, without its tables.
-    pub(crate) fn into_tables(mut self) -> KernelTables {
+    fn into_tables(mut self) -> KernelTables {
         self.give_back();
         self.tables
     }
@@ -160,7 +254,7 @@ impl<'a> KernelWalks<'a> {
             let Some((section, bytes, bias)) = modules.used_table(mapping) else {
                 continue;
             };
-            let Some(parts) = self.parts(&section, bytes) else {
+            let Some(parts) = self.parts(&section, bytes, modules.stack_switches(mapping)) else {
                 is_whole = false;
                 continue;
             };
@@ -181,14 +275,14 @@ impl<'a> KernelWalks<'a> {
     }
 
     /// The tables that the kernel has of a section. `None` while they are being made.
-    fn parts(&mut self, section: &Section<'a>, bytes: &'a [u8]) -> Option<Parts> {
-        let key = (bytes.as_ptr().addr(), section.address());
+    fn parts(&mut self, section: &Section<'a>, bytes: &'a [u8], others: &[(Range<u64>, Rule)]) -> Option<Parts> {
+        let key = (bytes.as_ptr().addr(), section.address(), !others.is_empty());
         if let Some(known) = self.sections.get(&key) {
             return known.parts.clone();
         }
         let number = self.next_section;
         self.next_section += 1;
-        self.maker.as_ref()?.begin(number, section, bytes);
+        self.maker.as_ref()?.begin(number, section, bytes, others);
         self.awaited.insert(number, key);
         let known = KnownSection {
             _bytes: bytes,
@@ -230,12 +324,12 @@ impl<'a> KernelWalks<'a> {
     }
 
     /// Bytes and rows of all tables.
-    pub(crate) fn size(&self) -> (u64, u64) {
+    fn size(&self) -> (u64, u64) {
         (self.bytes, self.rows)
     }
 
     /// The process has ended, or runs another program.
-    pub(crate) fn forget(&mut self, pid: u32) {
+    fn forget(&mut self, pid: u32) {
         if self.processes.remove(&pid).is_some() {
             self.tables.remove_process(pid);
         }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use backtrail_arch::Arch;
-use backtrail_bpf as bpf;
+use backtrail_bpf::{self as bpf, Rule};
 use backtrail_process::perf::{KernelTable, KernelTables};
 use backtrail_sframe::Section;
 use rustix::process::setpriority_process;
@@ -37,6 +37,7 @@ struct Job {
     section: u64,
     bytes: Vec<u8>,
     address: u64,
+    others: Vec<(Range<u64>, Rule)>,
 }
 
 impl TableMaker {
@@ -65,12 +66,14 @@ impl TableMaker {
         })
     }
 
-    /// Begins to make the tables of a section, to which the caller has given a number.
-    pub(crate) fn begin(&self, number: u64, section: &Section<'_>, bytes: &[u8]) {
+    /// Begins to make the tables of a section, to which the caller has given a number, and of code
+    /// for which it has no rows.
+    pub(crate) fn begin(&self, number: u64, section: &Section<'_>, bytes: &[u8], others: &[(Range<u64>, Rule)]) {
         let job = Job {
             section: number,
             bytes: bytes.to_vec(),
             address: section.address(),
+            others: others.to_vec(),
         };
         // Without the thread, stacks are copied.
         let _ = self.jobs.send(job);
@@ -99,7 +102,7 @@ fn make(arch: &Arch, tables: &KernelTables, next: &mut u32, jobs: &[Job]) -> Vec
             ..SectionTables::default()
         };
         if let Ok(section) = Section::parse(&job.bytes, job.address) {
-            bpf::tables(arch, &section, |table| {
+            bpf::tables(arch, &section, &job.others, |table| {
                 // Without memory for it, these stacks are copied.
                 if let Ok(map) = KernelTable::new(&table.pages, tables.page_bytes()) {
                     made.parts.push((table.addresses, *next));

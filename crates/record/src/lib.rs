@@ -16,7 +16,7 @@
 //!     trigger: Trigger::Clock(DEFAULT_FREQUENCY),
 //!     stack_bytes: DEFAULT_STACK_BYTES,
 //!     dialect: Dialect::V1_8,
-//!     walk: Walk::Copy,
+//!     walk: Walk::Auto,
 //!     duration: None,
 //!     cache: None,
 //!     hold_files: false,

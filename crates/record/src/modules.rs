@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::SystemTime;
 
+use backtrail_bpf as bpf;
 use backtrail_cfi::announced;
 use backtrail_cfi::called::called;
 use backtrail_cfi::registers::CallFrames;
@@ -25,7 +26,7 @@ use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 
 use crate::ModuleProblem;
 use crate::arena::Arena;
-use crate::elf_module::{ElfModule, Kept, call_frames};
+use crate::elf_module::{self, ElfModule, Kept, call_frames};
 use crate::elsewhere::{Elsewhere, MappedFile, Wanted, is_at_home};
 use crate::file_problems::Problems;
 use crate::maker::{self, Maker};
@@ -434,6 +435,22 @@ impl<'a> Modules<'a> {
         Some((elf.table?, elf.table_bytes, mapping.start.wrapping_sub(address)))
     }
 
+    /// Rules for the kernel of code in a mapping's module that leaves its stack for another one, if
+    /// a stack has needed its call frame information.
+    pub(crate) fn stack_switches(&self, mapping: &Mapping) -> &[(Range<u64>, bpf::Rule)] {
+        let contents = self
+            .modules
+            .get(&mapping.module)
+            .and_then(|module| module.contents.get());
+        let Some(Contents::Elf(elf)) = contents else {
+            return &[];
+        };
+        let frames = elf.on_demand.frames.get().and_then(Option::as_ref);
+        frames.map_or(&[], |frames| {
+            elf.on_demand.switches.get_or_init(|| elf_module::switches(frames))
+        })
+    }
+
     /// A number that changes when stacks reach into another module, or have another table to use.
     pub(crate) fn used(&self) -> u64 {
         self.used.get() + self.made
@@ -457,7 +474,10 @@ impl<'a> Modules<'a> {
         };
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
         let module = &self.modules[&mapping.module];
-        let read = || self.with_image(module, call_frames).flatten();
+        let read = || {
+            self.used.set(self.used.get() + 1);
+            self.with_image(module, call_frames).flatten()
+        };
         let frames = elf.on_demand.frames.get_or_init(read);
         Some((frames.as_ref()?, bias))
     }

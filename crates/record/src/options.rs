@@ -32,8 +32,11 @@ pub struct Machine {
 /// Where stacks are walked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Walk {
-    /// In the recorder, from copies of the stacks.
+    /// In the recorder, from copies of the stacks; but in the kernel for processes with stacks that
+    /// are deeper than their copies, if it lets us.
     #[default]
+    Auto,
+    /// In the recorder, from copies of the stacks.
     Copy,
     /// In the kernel, at the moment of the sample, as far as possible; otherwise from copies.
     Kernel,

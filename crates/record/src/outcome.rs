@@ -174,9 +174,10 @@ impl Warning {
                 "sample less often with -F or --count, copy less stack with --stack-copy, or let the recorder raise its priority \
                  (as root, or with ulimit -e)",
             ),
-            Warning::Cut(_) => {
-                Some("short programs and stacks deeper than 60 KiB that change fast can't be recorded whole")
-            }
+            Warning::Cut(_) => Some(
+                "as root, --walk kernel follows stacks of any depth; copies of short programs, and of stacks deeper than \
+                     60 KiB that change fast, are cut",
+            ),
             Warning::NoEvents => Some("take a sample more often with --count, or record something that takes longer"),
             Warning::NoWaits | Warning::ReadApart(_) => None,
             Warning::NoPlaces => Some(

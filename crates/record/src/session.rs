@@ -11,7 +11,7 @@ use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::Abi;
 use backtrail_cfi::tables::Tables;
 use backtrail_elf::HeldFile;
-use backtrail_process::perf::{self, Build, Cause, KernelTables, Record, Sampler, Trigger, UserState};
+use backtrail_process::perf::{self, Build, Cause, Record, Sampler, Trigger, UserState};
 use backtrail_process::proc;
 use backtrail_process::sys::{SignalSource, give_back_memory};
 use backtrail_recording::{
@@ -27,7 +27,7 @@ use crate::calls::Calls;
 use crate::command::Subject;
 use crate::elsewhere::Wanted;
 use crate::groups::directories;
-use crate::kernel::KernelWalks;
+use crate::kernel::InKernel;
 use crate::kernel_module;
 use crate::memory_image::MappedAt;
 use crate::modules::{FileKey, Known, Modules};
@@ -134,10 +134,8 @@ pub(crate) fn run(
     }
     session.walker.prepare(&mut sampler);
     session.modules.make_tables_aside();
-    if options.walk == Walk::Kernel {
-        session.kernel_walks = KernelWalks::begin(&mut sampler);
-        session.outcome.no_kernel_walks = session.kernel_walks.is_none();
-    }
+    session.kernel_walks = InKernel::new(options.walk, &mut sampler);
+    session.outcome.no_kernel_walks = options.walk == Walk::Kernel && session.kernel_walks.is_impossible();
     if let Trigger::Waits(_) = options.trigger {
         session.outcome.no_wakers = !sampler.knows_wakers();
         // The kernel counts switches as its own.
@@ -219,8 +217,7 @@ pub(crate) struct Session<'a> {
     pub(crate) walker: StackWalker,
     code: Code,
     announced: Announced,
-    /// If stacks are walked in the kernel.
-    kernel_walks: Option<KernelWalks<'a>>,
+    kernel_walks: InKernel<'a>,
     /// The most bytes of stack that a sample's copy has.
     stack_bytes: u32,
     pub(crate) writer: Writer,
@@ -251,7 +248,7 @@ struct State {
     announced: Announced,
     spaces: Spaces,
     walker: StackWalker,
-    kernel_tables: Option<KernelTables>,
+    kernel_walks: InKernel<'static>,
     stack_bytes: u32,
     writer: Writer,
     kernel: OnceCell<Option<Module>>,
@@ -272,7 +269,7 @@ impl<'a> Session<'a> {
             walker: StackWalker::new(),
             code: Code::default(),
             announced: Announced::default(),
-            kernel_walks: None,
+            kernel_walks: InKernel::default(),
             stack_bytes,
             writer,
             kernel: OnceCell::new(),
@@ -296,7 +293,7 @@ impl<'a> Session<'a> {
             announced: self.announced,
             spaces: self.spaces,
             walker: self.walker,
-            kernel_tables: self.kernel_walks.map(KernelWalks::into_tables),
+            kernel_walks: self.kernel_walks.without_tables(),
             stack_bytes: self.stack_bytes,
             writer: self.writer,
             kernel: self.kernel,
@@ -316,7 +313,7 @@ impl<'a> Session<'a> {
             announced: state.announced,
             spaces: state.spaces,
             walker: state.walker,
-            kernel_walks: state.kernel_tables.map(KernelWalks::again),
+            kernel_walks: state.kernel_walks,
             kernel: state.kernel,
             names: state.names,
             waits: state.waits,
@@ -445,6 +442,7 @@ impl<'a> Session<'a> {
         });
         self.modules.take_made(false);
         self.walker.prepare_for_newer(sampler);
+        self.kernel_walks.prepare(sampler);
     }
 
     pub(crate) fn finish(&mut self, store: Option<&mut Store<'_>>) {
@@ -474,9 +472,7 @@ impl<'a> Session<'a> {
             self.outcome.trace_bytes = store.bytes(&self.writer);
             (self.outcome.recordings, self.outcome.forgotten) = (store.recordings, store.forgotten);
         }
-        if let Some(walks) = &self.kernel_walks {
-            (self.outcome.kernel_table_bytes, self.outcome.kernel_rows) = walks.size();
-        }
+        (self.outcome.kernel_table_bytes, self.outcome.kernel_rows) = self.kernel_walks.size();
         self.outcome.incomplete = self.failure.as_ref().map(Incomplete::new);
     }
 
@@ -539,7 +535,7 @@ impl<'a> Session<'a> {
                     self.walker.forget_thread(tid);
                     self.spaces.exec(pid);
                     self.announced.forget(pid);
-                    self.copy_from_now_on(pid);
+                    self.kernel_walks.forget(pid);
                     self.leave_calls(stream, time, |calls| calls.forget_process(pid))?;
                     self.writer.exec(time, recorded(pid))?;
                 }
@@ -572,7 +568,7 @@ impl<'a> Session<'a> {
                     self.announced.forget(task.pid);
                     self.leave_calls(stream, time, |calls| calls.forget_process(task.pid))?;
                     self.writer.forget_labels(recorded(task.pid));
-                    self.copy_from_now_on(task.pid);
+                    self.kernel_walks.forget(task.pid);
                     self.writer.forget_process(recorded(task.pid));
                 }
                 Ok(())
@@ -724,26 +720,21 @@ impl<'a> Session<'a> {
 
     /// Has the kernel walk the next stacks of this process, or copy them, as this one has shown.
     fn prepare_walks(&mut self, sample: &perf::Sample<'_>, stop: Stop) {
-        let Some(walks) = &mut self.kernel_walks else { return };
         match sample.user {
-            UserState::Native { .. } if stop == Stop::EndOfStack => {
-                let space = self.spaces.get(sample.pid, &mut self.modules);
-                walks.install(sample.pid, space, &self.modules);
+            UserState::Native { .. } => {
+                if let Some(walks) = self.kernel_walks.wanted(sample.pid, stop) {
+                    let space = self.spaces.get(sample.pid, &mut self.modules);
+                    walks.install(sample.pid, space, &self.modules);
+                }
             }
             UserState::Walked { .. } => {
                 self.outcome.walked_in_kernel += 1;
                 // The kernel's tables were not those of the process at that moment.
                 if stop != Stop::EndOfStack {
-                    walks.forget(sample.pid);
+                    self.kernel_walks.forget(sample.pid);
                 }
             }
             _ => {}
-        }
-    }
-
-    fn copy_from_now_on(&mut self, pid: u32) {
-        if let Some(walks) = &mut self.kernel_walks {
-            walks.forget(pid);
         }
     }
 

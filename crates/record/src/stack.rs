@@ -5,7 +5,7 @@ use backtrail_process::perf::{Sample, Sampler, UserState};
 use backtrail_process::stack::{Beyond, Piece};
 use backtrail_process::{SampledStack, this_machine};
 use backtrail_recording::{Frame, FrameKind, Stop};
-use backtrail_unwind::goroutine::{Outside, is_left};
+use backtrail_unwind::goroutine::{self, Outside, is_left};
 use backtrail_unwind::{
     AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, check_end, keep_register, link, step,
     step_restoring,
@@ -50,6 +50,8 @@ pub(crate) struct StackWalker {
     watches: Watches,
     deep: DeepThreads,
     goroutines: Goroutines,
+    /// Words of the frame in which the last walk has left a goroutine's stack.
+    left_goroutine: [u64; goroutine::KEPT_WORDS],
     /// The current sample's chain of frame pointers.
     chain: Vec<u64>,
     /// The last proved end of a stack: the modules' generation, and the outermost frame's address.
@@ -102,6 +104,7 @@ impl StackWalker {
             watches: Watches::default(),
             deep: DeepThreads::default(),
             goroutines: Goroutines::default(),
+            left_goroutine: Default::default(),
             chain: Vec::new(),
             proved_end: (0, 0),
             frames: Vec::new(),
@@ -302,6 +305,7 @@ impl StackWalker {
             tid,
             time,
             registers,
+            kept: self.left_goroutine,
         };
         let (arch, cache) = (self.arch, &mut self.cache);
         self.goroutines.begin(sample, || {
@@ -383,6 +387,7 @@ impl StackWalker {
     fn walk_with(&mut self, watch: usize, program: &Program<'_>, view: &SpaceView<'_, '_>) -> backtrail_unwind::Stop {
         let begin = self.frames.len();
         self.has_start = false;
+        self.left_goroutine = Default::default();
         let mut stop = self.walk_by_tables(watch, program, view);
         if matches!(
             stop,
@@ -538,7 +543,10 @@ impl StackWalker {
                             self.has_start = true;
                             break backtrail_unwind::Stop::EndOfStack;
                         }
-                        None => break backtrail_unwind::Stop::NotExpressible(needed),
+                        None => {
+                            self.left_goroutine = goroutine::kept(self.arch, &registers, &mut memory);
+                            break backtrail_unwind::Stop::NotExpressible(needed);
+                        }
                     }
                 }
                 Err(stop) => break stop,

@@ -208,9 +208,9 @@ impl Walk<'_, '_, '_> {
                 stepped = self.step(&mut registers, kind);
             }
             let (arch, space) = (self.snapshot.arch, self.space);
-            if let (Err(Stop::NotExpressible(needed)), Some(current)) = (stepped, current)
+            if let Err(Stop::NotExpressible(needed)) = stepped
                 && is_left(arch, needed)
-                && let Some(thread) = GoThread::of(current, &mut self.memory)
+                && let Some(thread) = self.go_thread(current, &registers)
             {
                 match thread.outside(arch, &registers, space, &mut self.memory) {
                     Some(Outside::Goroutine(between, caller)) => {
@@ -241,6 +241,13 @@ impl Walk<'_, '_, '_> {
                 Err(stop) => return stop,
             }
         }
+    }
+
+    /// The thread of Go with this `g` in its register, or one in the frame with these registers.
+    fn go_thread(&mut self, current: Option<u64>, registers: &Registers) -> Option<GoThread> {
+        let kept = goroutine::kept(self.snapshot.arch, registers, &mut self.memory);
+        let mut candidates = current.into_iter().chain(kept);
+        candidates.find_map(|g| GoThread::of(g, &mut self.memory))
     }
 
     fn push(&mut self, registers: &Registers, kind: AddressKind, how: How) {

@@ -173,6 +173,8 @@ pub const EXECS: Program = c("execs", "execs.c");
 pub const ODD_STACKS: Program = c("odd_stacks", "odd_stacks.c");
 /// Works for a while and ends in the requested way.
 pub const SPIN: Program = c("spin", "spin.c");
+/// Deep recursion on a stack in the heap, from where C is called on the thread's stack.
+pub const FIBRE: Program = c("fibre", "fibre.c");
 /// A fixed amount of work, for timing.
 pub const WORK: Program = c("work", "work.c");
 /// Whether this user may sample.
@@ -331,6 +333,7 @@ mod tests {
             EXEC_MID,
             EXECS,
             SPIN,
+            FIBRE,
             WORK,
             PERF_PROBE,
             THREADS,

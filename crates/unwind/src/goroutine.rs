@@ -19,6 +19,9 @@ const fn g_register(arch: &Arch) -> Option<Register> {
     }
 }
 
+/// Words of a frame that may contain a `g`: `asmcgocall` makes one of this size, or smaller.
+pub const KEPT_WORDS: usize = 8;
+
 /// What rows of AArch64 need to leave a frame whose caller is on another stack. Go leaves the
 /// platform's register alone, so no frame needs it.
 pub const ELSEWHERE_ON_AARCH64: Register = Register(18);
@@ -96,6 +99,17 @@ pub enum Outside {
 /// The `g` in these registers, if any.
 pub fn held(arch: &Arch, registers: &Registers) -> Option<u64> {
     registers.get(g_register(arch)?)
+}
+
+/// The words of a frame that has left the goroutine's stack, from its stack pointer on; 0 where
+/// memory is not readable. `asmcgocall` keeps the `g` in one of them while it calls C, which may
+/// use the register for anything.
+pub fn kept(arch: &Arch, callee: &Registers, memory: &mut impl Memory) -> [u64; KEPT_WORDS] {
+    let sp = callee.get(arch.sp).unwrap_or(0);
+    core::array::from_fn(|word| {
+        let address = sp.checked_add(8 * word as u64);
+        address.and_then(|address| memory.word(address)).unwrap_or(0)
+    })
 }
 
 /// Whether this frame's row says that the caller is on another of Go's stacks.

@@ -64,6 +64,8 @@ enum rule {
     OUTERMOST,
     SIGNAL,
     FROM_SP_ALONE, /* with a link register: only the return address is saved */
+    BY_WORD,       /* a word of the frame leads to another stack */
+    BY_WORD_OF_WORD,
 };
 
 struct row {
@@ -232,6 +234,16 @@ INLINE int read_saved(struct state *state, u32 kind, u64 cfa, u64 below, u64 *ra
 }
 #endif
 
+/* Goes to the stack to which a word of the frame leads. */
+INLINE int change_stack(struct state *state, u32 kind, u64 slot, u64 *to) {
+    if (!read_word(state, state->sp + slot, to))
+        return 0;
+    if (kind == BY_WORD_OF_WORD && !read_word(state, *to, to))
+        return 0;
+    state->sp = *to;
+    return 1;
+}
+
 enum step { FAILED, DONE, GO_ON };
 
 INLINE enum step step(struct state *state, struct process *process) {
@@ -243,7 +255,12 @@ INLINE enum step step(struct state *state, struct process *process) {
         return DONE;
     if (kind == SIGNAL)
         return leave_signal(state) ? GO_ON : FAILED;
-    if (kind == FROM_FP)
+    if (kind >= BY_WORD) {
+        u64 slot = (u64)(rule >> 3 & 0xff) << 3, to;
+        if (!change_stack(state, kind, slot, &to))
+            return FAILED;
+        cfa = to + ((u64)(rule >> 11 & 0xff) << 3);
+    } else if (kind == FROM_FP)
         cfa += state->fp;
     else if (kind != NO_RULE)
         cfa += state->sp;

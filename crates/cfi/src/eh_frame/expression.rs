@@ -8,7 +8,7 @@ use gimli::{Operation, UnwindExpression};
 
 use crate::reader::Slice;
 
-type Op<'a> = Operation<Slice<'a>>;
+pub(crate) type Op<'a> = Operation<Slice<'a>>;
 
 /// Rows cannot express an expression with more operations than this.
 const MAX_OPERATIONS: usize = 16;

@@ -11,7 +11,7 @@ mod converted;
 mod converter;
 pub mod debug_frame;
 pub(crate) mod evaluate;
-mod expression;
+pub(crate) mod expression;
 mod initial;
 mod pieces;
 mod reason;

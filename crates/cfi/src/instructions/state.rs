@@ -96,6 +96,8 @@ pub(super) struct State {
     pub(super) written: u16,
     /// Whether the path has called anything.
     pub(super) has_called: bool,
+    /// The function that the path has called last, if the call contains its address.
+    pub(super) called: Option<u64>,
     /// Whether the last instruction has removed a part of the frame.
     pub(super) is_leaving: bool,
     /// A register with a copy of the stack pointer.

@@ -535,3 +535,15 @@ fn padding_that_looks_like_a_write() {
     ];
     assert_eq!(found(&code, 0), Some((Place::Sp(16), None)));
 }
+
+#[test]
+fn a_call_that_does_not_return_ends_a_function_without_padding() {
+    // je +2; jmp -2, a function; then call it; and another function: mov rax, rdi; sub rsp, 8; add
+    // rsp, 8; ret
+    let mut code = vec![0x74, 0x02, 0xeb, 0xfe, 0xeb, 0xfe, 0xe8, 0xf5, 0xff, 0xff, 0xff];
+    code.extend([0x48, 0x89, 0xf8, 0x48, 0x83, 0xec, 0x08, 0x48, 0x83, 0xc4, 0x08, 0xc3]);
+    assert_eq!(found(&code, 6), None);
+    // With a return in the first one, the frame is that of one function.
+    code[4] = 0xc3;
+    assert_eq!(found(&code, 6), Some((Place::Sp(8), None)));
+}
