@@ -315,6 +315,22 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         })
     }
 
+    /// Whether `ra` is the start of a function, and no call before it can have led to `callee`,
+    /// which returns there: `callee` is the first function of a stack, whose maker put a function
+    /// there to run next.
+    pub fn is_made_up(&self, process: &impl ProcessCode<Place = P>, ra: u64, callee: u64) -> bool {
+        let Some(mapping) = process.find(ra).filter(|mapping| process.is_file(*mapping)) else {
+            return false;
+        };
+        let is_start = || {
+            let described = process.described_function(mapping, ra);
+            described.is_some_and(|function| function.start == ra)
+                || !process.starts(mapping, ra..ra.saturating_add(1)).is_empty()
+                || stub_target(process, ra).is_some()
+        };
+        !self.is_called(process, ra, callee) && is_start()
+    }
+
     /// Classifies `word`, on top of the stack of code interrupted at `pc`: it is the return address
     /// if it follows a call of code that has not touched the stack from the call's target to `pc`,
     /// or an indirect call and `pc` lies in a stub. On machines with a link register it is that.

@@ -115,6 +115,14 @@ fn stacks_that_are_left() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn fibres() {
+    for what in ["zero", "aborts", "exits"] {
+        complete(|_| workload::built(what, &program::ODD_STACKS, &[what, "runs"]));
+    }
+}
+
+#[test]
 fn short_lived_children() {
     // Much of their time is in the dynamic linker's resolver, whose frames stand on rbx, and where
     // the C library has no table.

@@ -72,6 +72,30 @@ fn a_context_ends_where_it_was_started() {
     assert_eq!(names(thread)[count - 2], "in_context", "{thread:?}");
 }
 
+/// Whoever makes a fibre's stack puts something where its first function returns to: nothing, or a
+/// function that ends the program, which has called nobody.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_fibre_ends_in_its_first_function() {
+    for what in ["zero", "aborts", "exits"] {
+        let Some(running) = odd(what) else { return };
+        let pid = running.pid().to_string();
+        let folder = scratch();
+        let core = folder.path().join("core");
+        let mut looks = vec![stack(&[&pid, "--json"])];
+        if available(debugger::gcore(running.pid(), &core)).is_some() {
+            looks.push(stack(&[core.to_str().expect("text"), "--json"]));
+        }
+        running.signal(Signal::KILL);
+        for look in &looks {
+            let ours = threads(look);
+            let thread = ours.values().next().expect("a thread");
+            assert_eq!(thread.stop, "end_of_stack", "{what}: {thread:?}");
+            assert_eq!(names(thread).last(), Some(&"in_fibre"), "{what}: {thread:?}");
+        }
+    }
+}
+
 /// OCaml 5 runs its own code in the heap, and functions of C on the thread's stack.
 #[test]
 #[cfg(target_arch = "x86_64")]

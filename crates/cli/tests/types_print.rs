@@ -414,6 +414,8 @@ fn files_in_other_languages() {
         "unsigned char linux_[8];",
         "long wide[10];",
         "int last;",
+        "typedef unsigned long long unsigned_int;",
+        "unsigned_int large;",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

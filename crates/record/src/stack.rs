@@ -7,8 +7,8 @@ use backtrail_process::{SampledStack, this_machine};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_unwind::goroutine::{self, Outside, is_left};
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, check_end, keep_register, link, step,
-    step_restoring,
+    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, check_end, is_at_start, keep_register, link,
+    step, step_restoring,
 };
 
 use crate::chain;
@@ -82,6 +82,13 @@ struct Program<'s> {
 }
 
 impl<'s> Program<'s> {
+    /// Whether the memory of the stack ends with the frame at `sp`. A copy also ends at a page that
+    /// is not present; nothing has called from there.
+    fn ends_at_start(&self, sp: Option<u64>) -> bool {
+        let is_whole = self.copy.len() < self.wanted as usize;
+        is_whole && sp.is_some_and(|sp| is_at_start(sp, self.sp.saturating_add(self.copy.len() as u64)))
+    }
+
     /// The copy, and what the thread's watch of this index knows beyond it.
     fn stack(&self, watches: &'s Watches, watch: usize) -> SampledStack<'s> {
         let beyond = watches.beyond(self.tid, self.time, watch);
@@ -405,7 +412,7 @@ impl StackWalker {
         if self.has_start {
             return stop;
         }
-        self.check_end(begin, stop, view)
+        self.check_end(begin, stop, program, view)
     }
 
     /// Whether this is a thread's first moment: after the call that has created it, with the result
@@ -425,23 +432,39 @@ impl StackWalker {
             && view.makes_thread(program.registers.pc)
     }
 
+    /// Whether a table marks the code that `ra` is in as the start of a stack.
+    fn is_outermost(&mut self, ra: u64, view: &SpaceView<'_, '_>) -> bool {
+        let mut cache = RuleCache::new(&mut self.cache);
+        link(self.arch, ra, AddressKind::Ra, view, &mut cache) == Link::Outermost
+    }
+
     /// What the outermost of the frames from `begin` on proves about how the walk ended.
     fn check_end(
         &mut self,
         begin: usize,
         stop: backtrail_unwind::Stop,
+        program: &Program<'_>,
         view: &SpaceView<'_, '_>,
     ) -> backtrail_unwind::Stop {
         let Some(&last) = self.frames.last() else {
             return stop;
         };
         let is_caller = last.kind == FrameKind::Ra && self.frames.len() > begin + 1;
-        match stop {
+        if stop == backtrail_unwind::Stop::NoModule && is_caller {
             // No call has left this address: it contains no code.
-            backtrail_unwind::Stop::NoModule if is_caller => {
-                self.frames.pop();
-                stop
-            }
+            self.frames.pop();
+        }
+        let is_proved = || (view.generation(), last.address) == self.proved_end;
+        if (stop != backtrail_unwind::Stop::EndOfStack || !is_proved())
+            && let [.., callee, frame] = self.frames[begin..]
+            && frame.kind == FrameKind::Ra
+            && view.is_made_up(frame.address, callee.address)
+            && !self.is_outermost(frame.address, view)
+        {
+            self.frames.pop();
+            return backtrail_unwind::Stop::EndOfStack;
+        }
+        match stop {
             // A word of zero where a row supposes the return address is no start.
             backtrail_unwind::Stop::EndOfStack if last.kind == FrameKind::Pc => {
                 let mut cache = RuleCache::new(&mut self.cache);
@@ -456,8 +479,9 @@ impl StackWalker {
                     return stop;
                 }
                 let mut cache = RuleCache::new(&mut self.cache);
+                let walks = &self.walks;
                 let checked = check_end(self.arch, last.address, stop, view, &mut cache, |ra| {
-                    view.never_returns(ra)
+                    view.never_returns(ra) || program.ends_at_start(walks.outermost(program.tid))
                 });
                 if checked == stop {
                     self.proved_end = end;

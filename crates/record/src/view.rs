@@ -40,6 +40,11 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         self.code.never_returns(&self.process, ra)
     }
 
+    /// Whether `ra` is the start of a function, and no call before it can have led to `callee`.
+    pub(crate) fn is_made_up(&self, ra: u64, callee: u64) -> bool {
+        self.code.is_made_up(&self.process, ra, callee)
+    }
+
     /// The rule of code in memory without a file that the process describes itself.
     fn announced_rule(&self, address: u64) -> Option<Uncovered> {
         let Process { space, modules, .. } = self.process;

@@ -235,6 +235,27 @@ impl Space<'_> {
         self.proofs.never_returns(&self, ra)
     }
 
+    /// Whether `ra` is the start of a function, and no call before it can have led to `callee`.
+    pub(crate) fn is_made_up(&self, ra: u64, callee: u64) -> bool {
+        self.proofs.is_made_up(&self, ra, callee)
+    }
+
+    /// The end of the memory that the stack at `sp` is in.
+    pub(crate) fn stack_end(&self, sp: u64) -> Option<u64> {
+        let mappings = &self.snapshot.mappings;
+        let first = mappings.partition_point(|mapping| mapping.end <= sp);
+        let stack = mappings.get(first).filter(|mapping| mapping.start <= sp)?;
+        // Advice about parts of a stack splits its mapping; beyond a guard page lies another one.
+        let mut end = stack.end;
+        for mapping in &mappings[first + 1..] {
+            if mapping.start != end || !mapping.writable {
+                break;
+            }
+            end = mapping.end;
+        }
+        Some(end)
+    }
+
     /// Whether the code before `pc` is the system call that creates a thread.
     pub(crate) fn makes_thread(&self, pc: u64) -> bool {
         proof::makes_thread(&self, pc)
@@ -276,20 +297,7 @@ impl Modules for Space<'_> {
     }
 
     fn is_same_stack(&self, sp: u64, address: u64) -> bool {
-        let mappings = &self.snapshot.mappings;
-        let first = mappings.partition_point(|mapping| mapping.end <= sp);
-        let Some(stack) = mappings.get(first).filter(|mapping| mapping.start <= sp) else {
-            return true;
-        };
-        // Advice about parts of a stack splits its mapping; beyond a guard page lies another one.
-        let mut end = stack.end;
-        for mapping in &mappings[first + 1..] {
-            if end > address || mapping.start != end || !mapping.writable {
-                break;
-            }
-            end = mapping.end;
-        }
-        (sp..end).contains(&address)
+        self.stack_end(sp).is_none_or(|end| (sp..end).contains(&address))
     }
 
     fn calls_into(&self, ra: u64, function: (u64, u64)) -> bool {

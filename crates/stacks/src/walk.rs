@@ -8,8 +8,8 @@ use backtrail_process::Snapshot;
 use backtrail_process::snapshot::{SnapshotMemory, Thread};
 use backtrail_unwind::goroutine::{GoThread, Outside, is_left};
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Link, Memory, RuleCache, Stop, check_end, goroutine, keep_register, link, step,
-    step_restoring,
+    AddressKind, CacheEntry, Link, Memory, RuleCache, Stop, check_end, goroutine, is_at_start, keep_register, link,
+    step, step_restoring,
 };
 
 use crate::arguments;
@@ -106,6 +106,7 @@ fn stack(
         frames: Vec::new(),
         registers: wants_registers.then(FrameRegisters::default),
         has_start: false,
+        sp: None,
     };
     let end = match thread.registers {
         Ok(registers) => End::Stop(walk.all(registers)),
@@ -135,6 +136,8 @@ struct Walk<'w, 's, 'c> {
     registers: Option<FrameRegisters>,
     /// Whether the last frame is proved to be the outermost one.
     has_start: bool,
+    /// The stack pointer of the last frame.
+    sp: Option<u64>,
 }
 
 impl Walk<'_, '_, '_> {
@@ -183,8 +186,17 @@ impl Walk<'_, '_, '_> {
             self.frames.pop();
         }
         let (arch, space) = (self.snapshot.arch, self.space);
+        if let [.., callee, frame] = self.frames[..]
+            && frame.kind == AddressKind::Ra
+            && space.is_made_up(frame.address, callee.address)
+            && link(arch, frame.address, frame.kind, space, self.cache) != Link::Outermost
+        {
+            self.frames.pop();
+            return Stop::EndOfStack;
+        }
+        let is_first = || self.sp.zip(self.sp.and_then(|sp| space.stack_end(sp)));
         check_end(arch, last.address, stop, space, self.cache, |ra| {
-            space.never_returns(ra)
+            space.never_returns(ra) || is_first().is_some_and(|(sp, end)| is_at_start(sp, end))
         })
     }
 
@@ -256,6 +268,7 @@ impl Walk<'_, '_, '_> {
             kind,
             how,
         });
+        self.sp = registers.get(self.snapshot.arch.sp);
         if let Some(kept) = &mut self.registers {
             kept.push(registers);
         }

@@ -5,6 +5,11 @@
 //   odd_stacks context   waits in a function of makecontext
 //   odd_stacks elsewhere waits on its own stack, called from another one (x86-64)
 //   odd_stacks by-rbx    the same, without a stub of its own
+//   odd_stacks zero      waits in the first function of a fibre, whose return address is 0 (x86-64)
+//   odd_stacks aborts    the same; its return address is abort
+//   odd_stacks exits     the same; its return address is a function of the program
+//   odd_stacks zero runs, aborts runs, exits runs
+//                        run there instead, and end
 //   odd_stacks hole      runs for some milliseconds below frames that are mostly untouched, and ends
 //   odd_stacks holes     runs that as a child, a hundred times
 //   odd_stacks changing  runs on both stacks in turn, and ends (x86-64)
@@ -15,7 +20,9 @@
 // Each prints `ready` when it is there.
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -208,6 +215,38 @@ __asm__(".text\n"
         "ret\n"
         ".cfi_endproc\n"
         ".size call_below, . - call_below\n");
+
+static int in_fibre_runs;
+
+static NOINLINE void in_fibre(void)
+{
+    ready();
+    if (in_fibre_runs)
+        for (int round = 0; round < 100; round++)
+            spin_here();
+    else
+        waits(NULL);
+    if (spun)
+        _exit(0);
+}
+
+static NOINLINE void exits(void)
+{
+    _exit(3);
+}
+
+// Runs in_fibre on a stack of its own, at the end of its memory, as if `next` had called it.
+static void fibre(void *next)
+{
+    size_t size = 64 << 10;
+    char *memory = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    mprotect(memory + size, size, PROT_NONE);
+    void **top = (void **) (memory + size) - 2;
+    top[-1] = next;
+    top[-2] = in_fibre;
+    __asm__ volatile("movq %0, %%rsp\n\tret" : : "r"(top - 2) : "memory");
+    __builtin_unreachable();
+}
 #endif
 
 static NOINLINE void a_function_whose_name_is_longer_than_any_line_part0_part1_part2_part3_part4_part5_part6_part7_part8_part9_part10_part11_part12_part13_part14_part15_part16_part17_part18_part19_part20_part21_part22_part23_part24_part25_part26_part27_part28_part29_part30_part31_part32_part33_part34_part35_part36_part37_part38_part39(void)
@@ -271,6 +310,13 @@ int main(int argc, char **argv)
         on_other_stack(change, stack + sizeof stack);
         return 0;
     }
+    in_fibre_runs = argc > 2;
+    if (strcmp(what, "zero") == 0)
+        fibre(NULL);
+    if (strcmp(what, "aborts") == 0)
+        fibre(abort);
+    if (strcmp(what, "exits") == 0)
+        fibre(exits);
     if (strcmp(what, "below") == 0) {
         ready();
         call_below(8000000000);

@@ -50,23 +50,30 @@ pub fn link(arch: &Arch, pc: u64, kind: AddressKind, modules: &impl Modules, cac
 }
 
 /// What the outermost frame, whose return address is `ra`, shows about the end of its walk: a stack
-/// is whole only if it ends in code that a table marks as the start of one, or in code from which
-/// nothing returns.
+/// is whole only if it ends in code that a table marks as the start of one, or in code that stacks
+/// may begin with, because nothing returns from it or because this one does ([`is_at_start`]).
 pub fn check_end(
     arch: &Arch,
     ra: u64,
     stop: Stop,
     modules: &impl Modules,
     cache: &mut RuleCache<'_>,
-    never_returns: impl FnOnce(u64) -> bool,
+    may_begin: impl FnOnce(u64) -> bool,
 ) -> Stop {
-    let is_start = |cache: &mut RuleCache<'_>| {
-        link(arch, ra, AddressKind::Ra, modules, cache) == Link::Outermost || never_returns(ra)
-    };
+    let is_start =
+        |cache: &mut RuleCache<'_>| link(arch, ra, AddressKind::Ra, modules, cache) == Link::Outermost || may_begin(ra);
     match stop {
         Stop::EndOfStack if !is_start(cache) => Stop::NoStart,
         stop => stop,
     }
+}
+
+/// Whether the frame at `sp`, whose return address is 0, is the first one of the stack whose memory
+/// ends at `end`. Fibres begin there; above a thread's first frame is the C library's description
+/// of the thread, which is larger.
+pub fn is_at_start(sp: u64, end: u64) -> bool {
+    const MOST_ABOVE: u64 = 1 << 10;
+    sp < end && end - sp <= MOST_ABOVE
 }
 
 /// Whether this is the rule of a frame that the frame pointer points to, with the caller's frame

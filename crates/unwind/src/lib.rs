@@ -67,7 +67,7 @@ mod step;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};
-pub use chain::{Link, check_end, link};
+pub use chain::{Link, check_end, is_at_start, link};
 pub use frame::{Frame, Position};
 pub use memo::{Memo, MemoRead, MemoState};
 pub use record::MemoStep;

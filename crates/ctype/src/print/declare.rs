@@ -157,7 +157,7 @@ impl<'d> Printer<'d> {
             (Kind::Integer | Kind::Float | Kind::Typedef, Some(name)) => Ok(name),
             (Kind::Integer | Kind::Float, None) => {
                 let name = String::from_utf8_lossy(found.name()?).into_owned();
-                Ok(names::base(&name).unwrap_or_else(|| "void".to_owned()))
+                Ok(names::base(&name, found.size()).unwrap_or_else(|| "void".to_owned()))
             }
             (Kind::Typedef, None) => Err(found.error(ErrorKind::Nameless(found.id().0))),
             (_, Some(name)) => Ok(format!("{keyword} {name}")),

@@ -163,10 +163,11 @@ pub(super) fn member(name: &[u8]) -> String {
     name
 }
 
-/// The C name of a number type that needs no declaration; `None` for a name of another language.
-pub(super) fn base(name: &str) -> Option<String> {
+/// The C name of a number type that needs no declaration; `None` for a name of another language,
+/// and for one that has fewer bytes in C on any machine: Go's `int` has eight.
+pub(super) fn base(name: &str, bytes: u64) -> Option<String> {
     let words: Vec<&str> = name.split(' ').collect();
-    let known = !name.is_empty() && words.iter().all(|word| BASE_WORDS.contains(word));
+    let known = !name.is_empty() && words.iter().all(|word| BASE_WORDS.contains(word)) && bytes <= most_bytes(&words);
     known.then(|| {
         let words: Vec<&str> = words
             .into_iter()
@@ -174,6 +175,21 @@ pub(super) fn base(name: &str) -> Option<String> {
             .collect();
         words.join(" ")
     })
+}
+
+/// The largest size of the C type of these words.
+fn most_bytes(words: &[&str]) -> u64 {
+    let has = |word| words.contains(&word);
+    let is_integer = words
+        .iter()
+        .all(|word| ["char", "short", "int", "long", "signed", "unsigned"].contains(word));
+    match () {
+        () if has("char") => 1,
+        () if has("short") => 2,
+        () if is_integer && has("long") => 8,
+        () if is_integer => 4,
+        () => u64::MAX,
+    }
 }
 
 impl<'d> Printer<'d> {
@@ -220,7 +236,7 @@ impl<'d> Printer<'d> {
                 let name = format!("not_represented_{:x}", found.id().0 & 0x7fff_ffff);
                 self.names.give_tag(key, Kind::Struct, &name, false, false);
             }
-            Kind::Integer | Kind::Float if base(&name).is_some() || found.size() == 0 => {}
+            Kind::Integer | Kind::Float if base(&name, found.size()).is_some() || found.size() == 0 => {}
             Kind::Integer | Kind::Float | Kind::Typedef if !name.is_empty() => {
                 let name = self.names.ordinary(&name);
                 self.names.given.insert(key, name);

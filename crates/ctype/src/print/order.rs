@@ -213,7 +213,7 @@ impl<'d> Printer<'d> {
             Some(base) => format!("typedef {unsigned}{base} {name};\n"),
             None => format!("typedef struct {{ unsigned char bytes[{size}]; }} {name};\n"),
         };
-        debug_assert!(names::base(&name).is_none());
+        debug_assert!(names::base(&name, size).is_none());
         self.out.extend(text.bytes());
         self.states.insert(key, State::Done);
         Ok(())

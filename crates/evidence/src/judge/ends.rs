@@ -37,6 +37,10 @@ const STARTS: [&str; 25] = [
     "StgRunIsImplementedInAssembler",
 ];
 
+/// The first function of Crystal's fibres, whose stacks hold 0 where it returns to; the type of its
+/// result follows.
+const OF_CRYSTAL: &str = "*Fiber#run:";
+
 /// Functions containing return addresses that no call has pushed.
 const MADE: [&str; 4] = ["__start_context", "runtime.goexit", "make_fcontext", "_dl_start_user"];
 
@@ -59,6 +63,9 @@ pub(crate) fn start_routine(held: &Held) -> Option<String> {
     let name = image.name_of(place.address);
     if let Some(known) = name.and_then(|name| STARTS.iter().find(|start| **start == base(name))) {
         return Some(named(known));
+    }
+    if name.is_some_and(|name| name.starts_with(OF_CRYSTAL)) {
+        return Some(named("a fibre of Crystal"));
     }
     if let Some(extent) = image.function(place.address) {
         // AArch64's C library ends the description of `clone` where the child begins.
