@@ -82,10 +82,10 @@ fn properties(rows: &dyn Columns) -> WriterPropertiesPtr {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
     for (index, column) in table.columns.iter().enumerate() {
-        let encoding = encoding(table, column.name).or_else(|| {
-            let is_stack = table.name == SAMPLES.name && column.name == "stack";
-            (is_stack && is_mostly_distinct(rows, index)).then_some(Encoding::PLAIN)
-        });
+        let encoding = match (table.name == SAMPLES.name, column.name) {
+            (true, "stack" | "time") => sample_encoding(rows, index),
+            _ => encoding(table, column.name),
+        };
         if let Some(encoding) = encoding {
             let path = ColumnPath::from(column.name);
             builder = builder
@@ -96,18 +96,29 @@ fn properties(rows: &dyn Columns) -> WriterPropertiesPtr {
     Arc::new(builder.build())
 }
 
-/// Whether a dictionary of this column's numbers takes more than it saves.
-fn is_mostly_distinct(rows: &dyn Columns, column: usize) -> bool {
+/// How a column of samples is encoded that may repeat often, or hardly.
+fn sample_encoding(rows: &dyn Columns, column: usize) -> Option<Encoding> {
     let mut distinct = FxHashSet::default();
+    let (mut is_sorted, mut last) = (true, i64::MIN);
     let mut values = Values::Long(Vec::new());
     for part in parts(rows.count()) {
         values.clear();
         rows.read(column, part, &mut values);
-        if let Values::Long(values) = &values {
-            distinct.extend(values.iter().copied());
+        let Values::Long(values) = &values else { continue };
+        for &value in values {
+            distinct.insert(value);
+            is_sorted &= last <= value;
+            last = value;
         }
     }
-    distinct.len() > rows.count() / 2
+    let is_distinct = distinct.len() > rows.count() / 2;
+    match rows.table().columns[column].kind {
+        // Few times are those of minutes.
+        Kind::Time => (distinct.len() > rows.count() / 16).then_some(Encoding::DELTA_BINARY_PACKED),
+        _ if is_distinct && is_sorted => Some(Encoding::DELTA_BINARY_PACKED),
+        // A dictionary takes more than it saves.
+        _ => is_distinct.then_some(Encoding::PLAIN),
+    }
 }
 
 /// Rows whose values are in memory at a time.

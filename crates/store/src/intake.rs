@@ -498,21 +498,22 @@ impl<'r> Part<'r> {
         }
     }
 
-    /// A row for the equal samples of each minute.
+    /// A row for the equal samples of each minute, stack by stack: there are more stacks than
+    /// threads and minutes.
     fn write_minutes(&self, names: &mut Names<'r>, tables: &mut Tables) {
         let common = self.common(names);
-        let mut counts: BTreeMap<(&str, &str, i64, u64), i64> = BTreeMap::new();
+        let mut counts: BTreeMap<(i64, &str, &str, u64), i64> = BTreeMap::new();
         for &index in &self.samples {
             let sample = self.sample(index);
             let thread = self.thread(sample);
             let stack = names.stacks.get(&key(sample)).copied().unwrap_or(0);
             let minute = sample.time / MINUTE * MINUTE;
             *counts
-                .entry((&thread.process, &thread.name, stack, minute))
+                .entry((stack, &thread.process, &thread.name, minute))
                 .or_default() += 1;
         }
         let rows = table(tables, &tables::SAMPLES);
-        for ((process, thread, stack, minute), count) in counts {
+        for ((stack, process, thread, minute), count) in counts {
             rows.push([
                 Cell::Long((minute / 1000) as i64),
                 Cell::Int(0),

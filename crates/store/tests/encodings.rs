@@ -11,7 +11,7 @@ use crate::add::folder;
 use crate::invented::{BEFORE_FIVE, Made, add, all_samples, record};
 
 /// A store of a recording with 30 distinct stacks at most.
-fn filled(folder: &std::path::Path, samples: u64) -> Store {
+fn filled(folder: &std::path::Path, samples: u64, resolution: Resolution) -> Store {
     let trace = folder.join(format!("trace{samples}"));
     let begin = BEFORE_FIVE - 10_000_000_000;
     record(
@@ -23,7 +23,7 @@ fn filled(folder: &std::path::Path, samples: u64) -> Store {
         },
     );
     let store = Store::open_or_create(&folder.join(format!("store{samples}"))).unwrap();
-    add(&store, &trace, Resolution::Exact).unwrap();
+    add(&store, &trace, resolution).unwrap();
     store
 }
 
@@ -52,7 +52,7 @@ fn encodings(store: &Store, table: &Table, column: &str) -> Vec<Encoding> {
 fn stacks_have_a_dictionary_unless_most_samples_differ() {
     let folder = folder();
     for (samples, has_dictionary) in [(3000, true), (20, false)] {
-        let store = filled(folder.path(), samples);
+        let store = filled(folder.path(), samples, Resolution::Exact);
         let encodings = encodings(&store, &SAMPLES, "stack");
         assert_eq!(
             encodings.contains(&Encoding::RLE_DICTIONARY),
@@ -70,9 +70,28 @@ fn stacks_have_a_dictionary_unless_most_samples_differ() {
 }
 
 #[test]
+fn minutes_have_a_dictionary_and_times_have_none() {
+    let folder = folder();
+    for (samples, resolution, has_dictionary) in [(3000, Resolution::Exact, false), (3001, Resolution::Minute, true)] {
+        let store = filled(folder.path(), samples, resolution);
+        let encodings = encodings(&store, &SAMPLES, "time");
+        assert_eq!(
+            encodings.contains(&Encoding::RLE_DICTIONARY),
+            has_dictionary,
+            "{encodings:?}"
+        );
+        let counts = all_samples(&store).into_iter().map(|(.., count)| count);
+        assert_eq!(counts.sum::<i64>() as u64, samples);
+        let samples = rows(&store, &SAMPLES);
+        let stacks = (0..samples.len()).map(|row| samples.long(11, row));
+        assert_eq!(stacks.is_sorted(), has_dictionary);
+    }
+}
+
+#[test]
 fn hashes_have_no_dictionary() {
     let folder = folder();
-    let store = filled(folder.path(), 3000);
+    let store = filled(folder.path(), 3000, Resolution::Exact);
     for table in [&STACKS, &FRAMES, &FUNCTIONS] {
         let encodings = encodings(&store, table, "id");
         assert!(
@@ -86,7 +105,7 @@ fn hashes_have_no_dictionary() {
 #[test]
 fn rows_that_have_much_in_common_are_neighbours() {
     let folder = folder();
-    let store = filled(folder.path(), 3000);
+    let store = filled(folder.path(), 3000, Resolution::Exact);
     let stacks = rows(&store, &STACKS);
     let outermost_first = |row: usize| stacks.longs(1, row).iter().rev().copied().collect::<Vec<_>>();
     assert!((0..stacks.len()).is_sorted_by_key(outermost_first));
