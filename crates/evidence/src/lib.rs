@@ -13,6 +13,7 @@ pub mod corruption;
 mod crashes;
 mod endings;
 mod faults;
+mod fleet;
 mod fourth;
 mod hostile;
 mod judge;
@@ -171,6 +172,8 @@ enum Chosen {
     /// once, kill some, and let the server fail. Exits with 1 if a row is lost or there twice, or
     /// if DuckDB answers otherwise than from a folder.
     Objects(objects::Options),
+    /// Write a store of recordings that are generated, and print its size and the time.
+    Fleet(fleet::Options),
     /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
     /// stacks, and write docs/page-speed.md.
     Page,
@@ -233,6 +236,7 @@ pub fn main() -> ExitCode {
         Chosen::Kernels(options) => kernels::run(&options),
         Chosen::Aarch64(options) => aarch64::run(&options),
         Chosen::Objects(options) => objects::run(&options),
+        Chosen::Fleet(options) => whole(fleet::run(&options)),
         Chosen::Page => whole(page::run()),
         Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),

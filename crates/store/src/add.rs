@@ -6,13 +6,14 @@ use std::path::Path;
 use backtrail_profile::{Options, Profile};
 use backtrail_recording::{Measured, Reader};
 
+use crate::columns::{Columns, Part, Sorted};
 use crate::description::Description;
 use crate::error::StoreError;
 use crate::files::{GROUP_ROWS, TableWriter, system_error};
-use crate::intake;
+use crate::intake::Intake;
 use crate::partition::Partition;
 use crate::place::Store;
-use crate::rows::{Rows, Tables};
+use crate::rows::Tables;
 use crate::tables::{self, Table};
 
 /// What was added.
@@ -55,35 +56,40 @@ impl Store {
         };
         let profile = Profile::of_recording(reader, options).map_err(StoreError::Recording)?;
         let report = profile.finish(reader.stream_bytes());
-        let intake = intake::rows(&report, reader.origin(), description)?;
+        let intake = Intake::of(&report, reader.origin(), description)?;
         let mut added = Added {
             samples: report.samples().len() as u64,
-            partitions: intake.partitions.len() as u64,
+            partitions: intake.partitions() as u64,
             notes: report.notes().to_vec(),
             ..Added::default()
         };
-        let name = format!("{:016x}", intake.recording);
-        for (partition, tables) in &intake.partitions {
-            self.add_partition(partition, tables, &name, &mut added)?;
-        }
+        let name = format!("{:016x}", intake.recording());
+        intake
+            .for_each(|partition, tables, samples| self.add_partition(partition, tables, samples, &name, &mut added))?;
         added.was_there = added.files == 0 && added.partitions > 0;
         Ok(added)
     }
 
-    /// Writes the tables in their order, so that a sample comes after all that it refers to.
+    /// Writes the tables in their order, so that a sample comes after all that it refers to;
+    /// `samples`, if they are not among the tables.
     pub(crate) fn add_partition(
         &self,
         partition: &Partition,
         tables: &Tables,
+        samples: Option<&dyn Columns>,
         name: &str,
         added: &mut Added,
     ) -> Result<(), StoreError> {
         for table in tables::ALL {
-            let Some(rows) = tables.get(table.name) else { continue };
-            if self.has_part(table, partition, name)? {
+            let unsorted = tables.get(table.name);
+            let samples = samples.filter(|samples| samples.table().name == table.name);
+            if (unsorted.is_none() && samples.is_none()) || self.has_part(table, partition, name)? {
                 continue;
             }
-            if let Some(bytes) = self.write_part(table, partition, name, rows)? {
+            let sorted = unsorted.map(Sorted::of);
+            let sorted = sorted.as_ref().map(|sorted| sorted as &dyn Columns);
+            let Some(rows) = sorted.or(samples) else { continue };
+            if let Some(bytes) = self.write_part(partition, name, rows)? {
                 added.files += 1;
                 added.bytes += bytes;
             }
@@ -112,16 +118,18 @@ impl Store {
 
     /// Writes rows as the file of this name, and returns its size; `None` if somebody else has just
     /// done so.
-    fn write_part(
-        &self,
-        table: &Table,
-        partition: &Partition,
-        name: &str,
-        rows: &Rows,
-    ) -> Result<Option<u64>, StoreError> {
+    fn write_part(&self, partition: &Partition, name: &str, rows: &dyn Columns) -> Result<Option<u64>, StoreError> {
+        let table = rows.table();
         let path = self.table(table).join(partition.path()).join(format!("{name}.parquet"));
         self.write_table(&path, table, &BTreeSet::from([name.to_owned()]), |write| {
-            groups(rows).try_for_each(|group| write(&group))
+            for start in (0..rows.count()).step_by(GROUP_ROWS) {
+                let group = start..rows.count().min(start + GROUP_ROWS);
+                write(&Part {
+                    whole: rows,
+                    rows: group,
+                })?;
+            }
+            Ok(())
         })
     }
 
@@ -130,17 +138,17 @@ impl Store {
     pub(crate) fn write_table(
         &self,
         path: &Path,
-        table: &Table,
+        table: &'static Table,
         parts: &BTreeSet<String>,
-        fill: impl FnOnce(&mut dyn FnMut(&Rows) -> Result<(), StoreError>) -> Result<(), StoreError>,
+        fill: impl FnOnce(&mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>) -> Result<(), StoreError>,
     ) -> Result<Option<u64>, StoreError> {
         let mut bytes = 0;
         // Errors of reading must not be taken for those of writing.
         let mut failed = None;
         let written = self.write(path, |file| {
-            let mut writer = TableWriter::new(&mut *file, table).map_err(system_error)?;
-            let mut write = |rows: &Rows| {
-                let written = writer.write(rows).map_err(system_error);
+            let mut writer = TableWriter::new(&mut *file, table);
+            let mut write = |rows: &dyn Columns| {
+                let written = writer.write_columns(rows).map_err(system_error);
                 written.map_err(StoreError::file(path))
             };
             if let Err(error) = fill(&mut write) {
@@ -160,20 +168,3 @@ impl Store {
 
 /// What the names of compacted files begin with; no recording's name does.
 pub(crate) const COMPACTED: &str = "compact-";
-
-/// The rows in groups of at most [`GROUP_ROWS`].
-fn groups(rows: &Rows) -> impl Iterator<Item = std::borrow::Cow<'_, Rows>> {
-    use std::borrow::Cow;
-    let count = rows.len().div_ceil(GROUP_ROWS);
-    (0..count).map(move |group| {
-        if count == 1 {
-            return Cow::Borrowed(rows);
-        }
-        let mut part = Rows::new(rows.table);
-        let end = rows.len().min((group + 1) * GROUP_ROWS);
-        for row in group * GROUP_ROWS..end {
-            part.push_from(rows, row);
-        }
-        Cow::Owned(part)
-    })
-}

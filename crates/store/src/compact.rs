@@ -16,6 +16,7 @@ use rustc_hash::FxHashSet;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::add::COMPACTED;
+use crate::columns::{Columns, Sorted};
 use crate::error::{LocationError, StoreError};
 use crate::files::{GROUP_ROWS, TableReader};
 use crate::id::Id;
@@ -283,7 +284,7 @@ fn first(table: &'static Table, path: &Path) -> Result<(String, i64), StoreError
 fn merge(
     table: &'static Table,
     files: &[PathBuf],
-    write: &mut dyn FnMut(&Rows) -> Result<(), StoreError>,
+    write: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
     if table.name == tables::NAMED_STACKS.name {
         return merge_names(files, write);
@@ -302,19 +303,23 @@ fn merge(
                 }
                 pending.push_from(&rows, row);
                 if pending.len() == GROUP_ROWS {
-                    write(&std::mem::replace(&mut pending, Rows::new(table)))?;
+                    let group = std::mem::replace(&mut pending, Rows::new(table));
+                    write(&Sorted::of(&group))?;
                 }
             }
         }
     }
     if !pending.is_empty() {
-        write(&pending)?;
+        write(&Sorted::of(&pending))?;
     }
     Ok(left_out)
 }
 
 /// Of the rows of a stack, only the one that counts is passed on.
-fn merge_names(files: &[PathBuf], write: &mut dyn FnMut(&Rows) -> Result<(), StoreError>) -> Result<u64, StoreError> {
+fn merge_names(
+    files: &[PathBuf],
+    write: &mut dyn FnMut(&dyn Columns) -> Result<(), StoreError>,
+) -> Result<u64, StoreError> {
     let mut best: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
     let mut all = 0;
     for path in files {

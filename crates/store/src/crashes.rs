@@ -7,6 +7,7 @@ use rustc_hash::FxHashSet;
 use serde_json::Value;
 
 use crate::add::COMPACTED;
+use crate::columns::Sorted;
 use crate::error::StoreError;
 use crate::frames;
 use crate::id::{self, Id};
@@ -106,7 +107,7 @@ impl Store {
             let name = missing.iter().fold(Id::new("crashes"), |id, name| id.text(name));
             let file = format!("{COMPACTED}{:016x}.parquet", name.finish());
             let path = self.table(shape).join(partition.path()).join(file);
-            let written = self.write_table(&path, shape, &missing, |write| write(rows))?;
+            let written = self.write_table(&path, shape, &missing, |write| write(&Sorted::of(rows)))?;
             if let Some(bytes) = written {
                 added.files += 1;
                 added.bytes += bytes;

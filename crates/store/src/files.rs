@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,10 +19,12 @@ use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnPath, TypePtr};
+use rustc_hash::FxHashSet;
 
+use crate::columns::{Columns, Sorted};
 use crate::error::StoreError;
 use crate::rows::{Lists, Rows, Values};
-use crate::tables::{Kind, Table, VERSION};
+use crate::tables::{Kind, SAMPLES, Table, VERSION};
 
 /// Rows that are written together: an engine reads several such groups at once.
 pub(crate) const GROUP_ROWS: usize = 1 << 20;
@@ -52,7 +55,25 @@ fn schema(table: &Table) -> Result<TypePtr> {
     parse_message_type(&format!("message {} {{ {} }}", table.name, columns.join(" "))).map(Arc::new)
 }
 
-fn properties(table: &Table) -> WriterPropertiesPtr {
+/// How a column is encoded, except by a dictionary, which suits columns with few values.
+fn encoding(table: &Table, column: &str) -> Option<Encoding> {
+    match (table.name, column) {
+        // Hashes that hardly repeat.
+        ("stacks" | "frames" | "functions", "id") | ("frames", "function_id") | ("stack_functions", "stack") => {
+            Some(Encoding::PLAIN)
+        }
+        // Rows are sorted by these, or by what these grow with.
+        (_, "time" | "pid" | "tid") | ("frames", "address" | "from_start" | "line") => {
+            Some(Encoding::DELTA_BINARY_PACKED)
+        }
+        ("functions", "function") => Some(Encoding::DELTA_BYTE_ARRAY),
+        _ => None,
+    }
+}
+
+/// The properties of a file that begins with these rows.
+fn properties(rows: &dyn Columns) -> WriterPropertiesPtr {
+    let table = rows.table();
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("backtrail ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::GZIP(GzipLevel::default()))
@@ -60,64 +81,144 @@ fn properties(table: &Table) -> WriterPropertiesPtr {
         .set_dictionary_page_size_limit(16 << 20)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
-    for column in table.columns.iter().filter(|column| column.kind == Kind::Time) {
-        let path = ColumnPath::from(column.name);
-        builder = builder
-            .set_column_dictionary_enabled(path.clone(), false)
-            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+    for (index, column) in table.columns.iter().enumerate() {
+        let encoding = match (table.name == SAMPLES.name, column.name) {
+            (true, "stack" | "time") => sample_encoding(rows, index),
+            _ => encoding(table, column.name),
+        };
+        if let Some(encoding) = encoding {
+            let path = ColumnPath::from(column.name);
+            builder = builder
+                .set_column_dictionary_enabled(path.clone(), false)
+                .set_column_encoding(path, encoding);
+        }
     }
     Arc::new(builder.build())
 }
 
+/// How a column of samples is encoded that may repeat often, or hardly.
+fn sample_encoding(rows: &dyn Columns, column: usize) -> Option<Encoding> {
+    let mut distinct = FxHashSet::default();
+    let (mut is_sorted, mut last) = (true, i64::MIN);
+    let mut values = Values::Long(Vec::new());
+    for part in parts(rows.count()) {
+        values.clear();
+        rows.read(column, part, &mut values);
+        let Values::Long(values) = &values else { continue };
+        for &value in values {
+            distinct.insert(value);
+            is_sorted &= last <= value;
+            last = value;
+        }
+    }
+    let is_distinct = distinct.len() > rows.count() / 2;
+    match rows.table().columns[column].kind {
+        // Few times are those of minutes.
+        Kind::Time => (distinct.len() > rows.count() / 16).then_some(Encoding::DELTA_BINARY_PACKED),
+        _ if is_distinct && is_sorted => Some(Encoding::DELTA_BINARY_PACKED),
+        // A dictionary takes more than it saves.
+        _ => is_distinct.then_some(Encoding::PLAIN),
+    }
+}
+
+/// Rows whose values are in memory at a time.
+const AT_ONCE: usize = 1 << 14;
+
+fn parts(count: usize) -> impl Iterator<Item = Range<usize>> {
+    let starts = (0..count).step_by(AT_ONCE);
+    starts.map(move |start| start..count.min(start + AT_ONCE))
+}
+
 /// Writes a table's file, group by group.
 pub struct TableWriter<W: Write + Send> {
-    writer: SerializedFileWriter<W>,
+    table: &'static Table,
+    state: State<W>,
+}
+
+/// How columns are encoded follows from the first group.
+enum State<W: Write + Send> {
+    Empty(W),
+    Begun(SerializedFileWriter<W>),
+    Failed,
 }
 
 impl<W: Write + Send> TableWriter<W> {
     /// Begins a file.
-    pub fn new(out: W, table: &Table) -> Result<TableWriter<W>> {
-        Ok(TableWriter {
-            writer: SerializedFileWriter::new(out, schema(table)?, properties(table))?,
-        })
+    pub fn new(out: W, table: &'static Table) -> TableWriter<W> {
+        TableWriter {
+            table,
+            state: State::Empty(out),
+        }
     }
 
-    /// Writes rows as a group.
+    /// Writes rows as a group, in the order in which they take the least space.
     pub fn write(&mut self, rows: &Rows) -> Result<()> {
-        let mut group = self.writer.next_row_group()?;
-        for column in &rows.columns {
-            write_column(&mut group, column)?;
+        self.write_columns(&Sorted::of(rows))
+    }
+
+    /// Writes rows as a group, as they are.
+    pub(crate) fn write_columns(&mut self, rows: &dyn Columns) -> Result<()> {
+        let mut group = self.writer(rows)?.next_row_group()?;
+        for (index, column) in rows.table().columns.iter().enumerate() {
+            write_column(&mut group, rows, index, column.kind)?;
         }
         group.close()?;
         Ok(())
     }
 
+    /// The file, which is begun for these rows if it is not yet.
+    fn writer(&mut self, rows: &dyn Columns) -> Result<&mut SerializedFileWriter<W>> {
+        let state = std::mem::replace(&mut self.state, State::Failed);
+        self.state = match state {
+            State::Empty(out) => State::Begun(SerializedFileWriter::new(out, schema(self.table)?, properties(rows))?),
+            other => other,
+        };
+        match &mut self.state {
+            State::Begun(writer) => Ok(writer),
+            _ => Err(ParquetError::General("a file that could not be begun".into())),
+        }
+    }
+
     /// Completes the file. `parts` are the names of what is in it, so that none is added twice.
     pub fn finish(mut self, parts: &BTreeSet<String>) -> Result<W> {
+        let none = Rows::new(self.table);
+        let writer = self.writer(&none)?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         for (key, value) in [(KEY_VERSION, VERSION.to_string()), (KEY_PARTS, parts.join(","))] {
-            self.writer
-                .append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+            writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
         }
-        self.writer.into_inner()
+        match self.state {
+            State::Begun(writer) => writer.into_inner(),
+            _ => Err(ParquetError::General("a file that could not be begun".into())),
+        }
     }
 }
 
-fn write_column<W: Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values: &Values) -> Result<()> {
+fn write_column<W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    rows: &dyn Columns,
+    index: usize,
+    kind: Kind,
+) -> Result<()> {
     let Some(mut writer) = group.next_column()? else {
         return Err(ParquetError::General("a column too many".into()));
     };
-    match (writer.untyped(), values) {
-        (ColumnWriter::Int64ColumnWriter(to), Values::Long(values)) => to.write_batch(values, None, None)?,
-        (ColumnWriter::Int32ColumnWriter(to), Values::Int(values)) => to.write_batch(values, None, None)?,
-        (ColumnWriter::BoolColumnWriter(to), Values::Bool(values)) => to.write_batch(values, None, None)?,
-        (ColumnWriter::ByteArrayColumnWriter(to), Values::Text(values)) => to.write_batch(values, None, None)?,
-        (ColumnWriter::Int64ColumnWriter(to), Values::Longs(lists)) => {
-            let (definitions, repetitions) = levels(lists);
-            to.write_batch(&lists.values, Some(&definitions), Some(&repetitions))?
-        }
-        _ => return Err(ParquetError::General("a column of another type".into())),
-    };
+    let mut values = Values::new(kind);
+    for part in parts(rows.count()) {
+        values.clear();
+        rows.read(index, part, &mut values);
+        match (writer.untyped(), &values) {
+            (ColumnWriter::Int64ColumnWriter(to), Values::Long(values)) => to.write_batch(values, None, None)?,
+            (ColumnWriter::Int32ColumnWriter(to), Values::Int(values)) => to.write_batch(values, None, None)?,
+            (ColumnWriter::BoolColumnWriter(to), Values::Bool(values)) => to.write_batch(values, None, None)?,
+            (ColumnWriter::ByteArrayColumnWriter(to), Values::Text(values)) => to.write_batch(values, None, None)?,
+            (ColumnWriter::Int64ColumnWriter(to), Values::Longs(lists)) => {
+                let (definitions, repetitions) = levels(lists);
+                to.write_batch(&lists.values, Some(&definitions), Some(&repetitions))?
+            }
+            _ => return Err(ParquetError::General("a column of another type".into())),
+        };
+    }
     writer.close()
 }
 

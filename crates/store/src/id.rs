@@ -3,7 +3,8 @@
 /// Hashes the parts of a thing in order.
 #[derive(Debug)]
 pub(crate) struct Id {
-    hasher: blake3::Hasher,
+    /// Of two kilobytes, which each part would move; few things have as many parts.
+    hasher: Option<Box<blake3::Hasher>>,
     /// Parts that are not hashed yet: the hash is many times faster for many bytes at once.
     parts: Vec<u8>,
 }
@@ -15,7 +16,7 @@ impl Id {
     /// `kind` keeps ids of different things apart.
     pub(crate) fn new(kind: &str) -> Id {
         let id = Id {
-            hasher: blake3::Hasher::new(),
+            hasher: None,
             parts: Vec::with_capacity(256),
         };
         id.text(kind)
@@ -35,17 +36,20 @@ impl Id {
     fn add(&mut self, part: &[u8]) {
         self.parts.extend_from_slice(part);
         if self.parts.len() >= Id::AT_ONCE {
-            self.hasher.update(&self.parts);
+            self.hasher.get_or_insert_default().update(&self.parts);
             self.parts.clear();
         }
     }
 
     /// 64 bits: two of 100 million stacks are alike with a probability of 1 in 3,700. It is never
     /// 0, which stands for nothing.
-    pub(crate) fn finish(mut self) -> i64 {
-        self.hasher.update(&self.parts);
+    pub(crate) fn finish(self) -> i64 {
+        let hash = match self.hasher {
+            None => blake3::hash(&self.parts),
+            Some(mut hasher) => hasher.update(&self.parts).finalize(),
+        };
         let mut bytes = [0; 8];
-        bytes.copy_from_slice(&self.hasher.finalize().as_bytes()[..8]);
+        bytes.copy_from_slice(&hash.as_bytes()[..8]);
         match i64::from_le_bytes(bytes) {
             0 => 1,
             id => id,

@@ -1,6 +1,7 @@
 //! From a recording's report to rows of the tables, partition by partition.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use backtrail_profile::{
     CodeAddress, File, Location, LocationId, Report, StackFrame, StackId, StackSample, Thread, is_kernel_address,
@@ -10,13 +11,14 @@ use jiff::Timestamp;
 use parquet::data_type::ByteArray;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::columns::Columns;
 use crate::description::{Description, Resolution};
 use crate::error::StoreError;
 use crate::frames::{self, CallCells, PlaceCells};
 use crate::id::{self, Id};
 use crate::partition::Partition;
-use crate::rows::{Cell, Tables, Texts, table};
-use crate::tables;
+use crate::rows::{Cell, Tables, Texts, Values, table};
+use crate::tables::{self, Table};
 
 const HOUR: u64 = 3_600_000_000_000;
 const MINUTE: u64 = 60_000_000_000;
@@ -25,12 +27,14 @@ const MINUTE: u64 = 60_000_000_000;
 /// many files.
 const MAX_HOURS: usize = 1000;
 
-/// A recording as rows.
-pub(crate) struct Intake {
-    /// The recording's id.
-    pub(crate) recording: i64,
-    /// By partition, in order of time.
-    pub(crate) partitions: Vec<(Partition, Tables)>,
+/// A recording, whose rows are made partition by partition.
+pub(crate) struct Intake<'r> {
+    report: &'r Report,
+    origin: &'r Origin,
+    description: &'r Description,
+    recording: i64,
+    /// Numbers of its samples, by the hours' partitions in order of time.
+    hours: Vec<(Partition, Vec<u32>)>,
 }
 
 /// What the tables have of a recording's stacks, each thing once.
@@ -39,7 +43,8 @@ struct Names<'r> {
     recording: i64,
     texts: Texts,
     frames: FxHashMap<StackFrame, Frame<'r>>,
-    stacks: FxHashMap<(StackId, Option<Stop>, bool), Stack>,
+    /// The stacks' ids.
+    stacks: FxHashMap<StackKey, i64>,
     /// The functions of each location, innermost first.
     functions: FxHashMap<LocationId, Vec<i64>>,
     /// The first address after a module's last that code was met at.
@@ -54,43 +59,82 @@ struct Frame<'r> {
     offset: i64,
 }
 
-/// A stack.
-struct Stack {
-    id: i64,
-    frames: Vec<StackFrame>,
+/// What stacks of samples differ in.
+type StackKey = (StackId, Option<Stop>, bool);
+
+fn key(sample: &StackSample) -> StackKey {
+    (sample.stack, sample.stop, sample.live)
 }
 
-/// The rows of a recording.
-///
-/// # Errors
-///
-/// If its times cannot be the tables'.
-pub(crate) fn rows(report: &Report, origin: &Origin, description: &Description) -> Result<Intake, StoreError> {
-    let mut hours: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-    for (index, sample) in report.samples().iter().enumerate() {
-        hours.entry(sample.time / HOUR).or_default().push(index as u32);
-        if hours.len() > MAX_HOURS {
-            return Err(StoreError::Times(format!(
-                "samples in more than {MAX_HOURS} hours: the recorded machine's clock was wrong"
-            )));
+impl<'r> Intake<'r> {
+    /// The recording of a report.
+    ///
+    /// # Errors
+    ///
+    /// If its times cannot be the tables'.
+    pub(crate) fn of(
+        report: &'r Report,
+        origin: &'r Origin,
+        description: &'r Description,
+    ) -> Result<Intake<'r>, StoreError> {
+        let mut hours: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for (index, sample) in report.samples().iter().enumerate() {
+            hours.entry(sample.time / HOUR).or_default().push(index as u32);
+            if hours.len() > MAX_HOURS {
+                return Err(StoreError::Times(format!(
+                    "samples in more than {MAX_HOURS} hours: the recorded machine's clock was wrong"
+                )));
+            }
         }
-    }
-    let recording = recording_id(report, origin);
-    let mut names = Names::of(report, recording);
-    let mut partitions = Vec::new();
-    for (hour, samples) in hours {
-        let partition = partition(hour, &description.service)?;
-        let is_first = partitions.is_empty();
-        let part = Part {
+        let hours = hours.into_iter();
+        let hours = hours.map(|(hour, samples)| Ok((partition(hour, &description.service)?, samples)));
+        Ok(Intake {
             report,
             origin,
             description,
-            samples: &samples,
-            is_first,
-        };
-        partitions.push((partition, part.tables(&mut names)));
+            recording: recording_id(report, origin),
+            hours: hours.collect::<Result<_, StoreError>>()?,
+        })
     }
-    Ok(Intake { recording, partitions })
+
+    /// The recording's id.
+    pub(crate) fn recording(&self) -> i64 {
+        self.recording
+    }
+
+    /// The number of partitions.
+    pub(crate) fn partitions(&self) -> usize {
+        self.hours.len()
+    }
+
+    /// Passes on the rows of each partition. Samples are among the tables, or made while they are
+    /// written.
+    pub(crate) fn for_each(
+        self,
+        mut add: impl FnMut(&Partition, &Tables, Option<&dyn Columns>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut names = Names::of(self.report, self.recording);
+        for (number, (partition, samples)) in self.hours.into_iter().enumerate() {
+            let mut part = Part {
+                report: self.report,
+                origin: self.origin,
+                description: self.description,
+                samples,
+                is_first: number == 0,
+            };
+            let tables = part.tables(&mut names);
+            let samples = match self.description.resolution {
+                Resolution::Exact => Some(part.samples(&mut names)),
+                Resolution::Minute => None,
+            };
+            add(
+                &partition,
+                &tables,
+                samples.as_ref().map(|samples| samples as &dyn Columns),
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// The samples' partition.
@@ -177,20 +221,14 @@ impl<'r> Names<'r> {
     }
 
     fn add_stack(&mut self, sample: &StackSample) {
-        let key = (sample.stack, sample.stop, sample.live);
-        if self.stacks.contains_key(&key) {
+        if self.stacks.contains_key(&key(sample)) {
             return;
         }
-        let stacks = self.report.stacks();
-        let mut frames = Vec::new();
-        let mut at = sample.stack;
-        while at != StackId::EMPTY {
-            frames.push(stacks.frame(at));
-            at = stacks.parent(at);
-        }
-        let ids: Vec<i64> = frames.iter().map(|&frame| self.frame(frame).id).collect();
+        let ids: Vec<i64> = path(self.report, sample.stack)
+            .map(|frame| self.frame(frame).id)
+            .collect();
         let id = id::stack(&ids, ending(sample.stop), sample.live);
-        self.stacks.insert(key, Stack { id, frames });
+        self.stacks.insert(key(sample), id);
     }
 
     fn frame(&mut self, frame: StackFrame) -> Frame<'r> {
@@ -297,28 +335,35 @@ impl<'r> Names<'r> {
     }
 }
 
+/// The frames of a stack, innermost first.
+fn path(report: &Report, stack: StackId) -> impl Iterator<Item = StackFrame> + '_ {
+    let stacks = report.stacks();
+    let on_stack = |at: StackId| (at != StackId::EMPTY).then_some(at);
+    let ids = std::iter::successors(on_stack(stack), move |&at| on_stack(stacks.parent(at)));
+    ids.map(|at| stacks.frame(at))
+}
+
 fn module_id(file: &File) -> i64 {
     id::module(&file.path, &hex(&file.build_id))
 }
 
 /// The part of a recording that belongs to a partition.
-struct Part<'r, 's> {
+struct Part<'r> {
     report: &'r Report,
-    origin: &'s Origin,
-    description: &'s Description,
+    origin: &'r Origin,
+    description: &'r Description,
     /// Numbers of its samples.
-    samples: &'s [u32],
+    samples: Vec<u32>,
     is_first: bool,
 }
 
-impl<'r> Part<'r, '_> {
+impl<'r> Part<'r> {
     fn tables(&self, names: &mut Names<'r>) -> Tables {
         let mut tables = Tables::default();
         self.write_stacks(names, &mut tables);
         self.write_recording(names, &mut tables);
-        match self.description.resolution {
-            Resolution::Exact => self.write_samples(names, &mut tables),
-            Resolution::Minute => self.write_minutes(names, &mut tables),
+        if self.description.resolution == Resolution::Minute {
+            self.write_minutes(names, &mut tables);
         }
         tables
     }
@@ -336,16 +381,17 @@ impl<'r> Part<'r, '_> {
         let mut written_frames = FxHashSet::default();
         let mut functions = FxHashSet::default();
         let mut modules = FxHashSet::default();
-        for &index in self.samples {
+        for &index in &self.samples {
             let sample = self.sample(index);
-            let Some(stack) = names.stacks.get(&(sample.stack, sample.stop, sample.live)) else {
+            let Some(&id) = names.stacks.get(&key(sample)) else {
                 continue;
             };
-            if !written.insert(stack.id) {
+            if !written.insert(id) {
                 continue;
             }
-            let (id, stack) = (stack.id, stack.frames.clone());
-            let ids: Vec<i64> = stack.iter().map(|&frame| names.frame(frame).id).collect();
+            let ids: Vec<i64> = path(self.report, sample.stack)
+                .map(|frame| names.frame(frame).id)
+                .collect();
             let cells = [
                 Cell::Long(id),
                 Cell::Longs(&ids),
@@ -354,7 +400,7 @@ impl<'r> Part<'r, '_> {
             ];
             table(tables, &tables::STACKS).push(cells);
             let mut on_stack = Vec::new();
-            for &frame in &stack {
+            for frame in path(self.report, sample.stack) {
                 let made = names.frame(frame);
                 let is_new = written_frames.insert(made.id);
                 if is_new {
@@ -431,59 +477,43 @@ impl<'r> Part<'r, '_> {
 
     /// A row for each sample. Those of a thread follow each other: so its number and its names take
     /// nearly no space, and its times are regular.
-    fn write_samples(&self, names: &mut Names<'r>, tables: &mut Tables) {
+    fn samples<'n>(&mut self, names: &'n mut Names<'r>) -> Samples<'n, 'r> {
         let common = self.common(names);
-        let mut order = self.samples.to_vec();
+        let mut order = std::mem::take(&mut self.samples);
         order.sort_by_key(|&index| {
             let sample = self.sample(index);
             let thread = self.thread(sample);
             (thread.pid, thread.tid, sample.time, index)
         });
-        let rows = table(tables, &tables::SAMPLES);
-        let of_one_thread = |&one: &u32, &next: &u32| self.sample(one).thread == self.sample(next).thread;
-        for indexes in order.chunk_by(of_one_thread) {
-            let thread = self.thread(self.sample(indexes[0]));
-            let (process, name) = (names.texts.of(&thread.process), names.texts.of(&thread.name));
-            for &index in indexes {
-                let sample = self.sample(index);
-                let key = (sample.stack, sample.stop, sample.live);
-                let stack = names.stacks.get(&key).map_or(0, |stack| stack.id);
-                rows.push([
-                    Cell::Long((sample.time / 1000) as i64),
-                    Cell::Int((sample.time % 1000) as i32),
-                    Cell::Text(common.host.clone()),
-                    Cell::Text(common.version.clone()),
-                    Cell::Long(common.recording),
-                    Cell::Int(thread.pid as i32),
-                    Cell::Int(thread.tid as i32),
-                    Cell::Text(process.clone()),
-                    Cell::Text(name.clone()),
-                    Cell::Int(sample.cpu as i32),
-                    Cell::Text(common.kind.clone()),
-                    Cell::Long(stack),
-                    Cell::Long(common.period),
-                    Cell::Long(1),
-                ]);
-            }
+        let threads = self.report.threads().iter();
+        let texts = threads
+            .map(|(thread, _)| [&thread.process, &thread.name].map(|name| names.texts.of(name)))
+            .collect();
+        Samples {
+            report: self.report,
+            stacks: &names.stacks,
+            common,
+            texts,
+            order,
         }
     }
 
-    /// A row for the equal samples of each minute.
+    /// A row for the equal samples of each minute, stack by stack: there are more stacks than
+    /// threads and minutes.
     fn write_minutes(&self, names: &mut Names<'r>, tables: &mut Tables) {
         let common = self.common(names);
-        let mut counts: BTreeMap<(&str, &str, i64, u64), i64> = BTreeMap::new();
-        for &index in self.samples {
+        let mut counts: BTreeMap<(i64, &str, &str, u64), i64> = BTreeMap::new();
+        for &index in &self.samples {
             let sample = self.sample(index);
             let thread = self.thread(sample);
-            let key = (sample.stack, sample.stop, sample.live);
-            let stack = names.stacks.get(&key).map_or(0, |stack| stack.id);
+            let stack = names.stacks.get(&key(sample)).copied().unwrap_or(0);
             let minute = sample.time / MINUTE * MINUTE;
             *counts
-                .entry((&thread.process, &thread.name, stack, minute))
+                .entry((stack, &thread.process, &thread.name, minute))
                 .or_default() += 1;
         }
         let rows = table(tables, &tables::SAMPLES);
-        for ((process, thread, stack, minute), count) in counts {
+        for ((stack, process, thread, minute), count) in counts {
             rows.push([
                 Cell::Long((minute / 1000) as i64),
                 Cell::Int(0),
@@ -510,4 +540,53 @@ struct Common {
     kind: ByteArray,
     recording: i64,
     period: i64,
+}
+
+/// The rows of a partition's samples.
+struct Samples<'n, 'r> {
+    report: &'r Report,
+    stacks: &'n FxHashMap<StackKey, i64>,
+    common: Common,
+    /// By thread: the names of the process and of the thread.
+    texts: Vec<[ByteArray; 2]>,
+    /// Numbers of the samples.
+    order: Vec<u32>,
+}
+
+impl Columns for Samples<'_, '_> {
+    fn table(&self) -> &'static Table {
+        &tables::SAMPLES
+    }
+
+    fn count(&self) -> usize {
+        self.order.len()
+    }
+
+    fn read(&self, column: usize, rows: Range<usize>, values: &mut Values) {
+        let common = &self.common;
+        let mut each = |cell: &dyn Fn(&StackSample) -> Cell<'static>| {
+            for &index in &self.order[rows.clone()] {
+                values.push(cell(&self.report.samples()[index as usize]));
+            }
+        };
+        let thread = |sample: &StackSample| &self.report.threads()[sample.thread.index()].0;
+        let text = |text: &ByteArray| Cell::Text(text.clone());
+        match tables::SAMPLES.columns[column].name {
+            "time" => each(&|sample| Cell::Long((sample.time / 1000) as i64)),
+            "nanos" => each(&|sample| Cell::Int((sample.time % 1000) as i32)),
+            "host" => each(&|_| text(&common.host)),
+            "version" => each(&|_| text(&common.version)),
+            "recording" => each(&|_| Cell::Long(common.recording)),
+            "pid" => each(&|sample| Cell::Int(thread(sample).pid as i32)),
+            "tid" => each(&|sample| Cell::Int(thread(sample).tid as i32)),
+            "process" => each(&|sample| text(&self.texts[sample.thread.index()][0])),
+            "thread" => each(&|sample| text(&self.texts[sample.thread.index()][1])),
+            "cpu" => each(&|sample| Cell::Int(sample.cpu as i32)),
+            "kind" => each(&|_| text(&common.kind)),
+            "stack" => each(&|sample| Cell::Long(self.stacks.get(&key(sample)).copied().unwrap_or(0))),
+            "period" => each(&|_| Cell::Long(common.period)),
+            "count" => each(&|_| Cell::Long(1)),
+            name => debug_assert!(false, "samples have no {name}"),
+        }
+    }
 }

@@ -24,6 +24,7 @@
 
 mod add;
 mod check;
+mod columns;
 mod compact;
 mod crashes;
 mod description;

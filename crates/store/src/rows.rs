@@ -84,7 +84,7 @@ impl Values {
         }
     }
 
-    fn push(&mut self, cell: Cell<'_>) {
+    pub(crate) fn push(&mut self, cell: Cell<'_>) {
         match (self, cell) {
             (Values::Long(values), Cell::Long(value)) => values.push(value),
             (Values::Int(values), Cell::Int(value)) => values.push(value),
@@ -98,7 +98,7 @@ impl Values {
         }
     }
 
-    fn get(&self, row: usize) -> Cell<'_> {
+    pub(crate) fn get(&self, row: usize) -> Cell<'_> {
         match self {
             Values::Long(values) => Cell::Long(values[row]),
             Values::Int(values) => Cell::Int(values[row]),
@@ -116,6 +116,19 @@ impl Values {
             Values::Bool(values) => values.resize(values.len() + count, false),
             Values::Text(values) => values.resize(values.len() + count, ByteArray::from(Vec::new())),
             Values::Longs(lists) => lists.ends.resize(lists.ends.len() + count, lists.values.len()),
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        match self {
+            Values::Long(values) => values.clear(),
+            Values::Int(values) => values.clear(),
+            Values::Bool(values) => values.clear(),
+            Values::Text(values) => values.clear(),
+            Values::Longs(lists) => {
+                lists.ends.clear();
+                lists.values.clear();
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod add;
 mod crashes;
+mod encodings;
 mod invented;
 mod symbols;
 mod upkeep;

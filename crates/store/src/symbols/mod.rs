@@ -110,7 +110,7 @@ impl Store {
                 return Ok(());
             };
             let mut added = Added::default();
-            retried(|| self.add_partition(partition, &naming.tables, &naming.name, &mut added))?;
+            retried(|| self.add_partition(partition, &naming.tables, None, &naming.name, &mut added))?;
             symbolized.stacks += naming.stacks;
             symbolized.files += added.files;
             symbolized.bytes += added.bytes;
