@@ -175,8 +175,8 @@ impl Warning {
                  (as root, or with ulimit -e)",
             ),
             Warning::Cut(_) => Some(
-                "as root, --walk kernel follows stacks of any depth; copies of short programs, and of stacks deeper than \
-                     60 KiB that change fast, are cut",
+                "copies of short programs, and of stacks deeper than 60 KiB that change fast, are cut; as root, deep stacks \
+                 are walked in the kernel where files have tables",
             ),
             Warning::NoEvents => Some("take a sample more often with --count, or record something that takes longer"),
             Warning::NoWaits | Warning::ReadApart(_) => None,
