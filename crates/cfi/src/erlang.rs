@@ -16,6 +16,9 @@ use crate::prologue::Code;
 const PROGRAM: &str = "/beam.";
 const NORMAL_EXIT: &str = "beam_normal_exit";
 
+/// The register with the process's structure while its code calls C: `r13`.
+pub const PROCESS: backtrail_arch::Register = backtrail_arch::Register(13);
+
 /// The register with the end of a process's heap, above which its stack is: `r15`.
 pub(crate) const HEAP: backtrail_arch::Register = backtrail_arch::Register(15);
 

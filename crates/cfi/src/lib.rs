@@ -37,7 +37,7 @@ mod code;
 mod combined;
 mod compiled;
 pub mod eh_frame;
-mod erlang;
+pub mod erlang;
 mod error;
 mod go_frames;
 pub mod go_names;

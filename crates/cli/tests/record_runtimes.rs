@@ -219,7 +219,14 @@ fn compiled_php_runs_in_its_interpreter_s_frame() {
 /// Prints its callers as Erlang knows them, and computes for two seconds.
 const ERLANG: &str = r#"
 -module(work).
--export([main/0]).
+-export([main/0, hash/0]).
+hash() -> hash(erlang:monotonic_time(second) + 2, lists:seq(1, 500)).
+hash(End, List) ->
+    lists:foreach(fun(N) -> erlang:phash2([N | List]) end, List),
+    case erlang:monotonic_time(second) < End of
+        true -> hash(End, lists:reverse(List));
+        false -> ok
+    end.
 fib(N) when N < 2 -> N;
 fib(N) -> fib(N - 1) + fib(N - 2).
 until(End, Sum) ->
@@ -268,6 +275,20 @@ fn erlang_s_processes_begin_where_they_end() {
     let sum = |stacks: Vec<&(Vec<String>, u64)>| -> u64 { stacks.into_iter().map(|(_, count)| count).sum() };
     let (cut, complete) = (sum(cut), sum(complete));
     assert!(complete > 20 && cut * 4 < complete, "{complete} complete, {cut} cut");
+    if may_load_programs() {
+        // C has a stack of its own. Where a thread keeps its process is found from its first
+        // samples.
+        let hashing = workload("erlang-hash", "erl -noshell -s work hash -s init stop -pa");
+        let trace = setup.path("hash");
+        let finished = setup.start(&trace, &[], &hashing).finish();
+        let recording = setup.recording(trace, finished);
+        recording.ended_with(0).readable();
+        let stacks = recording.folded_with(&["--time", "1.."]);
+        let hashes = |stack: &&(Vec<String>, u64)| stack.0.iter().any(|frame| frame.contains("hash2"));
+        let (cut, complete): (Vec<_>, Vec<_>) = stacks.iter().filter(hashes).partition(is_cut);
+        let (cut, complete) = (sum(cut), sum(complete));
+        assert!(complete > cut, "{complete} complete, {cut} cut");
+    }
 
     let workload = workload("erlang", "erl +JPperf true -noshell -s work main -s init stop -pa");
     let recording = setup.record(&[], &workload);

@@ -56,6 +56,7 @@ mod session;
 mod spaces;
 mod stack;
 mod store;
+mod tasks;
 mod view;
 mod waits;
 mod walks;

@@ -7,8 +7,8 @@ use backtrail_process::{SampledStack, this_machine};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_unwind::goroutine::{self, Outside, is_left};
 use backtrail_unwind::{
-    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, check_end, is_at_start, keep_register, link,
-    step, step_restoring,
+    AddressKind, CacheEntry, Link, Memory, Modules, Position, RuleCache, Uncovered, check_end, is_at_start,
+    keep_register, link, step, step_restoring,
 };
 
 use crate::chain;
@@ -16,6 +16,7 @@ use crate::deep::{DeepSample, DeepThreads};
 use crate::goroutines::{CutSample, Goroutines, signal_slot};
 use crate::holes::{Holes, ShortCopy};
 use crate::spaces::Space;
+use crate::tasks::{CutTask, Tasks};
 use crate::view::SpaceView;
 use crate::walks::{Walker, Walks};
 use crate::watch::{Edge, Watches};
@@ -50,6 +51,9 @@ pub(crate) struct StackWalker {
     watches: Watches,
     deep: DeepThreads,
     goroutines: Goroutines,
+    tasks: Tasks,
+    /// The registers of the frame in which the last walk could not go on for want of memory.
+    cut: Option<Registers>,
     /// Words of the frame in which the last walk has left a goroutine's stack.
     left_goroutine: [u64; goroutine::KEPT_WORDS],
     /// The current sample's chain of frame pointers.
@@ -111,6 +115,8 @@ impl StackWalker {
             watches: Watches::default(),
             deep: DeepThreads::default(),
             goroutines: Goroutines::default(),
+            tasks: Tasks::default(),
+            cut: None,
             left_goroutine: Default::default(),
             chain: Vec::new(),
             proved_end: (0, 0),
@@ -159,6 +165,7 @@ impl StackWalker {
         self.watches.forget(tid);
         self.deep.forget(tid);
         self.goroutines.forget(tid);
+        self.tasks.forget(tid);
     }
 
     /// Walks the stack of a sample taken at `time`: the kernel's frames as the kernel found them,
@@ -282,6 +289,7 @@ impl StackWalker {
         let is_near = address >= program.sp && address - program.sp < LARGEST_STACK;
         if address != program.sp.saturating_add(program.copy.len() as u64) {
             self.expect_goroutine(program, view);
+            self.expect_task(program, view);
         }
         match self.prepare_for_next(program, address, is_near, view) || is_near {
             true => Stop::BeyondCopy,
@@ -328,6 +336,25 @@ impl StackWalker {
             }
             None
         });
+    }
+
+    /// Has the stack of the thread's task copied too from now on, if it is cut in C that the task
+    /// has called.
+    fn expect_task(&mut self, program: &Program<'_>, view: &SpaceView<'_, '_>) {
+        let Some(registers) = self.cut else { return };
+        let copied = self.tasks.copied_word(program.tid, &registers);
+        let is_copied = copied.is_some_and(|word| program.stack(&self.watches, 0).word(word).is_some());
+        if !is_copied
+            && let Uncovered::Tagged { stack: Some(stack), .. } = view.uncovered(registers.pc, AddressKind::Ra, false)
+        {
+            self.tasks.begin(CutTask {
+                pid: program.pid,
+                tid: program.tid,
+                time: program.time,
+                registers: &registers,
+                stack,
+            });
+        }
     }
 
     /// This stack is cut at `address`, beyond its copy or on another stack; the next one may be
@@ -387,6 +414,7 @@ impl StackWalker {
     pub(crate) fn prepare_for_newer(&mut self, sampler: &mut Sampler) {
         self.deep.prepare(sampler);
         self.goroutines.prepare(sampler);
+        self.tasks.prepare(sampler);
         self.watches.begin_newest();
     }
 
@@ -395,6 +423,7 @@ impl StackWalker {
         let begin = self.frames.len();
         self.has_start = false;
         self.left_goroutine = Default::default();
+        self.cut = None;
         let mut stop = self.walk_by_tables(watch, program, view);
         if matches!(
             stop,
@@ -573,7 +602,10 @@ impl StackWalker {
                         }
                     }
                 }
-                Err(stop) => break stop,
+                Err(stop) => {
+                    self.cut = matches!(stop, backtrail_unwind::Stop::Unreadable(_)).then_some(registers);
+                    break stop;
+                }
             }
         };
         kept.finish();

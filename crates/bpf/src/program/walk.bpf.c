@@ -39,6 +39,7 @@ static void *(*const task_registers)(void *task) = (void *)175;
 #define COPIER 1
 #define WALKER 2
 #define OTHERS 3
+#define TASKS 4
 
 /* Frames of one run of the walker, of which the kernel permits 33 in a row. */
 #define FRAMES 256
@@ -281,10 +282,11 @@ INLINE struct state *own_state(void) {
     return map_lookup(&states, &cpu);
 }
 
-/* The sample is written as it is, with what the copiers add: that of other stacks, which continues
- * with the copier of the rest, or is not there. */
+/* The sample is written as it is, with what the copiers add: those of other stacks, which continue
+ * with the copier of the rest, or are not there. */
 INLINE int fall_back(void *context) {
     tail_call(context, &programs, OTHERS);
+    tail_call(context, &programs, TASKS);
     tail_call(context, &programs, COPIER);
     return 1;
 }

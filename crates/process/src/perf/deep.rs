@@ -33,7 +33,8 @@ use backtrail_arch::Arch;
 use super::other_stacks::{self, OtherStacks};
 use super::part::{self, VALUE_OF_CPU, part_copier};
 use super::program::{Code, Jumps, PAGE, PAGES, Target, helper, op, sp_offset};
-use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, is_initial_namespace};
+use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, TASKS, is_initial_namespace};
+use super::task_stacks::{self, TaskStacks};
 use super::walker::{KernelTables, WalkProgram, Walker};
 use crate::sys::{self, BpfMap, MapKind};
 
@@ -157,6 +158,7 @@ pub(super) struct Dispatcher {
     walker: Option<Walker>,
     begun: Option<DeepStacks>,
     others: Option<OtherStacks>,
+    tasks: Option<TaskStacks>,
 }
 
 /// Each CPU's event that is written to, and the map of them, which forgets them when closed.
@@ -192,7 +194,7 @@ impl Dispatcher {
         let next = BpfMap::new(MapKind::Programs, 4, 4, PROGRAMS).ok()?;
         let mut code = Code::default();
         code.push(op::COPY, register::CONTEXT, 1, 0, 0);
-        for program in [BEGIN, OTHERS, COPIER] {
+        for program in [BEGIN, OTHERS, TASKS, COPIER] {
             code.continue_with(next.as_fd(), program);
         }
         code.exit();
@@ -204,6 +206,7 @@ impl Dispatcher {
             walker: None,
             begun: None,
             others: None,
+            tasks: None,
         })
     }
 
@@ -290,6 +293,7 @@ impl Dispatcher {
                 buffers: buffers.as_fd(),
                 events: outputs.events.as_fd(),
             };
+            // No thread has both.
             let next = (self.next.as_fd(), COPIER);
             let code = other_stacks::copier(sp_offset()?, stack_bytes as i32, &stacks, target, next);
             // The program keeps the buffers.
@@ -298,6 +302,31 @@ impl Dispatcher {
             self.others = Some(stacks);
         }
         self.others.clone()
+    }
+
+    /// Starts to copy the stacks of tasks into these rings.
+    pub(super) fn task_stacks<'r>(&mut self, rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>) -> Option<TaskStacks> {
+        if self.tasks.is_none() {
+            if !is_initial_namespace() {
+                return None;
+            }
+            if self.outputs.is_none() {
+                self.outputs = Outputs::open(rings);
+            }
+            let outputs = self.outputs.as_ref()?;
+            let stacks = TaskStacks::new().ok()?;
+            let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
+            let target = Target {
+                buffers: buffers.as_fd(),
+                events: outputs.events.as_fd(),
+            };
+            let code = task_stacks::copier(sp_offset()?, &stacks, target, (self.next.as_fd(), COPIER));
+            // The program keeps the buffers.
+            let program = sys::load_program(&code.instructions, LICENSE).ok()?;
+            self.install(TASKS, &program).ok()?;
+            self.tasks = Some(stacks);
+        }
+        self.tasks.clone()
     }
 
     fn install(&self, number: u32, program: &OwnedFd) -> io::Result<()> {

@@ -14,6 +14,7 @@ mod program;
 mod programs;
 mod records;
 mod sampler;
+mod task_stacks;
 mod walked;
 mod walker;
 
@@ -25,6 +26,7 @@ pub use file::{About, Event, FileError, PerfFile, Timed};
 pub use other_stacks::{OtherStack, OtherStacks};
 pub use records::{Build, Cause, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
+pub use task_stacks::{TaskStacks, TaskThread};
 pub use walker::{KernelTable, KernelTables, WalkCode, WalkMap, WalkProgram};
 
 /// Not part of the interface: for the fuzz targets.

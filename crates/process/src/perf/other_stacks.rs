@@ -26,7 +26,7 @@ const PARTS: usize = 4;
 const HEAD_OF_G: u64 = g::SCHED_SP + 8;
 
 /// Places in a program's frame; the first are those of the words of a map's value.
-mod place {
+pub(super) mod place {
     pub(super) const SYSTEM_LOW: i16 = -104;
     pub(super) const SYSTEM_HIGH: i16 = -96;
     pub(super) const SIGNAL_LOW: i16 = -88;
@@ -39,7 +39,7 @@ mod place {
     pub(super) const OUTER_SP: i16 = -112;
     pub(super) const GOROUTINE: i16 = -120;
     /// What the CPU has.
-    pub(super) const VALUE: i16 = -16;
+    pub(in crate::perf) const VALUE: i16 = -16;
     /// The beginning of the goroutine's structure.
     pub(super) const G: i16 = -184;
 }
@@ -192,7 +192,7 @@ pub(super) fn copier(
 impl Code {
     /// Writes a record of what lies from [`NEXT`] to [`END`], as much as it holds, and moves
     /// [`NEXT`] to what follows. Goes `out` if nothing is left, or the next page is not present.
-    fn copy_part(&mut self, out: &mut Jumps, calls: &mut Jumps) {
+    pub(super) fn copy_part(&mut self, out: &mut Jumps, calls: &mut Jumps) {
         self.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
         self.push(op::COPY, 1, CONTEXT, 0, 0);
         self.push(op::LOAD, 2, FRAME, place::VALUE, 0);
@@ -210,7 +210,7 @@ impl Code {
     }
 
     /// Jumps if the address in a register is not between the addresses in these places.
-    fn outside(&mut self, jumps: &mut Jumps, register: u8, low: i16, high: i16) {
+    pub(super) fn outside(&mut self, jumps: &mut Jumps, register: u8, low: i16, high: i16) {
         self.push(op::LOAD, 1, FRAME, low, 0);
         self.jump(jumps, op::JUMP_IF_BELOW, register, 1, 0);
         self.push(op::LOAD, 1, FRAME, high, 0);

@@ -14,8 +14,10 @@ pub(super) const COPIER: u32 = 1;
 pub(super) const WALKER: u32 = 2;
 /// The one that copies other stacks than the sample's, and continues with [`COPIER`].
 pub(super) const OTHERS: u32 = 3;
+/// The one that copies the stacks of tasks, and continues with [`COPIER`].
+pub(super) const TASKS: u32 = 4;
 /// How many there are.
-pub(super) const PROGRAMS: u32 = 4;
+pub(super) const PROGRAMS: u32 = 5;
 
 /// Whether our numbers of processes are those that programs see.
 pub(super) fn is_initial_namespace() -> bool {

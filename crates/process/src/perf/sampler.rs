@@ -18,6 +18,7 @@ use super::probes::{self, Probes};
 use super::records::{
     self, EventIds, Layout, Record, SAMPLE_TYPE, SEVERAL_SAMPLE_TYPE, WAITS_SAMPLE_TYPE, WaitsLayout,
 };
+use super::task_stacks::TaskStacks;
 use super::walked::{self, Walked};
 use super::walker::{KernelTables, WalkProgram};
 use crate::proc;
@@ -338,6 +339,13 @@ impl Sampler {
     pub fn other_stacks(&mut self) -> Option<OtherStacks> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
         self.dispatcher.as_mut()?.other_stacks(self.stack_bytes, rings)
+    }
+
+    /// Prepares to copy the stacks of tasks that threads schedule by themselves. `None` if that is
+    /// not possible.
+    pub fn task_stacks(&mut self) -> Option<TaskStacks> {
+        let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
+        self.dispatcher.as_mut()?.task_stacks(rings)
     }
 
     /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is
