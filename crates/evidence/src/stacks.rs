@@ -166,6 +166,10 @@ impl Bench<'_> {
             let name = name.trim_end_matches(['\'', '"', ';']);
             all.push_str(&fs::read_to_string(programs().join(name)).unwrap_or_default());
         }
+        // Which changes with the recipes before this one.
+        if all.contains("$PORT") {
+            all.push_str(&port(self.recipe.name).to_string());
+        }
         all
     }
 
