@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use backtrail_testkit::command::{self, Running, Signal};
+use backtrail_testkit::command::{self, Finished, Running, Signal};
 use backtrail_testkit::{available, debugger, program, scratch};
 
 use stack::{LIMIT, Thread, stack, threads};
@@ -78,22 +78,28 @@ fn a_context_ends_where_it_was_started() {
 #[cfg(target_arch = "x86_64")]
 fn a_fibre_ends_in_its_first_function() {
     for what in ["zero", "aborts", "exits"] {
-        let Some(running) = odd(what) else { return };
-        let pid = running.pid().to_string();
-        let folder = scratch();
-        let core = folder.path().join("core");
-        let mut looks = vec![stack(&[&pid, "--json"])];
-        if available(debugger::gcore(running.pid(), &core)).is_some() {
-            looks.push(stack(&[core.to_str().expect("text"), "--json"]));
-        }
-        running.signal(Signal::KILL);
-        for look in &looks {
+        for look in &live_and_core(what) {
             let ours = threads(look);
             let thread = ours.values().next().expect("a thread");
             assert_eq!(thread.stop, "end_of_stack", "{what}: {thread:?}");
             assert_eq!(names(thread).last(), Some(&"in_fibre"), "{what}: {thread:?}");
         }
     }
+}
+
+/// The stacks of such a program, and of its core.
+#[cfg(target_arch = "x86_64")]
+fn live_and_core(what: &str) -> Vec<Finished> {
+    let Some(running) = odd(what) else { return Vec::new() };
+    let pid = running.pid().to_string();
+    let folder = scratch();
+    let core = folder.path().join("core");
+    let mut looks = vec![stack(&[&pid, "--json"])];
+    if available(debugger::gcore(running.pid(), &core)).is_some() {
+        looks.push(stack(&[core.to_str().expect("text"), "--json"]));
+    }
+    running.signal(Signal::KILL);
+    looks
 }
 
 /// OCaml 5 runs its own code in the heap, and functions of C on the thread's stack.
@@ -110,16 +116,7 @@ fn calls_from_one_stack_to_another_are_followed_and_in_cores_too() {
 
 #[cfg(target_arch = "x86_64")]
 fn is_followed(what: &str, expected: &[&str]) {
-    let Some(running) = odd(what) else { return };
-    let pid = running.pid().to_string();
-    let folder = scratch();
-    let core = folder.path().join("core");
-    let mut looks = vec![stack(&[&pid, "--json"])];
-    if available(debugger::gcore(running.pid(), &core)).is_some() {
-        looks.push(stack(&[core.to_str().expect("text"), "--json"]));
-    }
-    running.signal(Signal::KILL);
-    for look in &looks {
+    for look in &live_and_core(what) {
         let ours = threads(look);
         let thread = ours.values().next().expect("a thread");
         assert_eq!(thread.stop, "end_of_stack", "{thread:?}");

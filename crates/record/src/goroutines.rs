@@ -8,6 +8,8 @@ use backtrail_unwind::Memory;
 use backtrail_unwind::goroutine::{GoThread, KEPT_WORDS, held};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::copying::Copying;
+
 /// The most threads to remember; with more, all are forgotten.
 const MOST_THREADS: usize = 1 << 12;
 /// The first pause in nanoseconds after a search, which doubles.
@@ -15,17 +17,6 @@ const FIRST_PAUSE: u64 = 1_000_000;
 const MOST_DOUBLINGS: u32 = 10;
 /// In processes of Go, whose threads are found sooner or later.
 const MOST_DOUBLINGS_OF_GO: u32 = 4;
-
-/// Whether other stacks can be copied.
-#[derive(Debug, Default)]
-enum Copying {
-    #[default]
-    Unknown,
-    /// To be found out after the current samples.
-    Wanted,
-    Possible(OtherStacks),
-    Impossible,
-}
 
 /// What is known about a thread.
 #[derive(Debug, Default)]
@@ -50,7 +41,7 @@ pub(crate) struct CutSample<'r> {
 /// The threads of Go programs.
 #[derive(Debug, Default)]
 pub(crate) struct Goroutines {
-    copying: Copying,
+    copying: Copying<OtherStacks>,
     by_thread: FxHashMap<u32, Known>,
     processes: FxHashSet<u32>,
 }
@@ -78,7 +69,7 @@ impl Goroutines {
             registers,
             kept,
         } = sample;
-        if let Copying::Impossible = self.copying {
+        if self.copying.is_impossible() {
             return;
         }
         if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&tid) {
@@ -117,19 +108,15 @@ impl Goroutines {
             signals: signals.or(before).unwrap_or_default(),
         });
         self.processes.insert(pid);
-        match &self.copying {
-            Copying::Possible(stacks) => known.copy(tid, stacks),
-            _ => self.copying = Copying::Wanted,
+        if let Some(stacks) = self.copying.stacks() {
+            known.copy(tid, stacks);
         }
     }
 
     /// Finds out whether other stacks can be copied, if that is wanted.
     pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
-        if let Copying::Wanted = self.copying {
-            self.copying = sampler.other_stacks().map_or(Copying::Impossible, Copying::Possible);
-            if let Copying::Possible(stacks) = &self.copying {
-                self.by_thread.iter().for_each(|(&tid, known)| known.copy(tid, stacks));
-            }
+        if let Some(stacks) = self.copying.prepare(|| sampler.other_stacks()) {
+            self.by_thread.iter().for_each(|(&tid, known)| known.copy(tid, stacks));
         }
     }
 
@@ -137,7 +124,7 @@ impl Goroutines {
     pub(crate) fn forget(&mut self, tid: u32) {
         if let Some(known) = self.by_thread.remove(&tid) {
             self.processes.remove(&tid);
-            if let (Copying::Possible(stacks), Some(_)) = (&self.copying, known.stack) {
+            if let (Some(stacks), Some(_)) = (self.copying.known(), known.stack) {
                 stacks.remove(tid);
             }
         }

@@ -30,6 +30,7 @@ mod arena;
 mod calls;
 mod chain;
 mod command;
+mod copying;
 mod deep;
 mod elf_module;
 mod elsewhere;

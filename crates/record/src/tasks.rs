@@ -10,6 +10,8 @@ use backtrail_process::sys;
 use backtrail_sframe::{Base, Location};
 use rustc_hash::FxHashMap;
 
+use crate::copying::Copying;
+
 /// The most threads to remember; with more, all are forgotten.
 const MOST_THREADS: usize = 1 << 12;
 /// The first pause in nanoseconds after a search, which doubles.
@@ -24,17 +26,6 @@ const THREAD_BYTES: usize = 2 << 10;
 /// What a thread's own stack may have below the frame in which its process calls C, and above.
 const BELOW: u64 = 1 << 20;
 const ABOVE: u64 = 64 << 10;
-
-/// Whether stacks of tasks can be copied.
-#[derive(Debug, Default)]
-enum Copying {
-    #[default]
-    Unknown,
-    /// To be found out after the current samples.
-    Wanted,
-    Possible(TaskStacks),
-    Impossible,
-}
 
 /// What is known about a thread.
 #[derive(Debug, Default)]
@@ -62,14 +53,14 @@ pub(crate) struct CutTask<'r> {
 /// The threads of Erlang's run-time systems.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
-    copying: Copying,
+    copying: Copying<TaskStacks>,
     by_thread: FxHashMap<u32, Known>,
 }
 
 impl Tasks {
     /// Has the stacks of this thread's tasks copied from now on, if it is found where they are.
     pub(crate) fn begin(&mut self, cut: CutTask<'_>) {
-        if let Copying::Impossible = self.copying {
+        if self.copying.is_impossible() {
             return;
         }
         if self.by_thread.len() >= MOST_THREADS && !self.by_thread.contains_key(&cut.tid) {
@@ -88,9 +79,8 @@ impl Tasks {
             && let Some(current) = known.next_place(&places)
         {
             known.thread = Some(TaskThread { current, ..thread });
-            match &self.copying {
-                Copying::Possible(stacks) => known.copy(cut.tid, stacks),
-                _ => self.copying = Copying::Wanted,
+            if let Some(stacks) = self.copying.stacks() {
+                known.copy(cut.tid, stacks);
             }
         }
     }
@@ -104,18 +94,15 @@ impl Tasks {
 
     /// Finds out whether stacks of tasks can be copied, if that is wanted.
     pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
-        if let Copying::Wanted = self.copying {
-            self.copying = sampler.task_stacks().map_or(Copying::Impossible, Copying::Possible);
-            if let Copying::Possible(stacks) = &self.copying {
-                self.by_thread.iter().for_each(|(&tid, known)| known.copy(tid, stacks));
-            }
+        if let Some(stacks) = self.copying.prepare(|| sampler.task_stacks()) {
+            self.by_thread.iter().for_each(|(&tid, known)| known.copy(tid, stacks));
         }
     }
 
     /// The thread has ended, or runs another program.
     pub(crate) fn forget(&mut self, tid: u32) {
         if let Some(known) = self.by_thread.remove(&tid)
-            && let (Copying::Possible(stacks), Some(_)) = (&self.copying, known.thread)
+            && let (Some(stacks), Some(_)) = (self.copying.known(), known.thread)
         {
             stacks.remove(tid);
         }

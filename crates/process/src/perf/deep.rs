@@ -280,26 +280,9 @@ impl Dispatcher {
         rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
     ) -> Option<OtherStacks> {
         if self.others.is_none() {
-            if !is_initial_namespace() {
-                return None;
-            }
-            if self.outputs.is_none() {
-                self.outputs = Outputs::open(rings);
-            }
-            let outputs = self.outputs.as_ref()?;
-            let stacks = OtherStacks::new().ok()?;
-            let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
-            let target = Target {
-                buffers: buffers.as_fd(),
-                events: outputs.events.as_fd(),
-            };
-            // No thread has both.
-            let next = (self.next.as_fd(), COPIER);
-            let code = other_stacks::copier(sp_offset()?, stack_bytes as i32, &stacks, target, next);
-            // The program keeps the buffers.
-            let program = sys::load_program(&code.instructions, LICENSE).ok()?;
-            self.install(OTHERS, &program).ok()?;
-            self.others = Some(stacks);
+            self.others = self.copy(OTHERS, rings, OtherStacks::new, |sp, stacks, target, next| {
+                other_stacks::copier(sp, stack_bytes as i32, stacks, target, next)
+            });
         }
         self.others.clone()
     }
@@ -307,26 +290,38 @@ impl Dispatcher {
     /// Starts to copy the stacks of tasks into these rings.
     pub(super) fn task_stacks<'r>(&mut self, rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>) -> Option<TaskStacks> {
         if self.tasks.is_none() {
-            if !is_initial_namespace() {
-                return None;
-            }
-            if self.outputs.is_none() {
-                self.outputs = Outputs::open(rings);
-            }
-            let outputs = self.outputs.as_ref()?;
-            let stacks = TaskStacks::new().ok()?;
-            let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
-            let target = Target {
-                buffers: buffers.as_fd(),
-                events: outputs.events.as_fd(),
-            };
-            let code = task_stacks::copier(sp_offset()?, &stacks, target, (self.next.as_fd(), COPIER));
-            // The program keeps the buffers.
-            let program = sys::load_program(&code.instructions, LICENSE).ok()?;
-            self.install(TASKS, &program).ok()?;
-            self.tasks = Some(stacks);
+            self.tasks = self.copy(TASKS, rings, TaskStacks::new, task_stacks::copier);
         }
         self.tasks.clone()
+    }
+
+    /// Installs a program that copies other stacks into these rings, by the map of threads that it
+    /// needs, and continues with the copier of the rest.
+    fn copy<'r, S>(
+        &mut self,
+        number: u32,
+        rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
+        threads: impl FnOnce() -> io::Result<S>,
+        copier: impl FnOnce(i16, &S, Target<'_>, (BorrowedFd<'_>, u32)) -> Code,
+    ) -> Option<S> {
+        if !is_initial_namespace() {
+            return None;
+        }
+        if self.outputs.is_none() {
+            self.outputs = Outputs::open(rings);
+        }
+        let outputs = self.outputs.as_ref()?;
+        let threads = threads().ok()?;
+        let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
+        let target = Target {
+            buffers: buffers.as_fd(),
+            events: outputs.events.as_fd(),
+        };
+        let code = copier(sp_offset()?, &threads, target, (self.next.as_fd(), COPIER));
+        // The program keeps the buffers.
+        let program = sys::load_program(&code.instructions, LICENSE).ok()?;
+        self.install(number, &program).ok()?;
+        Some(threads)
     }
 
     fn install(&self, number: u32, program: &OwnedFd) -> io::Result<()> {

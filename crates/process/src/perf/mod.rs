@@ -15,6 +15,7 @@ mod programs;
 mod records;
 mod sampler;
 mod task_stacks;
+mod threads;
 mod walked;
 mod walker;
 

@@ -7,19 +7,16 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::rc::Rc;
+use std::os::fd::BorrowedFd;
 
 use backtrail_unwind::goroutine::{GoThread, g};
 
 use super::part::{self, part_copier};
 use super::program::{CONTEXT, Code, END, FRAME, Jumps, NEXT, SP, Target, helper, op};
-use crate::sys::{BpfMap, MapKind};
+use super::threads::Threads;
 
-/// The most threads.
-const MOST_THREADS: u32 = 4096;
 /// Words of a map's value.
-const WORDS: usize = 8;
+const WORDS: i16 = 8;
 /// The most records of a goroutine's stack, each of [`PAGES`] pages.
 const PARTS: usize = 4;
 /// Bytes of a `g` up to its stack pointer.
@@ -57,21 +54,19 @@ pub struct OtherStack {
 /// The threads for which parts of other stacks are copied.
 #[derive(Clone, Debug)]
 pub struct OtherStacks {
-    threads: Rc<BpfMap>,
+    threads: Threads,
 }
 
 impl OtherStacks {
     pub(super) fn new() -> io::Result<OtherStacks> {
-        Ok(OtherStacks {
-            threads: Rc::new(BpfMap::new(MapKind::Hash, 4, 8 * WORDS as u32, MOST_THREADS)?),
-        })
+        Threads::new(WORDS).map(|threads| OtherStacks { threads })
     }
 
     /// Copies a thread's other stacks from now on.
     pub fn add(&self, tid: u32, stack: &OtherStack) -> io::Result<()> {
         let OtherStack { thread, signals } = stack;
         let (system, (m, current)) = (thread.system_stack(), thread.structure());
-        let words: [u64; WORDS] = [
+        let words: [u64; WORDS as usize] = [
             system.start,
             system.end,
             signals.0.start,
@@ -81,14 +76,12 @@ impl OtherStacks {
             m.saturating_add(current),
             thread.system(),
         ];
-        let words = words.map(u64::to_ne_bytes);
-        self.threads.set(&tid.to_ne_bytes(), words.as_flattened())
+        self.threads.add(tid, words)
     }
 
     /// No longer does so.
     pub fn remove(&self, tid: u32) {
-        // The thread may have ended.
-        let _ = self.threads.remove(&tid.to_ne_bytes());
+        self.threads.remove(tid);
     }
 }
 
@@ -108,13 +101,7 @@ pub(super) fn copier(
     );
     let mut code = Code::default();
     let (mut out, mut calls) = (Jumps::default(), Jumps::default());
-    code.push(op::COPY, CONTEXT, 1, 0, 0);
-    code.call(helper::PID_TGID);
-    code.look_up(&mut out, stacks.threads.as_fd());
-    for word in 0..WORDS as i16 {
-        code.push(op::LOAD, 1, 0, 8 * word, 0);
-        code.push(op::STORE, FRAME, 1, place::SYSTEM_LOW + 8 * word, 0);
-    }
+    code.begin_for(&mut out, &stacks.threads, place::SYSTEM_LOW);
     code.load_sp(sp_offset);
     code.push(op::STORE, FRAME, SP, place::OUTER_SP, 0);
     code.call(helper::CPU);
@@ -221,25 +208,11 @@ impl Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::part::VALUE_OF_CPU;
-    use crate::perf::program::sp_offset;
-    use crate::perf::programs::LICENSE;
-    use crate::sys;
 
     #[test]
     fn the_kernel_accepts_the_program() {
-        let (Some(sp), Ok(stacks)) = (sp_offset(), OtherStacks::new()) else {
-            println!("SKIPPED: no programs may be loaded here");
-            return;
-        };
-        let map = |kind, value| BpfMap::new(kind, 4, value, 8).expect("another could be created");
-        let (programs, events) = (map(MapKind::Programs, 4), map(MapKind::Events, 4));
-        let buffers = map(MapKind::Array, VALUE_OF_CPU);
-        let target = Target {
-            buffers: buffers.as_fd(),
-            events: events.as_fd(),
-        };
-        let code = copier(sp, 60 << 10, &stacks, target, (programs.as_fd(), 0));
-        sys::load_program(&code.instructions, LICENSE).expect("maps could be created");
+        part::accepted(OtherStacks::new, |sp, stacks, target, next| {
+            copier(sp, 60 << 10, stacks, target, next)
+        });
     }
 }

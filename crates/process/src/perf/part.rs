@@ -130,3 +130,28 @@ pub(super) fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
     code.push(op::COPY, 0, NEXT, 0, 0);
     code.push(op::EXIT, 0, 0, 0, 0);
 }
+
+/// Whether the kernel accepts a program that copies parts, for whatever it needs.
+#[cfg(test)]
+pub(super) fn accepted<S>(
+    needs: impl FnOnce() -> std::io::Result<S>,
+    copier: impl FnOnce(i16, &S, super::program::Target<'_>, (BorrowedFd<'_>, u32)) -> Code,
+) {
+    use std::os::fd::AsFd as _;
+
+    use crate::sys::{self, BpfMap, MapKind};
+
+    let (Some(sp), Ok(needs)) = (super::program::sp_offset(), needs()) else {
+        println!("SKIPPED: no programs may be loaded here");
+        return;
+    };
+    let map = |kind, value| BpfMap::new(kind, 4, value, 8).expect("another could be created");
+    let (programs, events) = (map(MapKind::Programs, 4), map(MapKind::Events, 4));
+    let buffers = map(MapKind::Array, VALUE_OF_CPU);
+    let target = super::program::Target {
+        buffers: buffers.as_fd(),
+        events: events.as_fd(),
+    };
+    let code = copier(sp, &needs, target, (programs.as_fd(), 0));
+    sys::load_program(&code.instructions, super::programs::LICENSE).expect("maps could be created");
+}

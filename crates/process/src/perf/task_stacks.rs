@@ -6,18 +6,15 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::rc::Rc;
+use std::os::fd::BorrowedFd;
 
 use super::other_stacks::place::VALUE;
 use super::part::part_copier;
-use super::program::{CONTEXT, Code, END, FRAME, Jumps, NEXT, PAGE, SP, Target, helper, op};
-use crate::sys::{BpfMap, MapKind};
+use super::program::{Code, END, FRAME, Jumps, NEXT, PAGE, SP, Target, helper, op};
+use super::threads::Threads;
 
-/// The most threads.
-const MOST_THREADS: u32 = 4096;
 /// Words of a map's value.
-const WORDS: usize = 5;
+const WORDS: i16 = 5;
 /// The most records of a stack.
 const PARTS: usize = 4;
 /// Pages below the left stack pointer: it may be older than the last frames.
@@ -49,14 +46,12 @@ pub struct TaskThread {
 /// The threads whose tasks' stacks are copied.
 #[derive(Clone, Debug)]
 pub struct TaskStacks {
-    threads: Rc<BpfMap>,
+    threads: Threads,
 }
 
 impl TaskStacks {
     pub(super) fn new() -> io::Result<TaskStacks> {
-        Ok(TaskStacks {
-            threads: Rc::new(BpfMap::new(MapKind::Hash, 4, 8 * WORDS as u32, MOST_THREADS)?),
-        })
+        Threads::new(WORDS).map(|threads| TaskStacks { threads })
     }
 
     /// Copies the stack of a thread's task from now on.
@@ -66,15 +61,13 @@ impl TaskStacks {
             current,
             offsets,
         } = thread;
-        let words: [u64; WORDS] = [stack.start, stack.end, *current, offsets.0, offsets.1];
-        let words = words.map(u64::to_ne_bytes);
-        self.threads.set(&tid.to_ne_bytes(), words.as_flattened())
+        let words: [u64; WORDS as usize] = [stack.start, stack.end, *current, offsets.0, offsets.1];
+        self.threads.add(tid, words)
     }
 
     /// No longer does so.
     pub fn remove(&self, tid: u32) {
-        // The thread may have ended.
-        let _ = self.threads.remove(&tid.to_ne_bytes());
+        self.threads.remove(tid);
     }
 }
 
@@ -82,13 +75,7 @@ impl TaskStacks {
 pub(super) fn copier(sp_offset: i16, stacks: &TaskStacks, target: Target<'_>, next: (BorrowedFd<'_>, u32)) -> Code {
     let mut code = Code::default();
     let (mut out, mut calls) = (Jumps::default(), Jumps::default());
-    code.push(op::COPY, CONTEXT, 1, 0, 0);
-    code.call(helper::PID_TGID);
-    code.look_up(&mut out, stacks.threads.as_fd());
-    for word in 0..WORDS as i16 {
-        code.push(op::LOAD, 1, 0, 8 * word, 0);
-        code.push(op::STORE, FRAME, 1, place::LOW + 8 * word, 0);
-    }
+    code.begin_for(&mut out, &stacks.threads, place::LOW);
     code.load_sp(sp_offset);
     code.outside(&mut out, SP, place::LOW, place::HIGH);
     code.call(helper::CPU);
@@ -135,25 +122,10 @@ pub(super) fn copier(sp_offset: i16, stacks: &TaskStacks, target: Target<'_>, ne
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::part::VALUE_OF_CPU;
-    use crate::perf::program::sp_offset;
-    use crate::perf::programs::LICENSE;
-    use crate::sys;
+    use crate::perf::part;
 
     #[test]
     fn the_kernel_accepts_the_program() {
-        let (Some(sp), Ok(stacks)) = (sp_offset(), TaskStacks::new()) else {
-            println!("SKIPPED: no programs may be loaded here");
-            return;
-        };
-        let map = |kind, value| BpfMap::new(kind, 4, value, 8).expect("another could be created");
-        let (programs, events) = (map(MapKind::Programs, 4), map(MapKind::Events, 4));
-        let buffers = map(MapKind::Array, VALUE_OF_CPU);
-        let target = Target {
-            buffers: buffers.as_fd(),
-            events: events.as_fd(),
-        };
-        let code = copier(sp, &stacks, target, (programs.as_fd(), 0));
-        sys::load_program(&code.instructions, LICENSE).expect("maps could be created");
+        part::accepted(TaskStacks::new, copier);
     }
 }
