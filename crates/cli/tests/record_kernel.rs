@@ -25,6 +25,35 @@ fn summary(path: &Path) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
+/// As in programs of OCaml 5, a stack in the heap is deeper than what is copied, and call frame
+/// information leads from there to the thread's stack and back: the kernel goes all the way, by
+/// default once enough stacks were cut.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn deep_frames_on_two_stacks() {
+    for walk in ["kernel", "auto"] {
+        let Some(setup) = walking() else { return };
+        let Some(workload) = available(workload::built("fibre", &program::FIBRE, &["2"])) else {
+            return;
+        };
+        let json = setup.path("summary.json");
+        let recording = setup.record(&["--walk", walk, "--json", text(&json)], &workload);
+        recording.ended_with(0).readable();
+        let (mut all, mut whole) = (0, 0);
+        for (stack, count) in recording.folded_with(&["--time", "1..", "--function", "work"]) {
+            let deep = stack.iter().filter(|frame| *frame == "deep").count();
+            let after = |names: &[&str]| stack.windows(names.len()).any(|part| part == names);
+            let is_whole =
+                deep == 3001 && after(&["main", "on_stack", "deep"]) && after(&["deep", "call_back", "work"]);
+            all += count;
+            whole += if is_whole { count } else { 0 };
+        }
+        assert!(whole > all / 2, "{walk}: {whole} of {all} samples lead from C to main");
+        let summary = summary(&json);
+        assert!(summary["walked_in_kernel"].as_u64() > Some(0), "{walk}: {summary}");
+    }
+}
+
 #[test]
 fn stacks_of_any_depth_are_walked() {
     let Some(setup) = walking() else { return };

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::workload::Workload;
-use backtrail_testkit::{Missing, available, command, place, program, skip, workload};
+use backtrail_testkit::{Missing, available, command, place, skip};
 use common::setup;
 
 use crate::record_judged::may_load_programs;
@@ -98,31 +98,6 @@ fn goroutines_that_call_c() {
             "{whole} of {all} samples have their goroutine's frames"
         );
     }
-}
-
-/// As in programs of OCaml 5, a stack in the heap is deeper than what is copied, and call frame
-/// information leads from there to the thread's stack and back: the kernel goes all the way.
-#[test]
-fn frames_on_two_stacks() {
-    if !may_load_programs() {
-        skip("no BPF programs may be loaded here");
-        return;
-    }
-    let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::built("fibre", &program::FIBRE, &["2"])) else {
-        return;
-    };
-    let recording = setup.record(&["--walk", "kernel"], &workload);
-    recording.ended_with(0).readable();
-    let (mut all, mut whole) = (0, 0);
-    for (stack, count) in recording.folded_with(&["--time", "1..", "--function", "work"]) {
-        let deep = stack.iter().filter(|frame| *frame == "deep").count();
-        let after = |names: &[&str]| stack.windows(names.len()).any(|part| part == names);
-        let is_whole = deep == 3001 && after(&["main", "on_stack", "deep"]) && after(&["deep", "call_back", "work"]);
-        all += count;
-        whole += if is_whole { count } else { 0 };
-    }
-    assert!(whole > all / 2, "{whole} of {all} samples lead from C to main");
 }
 
 /// The stack pointer of compiled Haskell stays where the run-time system's scheduler has left it.

@@ -333,7 +333,6 @@ mod tests {
             EXEC_MID,
             EXECS,
             SPIN,
-            FIBRE,
             WORK,
             PERF_PROBE,
             THREADS,
