@@ -33,14 +33,14 @@ fn summary(path: &Path) -> Value {
 fn deep_frames_on_two_stacks() {
     for walk in ["kernel", "auto"] {
         let Some(setup) = walking() else { return };
-        let Some(workload) = available(workload::built("fibre", &program::FIBRE, &["2"])) else {
+        let Some(workload) = available(workload::built("fibre", &program::FIBRE, &["3"])) else {
             return;
         };
         let json = setup.path("summary.json");
         let recording = setup.record(&["--walk", walk, "--json", text(&json)], &workload);
         recording.ended_with(0).readable();
         let (mut all, mut whole) = (0, 0);
-        for (stack, count) in recording.folded_with(&["--time", "1..", "--function", "work"]) {
+        for (stack, count) in recording.folded_with(&["--time", "1.5..", "--function", "work"]) {
             let deep = stack.iter().filter(|frame| *frame == "deep").count();
             let after = |names: &[&str]| stack.windows(names.len()).any(|part| part == names);
             let is_whole =

@@ -30,9 +30,9 @@ const MOST_BYTES: u64 = 512 << 20;
 type Parts = Rc<[(Range<u64>, u32)]>;
 
 /// Stacks of a process that are cut where their copies end, after which they are walked in the
-/// kernel: more than those of a program that is deep only while it starts, because samples may be
-/// lost while the program in the kernel is loaded.
-const ENOUGH_CUT: u32 = 100;
+/// kernel: more than those of a program that is deep only while it starts, because some tens of
+/// samples are lost while the program in the kernel is loaded.
+const ENOUGH_CUT: u32 = 250;
 
 /// Which processes are walked in the kernel: all that can be, or those with deep stacks.
 #[derive(Debug, Default)]
