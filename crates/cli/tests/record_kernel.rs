@@ -49,8 +49,12 @@ fn deep_frames_on_two_stacks() {
             whole += if is_whole { count } else { 0 };
         }
         assert!(whole > all / 2, "{walk}: {whole} of {all} samples lead from C to main");
+        // By default it does so only if watches do not show the outer frames of enough stacks.
         let summary = summary(&json);
-        assert!(summary["walked_in_kernel"].as_u64() > Some(0), "{walk}: {summary}");
+        assert!(
+            walk == "auto" || summary["walked_in_kernel"].as_u64() > Some(0),
+            "{summary}"
+        );
     }
 }
 

@@ -39,7 +39,8 @@ pub struct TaskThread {
     pub stack: Range<u64>,
     /// Where it keeps the address of its current task.
     pub current: u64,
-    /// Bytes from there to the stack pointer that the task has left, and to the end of its stack.
+    /// Bytes from the task's address to the stack pointer that it has left, and to the end of its
+    /// stack.
     pub offsets: (u64, u64),
 }
 
