@@ -1,5 +1,5 @@
 //! Whether the kernel copies other stacks than the sample's, which is found out when a thread needs
-//! it.
+//! it, and when a thread is searched for what leads to them.
 
 /// By what threads are added.
 #[derive(Debug, Default)]
@@ -40,5 +40,27 @@ impl<S> Copying<S> {
             return self.known();
         }
         None
+    }
+}
+
+/// The first pause in nanoseconds after a search, which doubles.
+const FIRST_PAUSE: u64 = 1_000_000;
+
+/// When a thread may be searched again.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses {
+    attempts: u32,
+    next: u64,
+}
+
+impl Pauses {
+    /// Whether the thread may be searched at this time; the next pause begins then.
+    pub(crate) fn are_over(&mut self, time: u64, most_doublings: u32) -> bool {
+        if time < self.next {
+            return false;
+        }
+        self.next = time.saturating_add(FIRST_PAUSE << self.attempts.min(most_doublings));
+        self.attempts += 1;
+        true
     }
 }

@@ -8,12 +8,11 @@ use backtrail_unwind::Memory;
 use backtrail_unwind::goroutine::{GoThread, KEPT_WORDS, held};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::copying::Copying;
+use crate::copying::{Copying, Pauses};
 
 /// The most threads to remember; with more, all are forgotten.
 const MOST_THREADS: usize = 1 << 12;
-/// The first pause in nanoseconds after a search, which doubles.
-const FIRST_PAUSE: u64 = 1_000_000;
+/// Of the pause after a search.
 const MOST_DOUBLINGS: u32 = 10;
 /// In processes of Go, whose threads are found sooner or later.
 const MOST_DOUBLINGS_OF_GO: u32 = 4;
@@ -22,9 +21,7 @@ const MOST_DOUBLINGS_OF_GO: u32 = 4;
 #[derive(Debug, Default)]
 struct Known {
     stack: Option<OtherStack>,
-    attempts: u32,
-    /// The time from which it may be searched again.
-    next: u64,
+    pauses: Pauses,
 }
 
 /// A sample of a thread whose stack continues on one that was not copied.
@@ -76,15 +73,13 @@ impl Goroutines {
             self.forget_all();
         }
         let known = self.by_thread.entry(tid).or_default();
-        if time < known.next {
-            return;
-        }
         let most_doublings = match self.processes.contains(&pid) {
             true => MOST_DOUBLINGS_OF_GO,
             false => MOST_DOUBLINGS,
         };
-        known.next = time.saturating_add(FIRST_PAUSE << known.attempts.min(most_doublings));
-        known.attempts += 1;
+        if !known.pauses.are_over(time, most_doublings) {
+            return;
+        }
         let mut memory = Now { pid };
         let found = known.stack.as_ref().map(|stack| stack.thread);
         let arch = Arch::native();

@@ -461,10 +461,10 @@ impl StackWalker {
             && view.makes_thread(program.registers.pc)
     }
 
-    /// Whether a table marks the code that `ra` is in as the start of a stack.
-    fn is_outermost(&mut self, ra: u64, view: &SpaceView<'_, '_>) -> bool {
+    /// Whether a table marks the code at this address as the start of a stack.
+    fn is_outermost(&mut self, address: u64, kind: AddressKind, view: &SpaceView<'_, '_>) -> bool {
         let mut cache = RuleCache::new(&mut self.cache);
-        link(self.arch, ra, AddressKind::Ra, view, &mut cache) == Link::Outermost
+        link(self.arch, address, kind, view, &mut cache) == Link::Outermost
     }
 
     /// What the outermost of the frames from `begin` on proves about how the walk ended.
@@ -488,7 +488,7 @@ impl StackWalker {
             && let [.., callee, frame] = self.frames[begin..]
             && frame.kind == FrameKind::Ra
             && view.is_made_up(frame.address, callee.address)
-            && !self.is_outermost(frame.address, view)
+            && !self.is_outermost(frame.address, AddressKind::Ra, view)
         {
             self.frames.pop();
             return backtrail_unwind::Stop::EndOfStack;
@@ -496,10 +496,9 @@ impl StackWalker {
         match stop {
             // A word of zero where a row supposes the return address is no start.
             backtrail_unwind::Stop::EndOfStack if last.kind == FrameKind::Pc => {
-                let mut cache = RuleCache::new(&mut self.cache);
-                match link(self.arch, last.address, AddressKind::Pc, view, &mut cache) {
-                    Link::Outermost => stop,
-                    _ => backtrail_unwind::Stop::NoStart,
+                match self.is_outermost(last.address, AddressKind::Pc, view) {
+                    true => stop,
+                    false => backtrail_unwind::Stop::NoStart,
                 }
             }
             backtrail_unwind::Stop::EndOfStack if is_caller => {

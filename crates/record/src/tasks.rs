@@ -10,12 +10,11 @@ use backtrail_process::sys;
 use backtrail_sframe::{Base, Location};
 use rustc_hash::FxHashMap;
 
-use crate::copying::Copying;
+use crate::copying::{Copying, Pauses};
 
 /// The most threads to remember; with more, all are forgotten.
 const MOST_THREADS: usize = 1 << 12;
-/// The first pause in nanoseconds after a search, which doubles.
-const FIRST_PAUSE: u64 = 1_000_000;
+/// Of the pause after a search.
 const MOST_DOUBLINGS: u32 = 5;
 /// The most places of a thread that are remembered.
 const MOST_PLACES: usize = 64;
@@ -33,9 +32,7 @@ struct Known {
     thread: Option<TaskThread>,
     /// Places that had the current task's address, each with a score; the best first.
     places: Vec<(u64, i32)>,
-    attempts: u32,
-    /// The time from which it may be searched again.
-    next: u64,
+    pauses: Pauses,
 }
 
 /// A sample of a thread in C that its task has called, cut where the task's stack follows.
@@ -68,13 +65,9 @@ impl Tasks {
             threads.into_iter().for_each(|tid| self.forget(tid));
         }
         let known = self.by_thread.entry(cut.tid).or_default();
-        if cut.time < known.next {
+        if !known.pauses.are_over(cut.time, MOST_DOUBLINGS) {
             return;
         }
-        known.next = cut
-            .time
-            .saturating_add(FIRST_PAUSE << known.attempts.min(MOST_DOUBLINGS));
-        known.attempts += 1;
         if let Some((thread, places)) = find(&cut)
             && let Some(current) = known.next_place(&places)
         {

@@ -11,8 +11,8 @@ use std::os::fd::BorrowedFd;
 
 use backtrail_unwind::goroutine::{GoThread, g};
 
-use super::part::{self, part_copier};
-use super::program::{CONTEXT, Code, END, FRAME, Jumps, NEXT, SP, Target, helper, op};
+use super::part::part_copier;
+use super::program::{Code, END, FRAME, Jumps, NEXT, SP, Target, op};
 use super::threads::Threads;
 
 /// Words of a map's value.
@@ -23,7 +23,7 @@ const PARTS: usize = 4;
 const HEAD_OF_G: u64 = g::SCHED_SP + 8;
 
 /// Places in a program's frame; the first are those of the words of a map's value.
-pub(super) mod place {
+mod place {
     pub(super) const SYSTEM_LOW: i16 = -104;
     pub(super) const SYSTEM_HIGH: i16 = -96;
     pub(super) const SIGNAL_LOW: i16 = -88;
@@ -35,8 +35,6 @@ pub(super) mod place {
     /// The stack pointer, which may be that of interrupted code.
     pub(super) const OUTER_SP: i16 = -112;
     pub(super) const GOROUTINE: i16 = -120;
-    /// What the CPU has.
-    pub(in crate::perf) const VALUE: i16 = -16;
     /// The beginning of the goroutine's structure.
     pub(super) const G: i16 = -184;
 }
@@ -104,9 +102,7 @@ pub(super) fn copier(
     code.begin_for(&mut out, &stacks.threads, place::SYSTEM_LOW);
     code.load_sp(sp_offset);
     code.push(op::STORE, FRAME, SP, place::OUTER_SP, 0);
-    code.call(helper::CPU);
-    code.look_up(&mut out, target.buffers);
-    code.push(op::STORE, FRAME, 0, place::VALUE, 0);
+    code.take_buffer(&mut out, target);
     for unknown in [low, high, sp] {
         code.push(op::STORE_NUMBER, FRAME, 0, unknown, 0);
     }
@@ -153,21 +149,15 @@ pub(super) fn copier(
     // On the system's stack: the structures, and the goroutine's stack.
     code.push(op::LOAD, NEXT, FRAME, place::OUTER_SP, 0);
     code.outside(&mut out, NEXT, place::SYSTEM_LOW, place::SYSTEM_HIGH);
-    let copy_structure = |code: &mut Code, out: &mut Jumps, calls: &mut Jumps, address: i16, size: u64| {
-        code.push(op::LOAD, NEXT, FRAME, address, 0);
-        code.push(op::COPY, END, NEXT, 0, 0);
-        code.push(op::ADD, END, 0, 0, size as i32);
-        code.copy_part(out, calls);
-    };
-    copy_structure(&mut code, &mut out, &mut calls, place::THREAD, GoThread::M_SIZE);
-    copy_structure(&mut code, &mut out, &mut calls, place::SYSTEM, g::SIZE);
+    code.copy_structure(&mut out, &mut calls, place::THREAD, GoThread::M_SIZE);
+    code.copy_structure(&mut out, &mut calls, place::SYSTEM, g::SIZE);
     code.push(op::LOAD, NEXT, FRAME, sp, 0);
     code.push(op::LOAD, END, FRAME, high, 0);
     let mut copied = Jumps::default();
     parts(&mut code, &mut copied, &mut calls);
     code.land(copied);
     // The last, because another thread may move the stack: the stack is then not where this says.
-    copy_structure(&mut code, &mut out, &mut calls, place::GOROUTINE, g::SIZE);
+    code.copy_structure(&mut out, &mut calls, place::GOROUTINE, g::SIZE);
     code.land(out);
     code.continue_with(next.0, next.1);
     code.exit();
@@ -176,38 +166,10 @@ pub(super) fn copier(
     code
 }
 
-impl Code {
-    /// Writes a record of what lies from [`NEXT`] to [`END`], as much as it holds, and moves
-    /// [`NEXT`] to what follows. Goes `out` if nothing is left, or the next page is not present.
-    pub(super) fn copy_part(&mut self, out: &mut Jumps, calls: &mut Jumps) {
-        self.jump(out, op::JUMP_IF_NOT_BELOW, NEXT, END, 0);
-        self.push(op::COPY, 1, CONTEXT, 0, 0);
-        self.push(op::LOAD, 2, FRAME, place::VALUE, 0);
-        for (argument, value) in (3..).zip([SP, NEXT, END]) {
-            self.push(op::COPY, argument, value, 0, 0);
-        }
-        self.call_own(calls);
-        self.push(op::COPY, 1, 0, 0, 0);
-        self.push(op::SUBTRACT_REGISTER, 1, NEXT, 0, 0);
-        // From memory, it is any number for the verifier, which else follows each.
-        self.push(op::LOAD, 2, FRAME, place::VALUE, 0);
-        self.push(op::STORE, 2, 0, part::place::LEN, 0);
-        self.push(op::LOAD, NEXT, 2, part::place::LEN, 0);
-        self.jump(out, op::JUMP_IF_NUMBER, 1, 0, 0);
-    }
-
-    /// Jumps if the address in a register is not between the addresses in these places.
-    pub(super) fn outside(&mut self, jumps: &mut Jumps, register: u8, low: i16, high: i16) {
-        self.push(op::LOAD, 1, FRAME, low, 0);
-        self.jump(jumps, op::JUMP_IF_BELOW, register, 1, 0);
-        self.push(op::LOAD, 1, FRAME, high, 0);
-        self.jump(jumps, op::JUMP_IF_NOT_BELOW, register, 1, 0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::perf::part;
 
     #[test]
     fn the_kernel_accepts_the_program() {

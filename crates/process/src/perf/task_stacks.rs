@@ -8,9 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use super::other_stacks::place::VALUE;
 use super::part::part_copier;
-use super::program::{Code, END, FRAME, Jumps, NEXT, PAGE, SP, Target, helper, op};
+use super::program::{Code, END, FRAME, Jumps, NEXT, PAGE, SP, Target, op};
 use super::threads::Threads;
 
 /// Words of a map's value.
@@ -79,9 +78,7 @@ pub(super) fn copier(sp_offset: i16, stacks: &TaskStacks, target: Target<'_>, ne
     code.begin_for(&mut out, &stacks.threads, place::LOW);
     code.load_sp(sp_offset);
     code.outside(&mut out, SP, place::LOW, place::HIGH);
-    code.call(helper::CPU);
-    code.look_up(&mut out, target.buffers);
-    code.push(op::STORE, FRAME, 0, VALUE, 0);
+    code.take_buffer(&mut out, target);
     code.push(op::LOAD, 3, FRAME, place::CURRENT, 0);
     code.read(&mut out, place::TASK, 8);
     for (offset, to) in [(place::STACK_END, place::LEFT_END), (place::STACK, place::LEFT)] {
@@ -92,10 +89,7 @@ pub(super) fn copier(sp_offset: i16, stacks: &TaskStacks, target: Target<'_>, ne
         code.read(&mut out, to, 8);
     }
     // The word with the stack pointer.
-    code.push(op::LOAD, NEXT, FRAME, place::STACK, 0);
-    code.push(op::COPY, END, NEXT, 0, 0);
-    code.push(op::ADD, END, 0, 0, 8);
-    code.copy_part(&mut out, &mut calls);
+    code.copy_structure(&mut out, &mut calls, place::STACK, 8);
     // What is above it on its page, and on the following ones.
     let page = |code: &mut Code, to: u8| {
         code.push(op::LOAD, to, FRAME, place::LEFT, 0);
