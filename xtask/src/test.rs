@@ -11,7 +11,7 @@ use crate::suite::{self, Compiler};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 62] = [
+const TOOLS: [(&str, &str); 63] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -43,6 +43,7 @@ const TOOLS: [(&str, &str); 62] = [
     ("node", "nodejs"),
     ("erlc", "erlang-base"),
     ("luajit", "luajit"),
+    ("shellcheck", "shellcheck"),
     ("php", "php-cli"),
     ("/usr/lib/postgresql", "postgresql"),
     ("psql", "postgresql-client"),

@@ -262,11 +262,16 @@ fn an_ordinary_user_sees_how_long_threads_wait() {
         *by_thread.entry(thread.expect("a thread")).or_default() += period.expect("a period");
     }
     let times: Vec<u64> = by_thread.into_values().collect();
+    // On a busy machine, a thread also waits for a CPU outside of what is measured.
     for (thread, function) in [(1, "sleeps"), (2, "reads")] {
-        let (recorded, (expected, _)) = (times[thread], measured[function]);
+        let (recorded, (least, _), (most, _)) = (
+            times[thread],
+            measured[function],
+            measured[&format!("{function} lives")],
+        );
         assert!(
-            recorded.abs_diff(expected) * 100 <= expected * 3,
-            "{function}: {recorded} ns recorded, {expected} measured"
+            recorded * 100 >= least * 97 && recorded <= most,
+            "{function}: {recorded} ns recorded, {least} to {most} measured"
         );
     }
 }
