@@ -6,16 +6,18 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::thread::JoinHandle;
 
 use backtrail_arch::Arch;
 use backtrail_bpf::layout::{self, TableRange};
 use backtrail_bpf::{self as bpf, Code, Map, Rule};
-use backtrail_process::perf::{KernelTables, Sampler, WalkCode, WalkMap, WalkProgram};
+use backtrail_process::perf::{KernelTables, Sampler, WalkCode, WalkLoader, WalkMap, WalkProgram};
 use backtrail_process::this_machine;
 use backtrail_recording::Stop;
 use backtrail_sframe::Section;
 use rustc_hash::FxHashMap;
 
+use crate::aside;
 use crate::kernel_tables::TableMaker;
 use crate::modules::Modules;
 use crate::options::Walk;
@@ -30,8 +32,8 @@ const MOST_BYTES: u64 = 512 << 20;
 type Parts = Rc<[(Range<u64>, u32)]>;
 
 /// Stacks of a process that are cut where their copies end, after which they are walked in the
-/// kernel: more than those of a program that is deep only while it starts, because some tens of
-/// samples are lost while the program in the kernel is loaded.
+/// kernel: more than those of a program that is deep only while it starts, because loading the
+/// program takes most of a CPU's second.
 const ENOUGH_CUT: u32 = 250;
 
 /// Which processes are walked in the kernel: all that can be, or those with deep stacks.
@@ -39,6 +41,8 @@ const ENOUGH_CUT: u32 = 250;
 pub(crate) struct InKernel<'a> {
     /// `None` if no process is.
     wanted: Option<Wanted>,
+    /// The program while it is loaded.
+    loading: Option<JoinHandle<Option<KernelTables>>>,
     walks: Option<KernelWalks<'a>>,
 }
 
@@ -55,13 +59,14 @@ impl<'a> InKernel<'a> {
             Walk::Copy => InKernel::default(),
             Walk::Auto => InKernel {
                 wanted: Some(Wanted::Deep(FxHashMap::default())),
-                walks: None,
+                ..InKernel::default()
             },
             Walk::Kernel => {
-                let walks = KernelWalks::begin(sampler);
+                let tables = sampler.walk_loader().and_then(load);
                 InKernel {
-                    wanted: walks.is_some().then_some(Wanted::All),
-                    walks,
+                    wanted: tables.is_some().then_some(Wanted::All),
+                    walks: tables.map(KernelWalks::new),
+                    ..InKernel::default()
                 }
             }
         }
@@ -75,11 +80,16 @@ impl<'a> InKernel<'a> {
     /// Loads the program once a process needs it.
     pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
         let Some(Wanted::Deep(cut)) = &self.wanted else { return };
-        if self.walks.is_none() && cut.values().any(|count| *count >= ENOUGH_CUT) {
-            self.walks = KernelWalks::begin(sampler);
-            if self.walks.is_none() {
-                self.wanted = None;
-            }
+        if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {
+            self.walks = loaded.join().ok().flatten().map(KernelWalks::new);
+        } else if self.walks.is_none() && self.loading.is_none() && cut.values().any(|count| *count >= ENOUGH_CUT) {
+            let loader = sampler.walk_loader();
+            self.loading = loader.and_then(|loader| aside::start("backtrail-load", || load(loader)).ok());
+        } else {
+            return;
+        }
+        if self.walks.is_none() && self.loading.is_none() {
+            self.wanted = None;
         }
     }
 
@@ -115,7 +125,8 @@ impl<'a> InKernel<'a> {
     pub(crate) fn without_tables(self) -> InKernel<'static> {
         InKernel {
             wanted: self.wanted,
-            walks: self.walks.map(|walks| KernelWalks::again(walks.into_tables())),
+            loading: self.loading,
+            walks: self.walks.map(|walks| KernelWalks::new(walks.into_tables())),
         }
     }
 }
@@ -163,21 +174,8 @@ struct Installed {
 }
 
 impl<'a> KernelWalks<'a> {
-    /// Loads the program. `None` if the machine or the rights do not allow it.
-    fn begin(sampler: &mut Sampler) -> Option<KernelWalks<'a>> {
-        let program = bpf::program().ok()?;
-        let tables = sampler.walk_in_kernel(&WalkProgram {
-            begin: code(program.begin),
-            walk: code(program.walk),
-            process_bytes: layout::PROCESS_BYTES as u32,
-            page_bytes: layout::PAGE_BYTES as u32,
-            state_bytes: layout::STATE_BYTES as u32,
-        })?;
-        Some(KernelWalks::again(tables))
-    }
-
     /// Begins with a loaded program that has no tables.
-    fn again(tables: KernelTables) -> KernelWalks<'a> {
+    fn new(tables: KernelTables) -> KernelWalks<'a> {
         let arch = this_machine();
         KernelWalks {
             arch,
@@ -335,6 +333,19 @@ impl<'a> KernelWalks<'a> {
             self.tables.remove_process(pid);
         }
     }
+}
+
+/// Loads the program. `None` if the machine or the rights do not allow it.
+fn load(loader: WalkLoader) -> Option<KernelTables> {
+    let program = bpf::program().ok()?;
+    let program = WalkProgram {
+        begin: code(program.begin),
+        walk: code(program.walk),
+        process_bytes: layout::PROCESS_BYTES as u32,
+        page_bytes: layout::PAGE_BYTES as u32,
+        state_bytes: layout::STATE_BYTES as u32,
+    };
+    loader.load(&program).ok()
 }
 
 fn code(code: Code) -> WalkCode {

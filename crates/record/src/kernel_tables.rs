@@ -4,14 +4,14 @@
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 
 use backtrail_arch::Arch;
 use backtrail_bpf::{self as bpf, Rule};
 use backtrail_process::perf::{KernelTable, KernelTables};
 use backtrail_sframe::Section;
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
+
+use crate::aside;
 
 /// The tables that the kernel has of a section.
 #[derive(Debug, Default)]
@@ -46,8 +46,6 @@ impl TableMaker {
         let (jobs, to_do) = channel::<Job>();
         let (done, made) = channel();
         let work = move || {
-            // The recorder itself has a higher one.
-            let _ = setpriority_process(Some(gettid()), 0);
             let mut next = 0;
             while let Ok(job) = to_do.recv() {
                 let jobs: Vec<Job> = [job].into_iter().chain(to_do.try_iter()).collect();
@@ -58,11 +56,10 @@ impl TableMaker {
                 }
             }
         };
-        let thread = thread::Builder::new().name("backtrail-rows".to_owned()).spawn(work);
         Some(TableMaker {
             jobs,
             made,
-            thread: thread.ok()?,
+            thread: aside::start("backtrail-rows", work).ok()?,
         })
     }
 

@@ -27,6 +27,7 @@
 
 mod announced;
 mod arena;
+mod aside;
 mod calls;
 mod chain;
 mod command;

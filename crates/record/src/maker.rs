@@ -3,15 +3,14 @@
 
 use std::cell::{Cell, OnceCell};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::tables::{self, Table, Tables};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::{FileBytes, Image};
-use rustix::process::setpriority_process;
-use rustix::thread::gettid;
+
+use crate::aside;
 
 /// Files that may wait in a lane: each is open.
 const MOST_WAITING: usize = 64;
@@ -162,8 +161,6 @@ impl Worker {
         let (jobs, to_do) = channel::<Job>();
         let (done, made) = channel();
         let work = move || {
-            // The recorder itself has a higher one.
-            let _ = setpriority_process(Some(gettid()), 0);
             for job in to_do {
                 let made = Made {
                     number: job.number,
@@ -176,7 +173,7 @@ impl Worker {
                 }
             }
         };
-        let started = thread::Builder::new().name("backtrail-tables".to_owned()).spawn(work);
+        let started = aside::start("backtrail-tables", work);
         started.ok().map(|_| Worker { jobs, made })
     }
 }

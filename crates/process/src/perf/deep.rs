@@ -35,7 +35,7 @@ use super::part::{self, VALUE_OF_CPU, part_copier};
 use super::program::{Code, Jumps, PAGE, PAGES, Target, helper, op, sp_offset};
 use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, TASKS, is_initial_namespace};
 use super::task_stacks::{self, TaskStacks};
-use super::walker::{KernelTables, WalkProgram, Walker};
+use super::walker::WalkLoader;
 use crate::sys::{self, BpfMap, MapKind};
 
 /// The most records of a sample.
@@ -155,7 +155,6 @@ pub(super) struct Dispatcher {
     next: BpfMap,
     program: OwnedFd,
     outputs: Option<Outputs>,
-    walker: Option<Walker>,
     begun: Option<DeepStacks>,
     others: Option<OtherStacks>,
     tasks: Option<TaskStacks>,
@@ -203,7 +202,6 @@ impl Dispatcher {
             next,
             program,
             outputs: None,
-            walker: None,
             begun: None,
             others: None,
             tasks: None,
@@ -221,18 +219,17 @@ impl Dispatcher {
         sys::set_program(event, &self.program)
     }
 
-    /// Starts to walk stacks in the kernel, with records into these rings, each of a CPU.
-    pub(super) fn walk<'r>(
-        &mut self,
-        program: &WalkProgram,
-        rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
-    ) -> Option<KernelTables> {
+    /// Loads the program that walks, with records into these rings, each of a CPU.
+    pub(super) fn walk_loader<'r>(&mut self, rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>) -> Option<WalkLoader> {
         if self.outputs.is_none() {
             self.outputs = Outputs::open(rings);
         }
         let outputs = self.outputs.as_ref()?;
-        let walker = Walker::load(program, outputs.cpus, &self.next, &outputs.events).ok()?;
-        Some(self.walker.insert(walker).tables())
+        Some(WalkLoader {
+            cpus: outputs.cpus,
+            programs: self.next.try_clone().ok()?,
+            events: outputs.events.try_clone().ok()?,
+        })
     }
 
     /// Starts to copy into these rings, each of a CPU, beyond copies of `stack_bytes`.

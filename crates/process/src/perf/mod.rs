@@ -28,7 +28,7 @@ pub use other_stacks::{OtherStack, OtherStacks};
 pub use records::{Build, Cause, Mapping, Record, Sample, Task, UserState};
 pub use sampler::{Options, Sampler, Trigger, monotonic_ns, raise_open_files};
 pub use task_stacks::{TaskStacks, TaskThread};
-pub use walker::{KernelTable, KernelTables, WalkCode, WalkMap, WalkProgram};
+pub use walker::{KernelTable, KernelTables, WalkCode, WalkLoader, WalkMap, WalkProgram};
 
 /// Not part of the interface: for the fuzz targets.
 #[doc(hidden)]

@@ -20,7 +20,7 @@ use super::records::{
 };
 use super::task_stacks::TaskStacks;
 use super::walked::{self, Walked};
-use super::walker::{KernelTables, WalkProgram};
+use super::walker::WalkLoader;
 use crate::proc;
 use crate::sys::{self, Attributes, Clock, Counted, Event, Ring};
 
@@ -348,11 +348,10 @@ impl Sampler {
         self.dispatcher.as_mut()?.task_stacks(rings)
     }
 
-    /// Starts to walk stacks in the kernel, those of the processes in the tables. `None` if that is
-    /// not possible.
-    pub fn walk_in_kernel(&mut self, program: &WalkProgram) -> Option<KernelTables> {
+    /// Prepares to walk stacks in the kernel. `None` if that is not possible.
+    pub fn walk_loader(&mut self) -> Option<WalkLoader> {
         let rings = self.rings.iter().map(|ring| (ring.cpu, ring.ring.as_fd()));
-        self.dispatcher.as_mut()?.walk(program, rings)
+        self.dispatcher.as_mut()?.walk_loader(rings)
     }
 
     /// The CPUs, in the order of [`Sampler::drain`]'s index.

@@ -4,7 +4,7 @@
 //! sample is written with its copy of the stack.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -132,57 +132,55 @@ impl KernelTables {
     }
 }
 
-/// The loaded program.
+/// Loads the program, in any thread: the kernel's verifier takes tenths of a second.
 #[derive(Debug)]
-pub(super) struct Walker {
-    tables: KernelTables,
-    _states: BpfMap,
-    _begin: OwnedFd,
-    _walk: OwnedFd,
+pub struct WalkLoader {
+    /// One more than the highest number of a CPU.
+    pub(super) cpus: u32,
+    /// By which events find the program.
+    pub(super) programs: BpfMap,
+    /// By CPU, events to write to.
+    pub(super) events: BpfMap,
 }
 
-impl Walker {
-    /// Loads the program into `programs`, for CPUs with numbers below `cpus`.
-    pub(super) fn load(program: &WalkProgram, cpus: u32, programs: &BpfMap, events: &BpfMap) -> io::Result<Walker> {
+impl WalkLoader {
+    /// Starts to walk stacks in the kernel, those of the processes in the tables, until the sampler
+    /// is dropped.
+    ///
+    /// # Errors
+    /// If the machine or the rights do not allow it.
+    pub fn load(&self, program: &WalkProgram) -> io::Result<KernelTables> {
         if !is_initial_namespace() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let processes = BpfMap::new(MapKind::SparseHash, 4, program.process_bytes, MOST_PROCESSES)?;
         let page = BpfMap::new(MapKind::InnerArray, 4, program.page_bytes, 1)?;
         let tables = BpfMap::of_maps(&page, MOST_TABLES)?;
-        let states = BpfMap::new(MapKind::Array, 4, program.state_bytes, cpus)?;
+        let states = BpfMap::new(MapKind::Array, 4, program.state_bytes, self.cpus)?;
         let load = |code: &WalkCode| {
             let fd = |map: WalkMap| match map {
                 WalkMap::Processes => processes.as_fd(),
                 WalkMap::Tables => tables.as_fd(),
                 WalkMap::States => states.as_fd(),
-                WalkMap::Events => events.as_fd(),
-                WalkMap::Programs => programs.as_fd(),
+                WalkMap::Events => self.events.as_fd(),
+                WalkMap::Programs => self.programs.as_fd(),
             };
             sys::load_program(&linked(code, fd), LICENSE)
         };
         let (walk, begin) = (load(&program.walk)?, load(&program.begin)?);
-        let set =
-            |number: u32, program: &OwnedFd| programs.set(&number.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes());
-        set(WALKER, &walk)?;
-        set(BEGIN, &begin)?;
-        Ok(Walker {
-            tables: KernelTables {
-                shared: Arc::new(Shared {
-                    processes,
-                    tables,
-                    page_bytes: program.page_bytes,
-                    end: AtomicU32::new(0),
-                }),
-            },
-            _states: states,
-            _begin: begin,
-            _walk: walk,
+        // The map keeps the programs, and they keep the states.
+        for (number, program) in [(WALKER, walk), (BEGIN, begin)] {
+            self.programs
+                .set(&number.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())?;
+        }
+        Ok(KernelTables {
+            shared: Arc::new(Shared {
+                processes,
+                tables,
+                page_bytes: program.page_bytes,
+                end: AtomicU32::new(0),
+            }),
         })
-    }
-
-    pub(super) fn tables(&self) -> KernelTables {
-        self.tables.clone()
     }
 }
 

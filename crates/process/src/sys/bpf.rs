@@ -89,6 +89,17 @@ impl BpfMap {
         call(MAP_UPDATE_ELEM, &mut attr).map(drop)
     }
 
+    /// The same map by a descriptor of its own.
+    ///
+    /// # Errors
+    /// If the process has too many descriptors.
+    pub fn try_clone(&self) -> io::Result<BpfMap> {
+        Ok(BpfMap {
+            fd: self.fd.try_clone()?,
+            ..*self
+        })
+    }
+
     /// Removes a key.
     pub fn remove(&self, key: &[u8]) -> io::Result<()> {
         if key.len() != self.key_bytes {
