@@ -47,7 +47,13 @@ pub(crate) const fn branch(word: u32) -> Option<i64> {
     }
 }
 
-const fn signed(word: u32, at: u32, bits: u32) -> i64 {
+/// `br`.
+pub(crate) const fn is_jump_to_register(word: u32) -> bool {
+    is(word, (0xffff_fc1f, 0xd61f_0000))
+}
+
+/// Bits from `at` on as a number with a sign.
+pub(crate) const fn signed(word: u32, at: u32, bits: u32) -> i64 {
     ((word as i64) << (64 - at - bits)) >> (64 - bits)
 }
 
@@ -72,6 +78,43 @@ pub(crate) fn addition(word: u32) -> Option<Addition> {
         from: word >> 5 & 31,
         bytes: sign * (i64::from(word >> 10 & 0xfff) << shift),
     })
+}
+
+/// The register with an address that an access to memory changes, and by how many bytes: pairs of
+/// registers, and single ones.
+pub(crate) fn writeback(word: u32) -> Option<(u32, i64)> {
+    const PAIR: (u32, u32) = (0x3a80_0000, 0x2880_0000);
+    const SINGLE: (u32, u32) = (0x3b20_0400, 0x3800_0400);
+    let base = word >> 5 & 31;
+    if is(word, PAIR) {
+        let is_vector = word >> 26 & 1 == 1;
+        let size = match word >> 30 {
+            size if is_vector => 2 + size,
+            0b00 | 0b01 => 2,
+            _ => 3,
+        };
+        return Some((base, signed(word, 15, 7) << size));
+    }
+    is(word, SINGLE).then(|| (base, signed(word, 12, 9)))
+}
+
+/// Whether an instruction other than an addition of an immediate value may set the stack pointer.
+pub(crate) fn may_set_sp(word: u32) -> bool {
+    /// Additions of registers that are extended, and logical operations with immediate values.
+    const TO_ANY: [(u32, u32); 2] = [(0x3fe0_0000, 0x0b20_0000), (0x1f80_0000, 0x1200_0000)];
+    if word & 31 == SP && TO_ANY.iter().any(|class| is(word, *class)) {
+        return true;
+    }
+    // Pairs and structures change the base if bit 23 is set, single registers without a scaled
+    // offset if bit 10 is.
+    let is_access = word >> 25 & 0b101 == 0b100;
+    let is_single = word >> 27 & 0b111 == 0b111;
+    let changes_base = if is_single {
+        word >> 24 & 1 == 0 && word >> 10 & 1 == 1
+    } else {
+        word >> 23 & 1 == 1
+    };
+    is_access && word >> 5 & 31 == SP && changes_base
 }
 
 /// The instructions of code, which are little-endian even if data is big-endian.

@@ -1,6 +1,6 @@
 //! The facts that the code of Go's functions adds to `.gopclntab`: where the frame pointer is, and
-//! how to leave the runtime's functions that switch stacks; on AArch64 only that their callers are
-//! on another stack.
+//! how to leave the runtime's functions that switch stacks; on AArch64 mostly only that their
+//! callers are on another stack.
 //!
 //! Compiled functions with a frame save the caller's frame pointer just below the return address
 //! and point their own frame pointer there (`cmd/internal/obj/x86/obj6.go`), so that their frames
@@ -15,6 +15,8 @@
 //! ever does after `mcall`: nothing returns there, but the goroutine that called it may still be
 //! the thread's (see `goroutine` in the crate that unwinds).
 
+use std::ops::Range;
+
 use backtrail_arch::Cpu;
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
@@ -25,6 +27,7 @@ use crate::a64;
 use crate::code::{self, Convention, Input};
 use crate::eh_frame::{self, Converted};
 use crate::gopclntab::{self, Distance, Function};
+use crate::linked::may_change;
 use crate::signal;
 use crate::undescribed::not_described;
 
@@ -97,10 +100,61 @@ fn on_aarch64(function: Function, code: &[u8]) -> FunctionRows {
     }
     let switches = function.flags & SP_WRITE != 0 && !function.is_first();
     let mut rows = function.into_rows();
-    if switches && let Some(switch) = a64::words(code).position(|word| a64::is_call(word) || sets_sp(word)) {
-        leave_from(4 * (switch as u32 + 1), &mut rows);
+    if switches && !count_from_copy(&mut rows, code) {
+        let switch = a64::words(code).position(|word| a64::is_call(word) || sets_sp(word));
+        if let Some(switch) = switch {
+            leave_from(4 * (switch as u32 + 1), &mut rows);
+        }
     }
     rows
+}
+
+/// The functions that read the clock keep their stack pointer in a register that C preserves, and
+/// call C on another stack: between these instructions, rows count from that register. Returns
+/// whether this is such a function.
+fn count_from_copy(rows: &mut FunctionRows, code: &[u8]) -> bool {
+    const PRESERVED: Range<u32> = 19..29;
+    let words: Vec<u32> = a64::words(code).collect();
+    let copies = |word: u32| {
+        let add = a64::addition(word).filter(|add| add.from == a64::SP && add.bytes == 0)?;
+        PRESERVED.contains(&add.to).then_some(add.to)
+    };
+    let mut copied = (0..).zip(&words).filter_map(|(at, word)| Some((at, copies(*word)?)));
+    let (Some((copy, register)), None) = (copied.next(), copied.next()) else {
+        return false;
+    };
+    let restores =
+        |word: u32| sets_sp(word) && a64::addition(word).is_some_and(|add| (add.from, add.bytes) == (register, 0));
+    let Some(restore) = words.iter().position(|word| restores(*word)) else {
+        return false;
+    };
+    let is_other = |at: usize| {
+        sets_sp(words[at]) && !(copy..=restore).contains(&at) || at != copy && may_change(words[at], register as u8)
+    };
+    if restore < copy || (0..words.len()).any(is_other) {
+        return false;
+    }
+    let (start, end) = (4 * (copy as u32 + 1), 4 * (restore as u32 + 1));
+    let last = rows.rows.partition_point(|row| row.start <= start);
+    // Meanwhile the table moves nothing.
+    let Some(Row { rule: Some(rule), .. }) = last.checked_sub(1).and_then(|last| rows.rows.get(last)).copied() else {
+        return false;
+    };
+    if rows.rows.get(last).is_some_and(|next| next.start < end) || rule.ra.base != Base::Cfa {
+        return false;
+    }
+    let by_copy = Rule {
+        cfa: Location::register(register as u8, rule.cfa.offset),
+        ..rule
+    };
+    let away = [(start, by_copy), (end, rule)];
+    let away = away.map(|(start, rule)| Row {
+        start,
+        rule: Some(rule),
+    });
+    rows.rows.splice(last..last, away);
+    rows.rows.dedup_by_key(|row| row.start);
+    true
 }
 
 /// What a signal enters as if it were called at the place of the interruption: the link register
@@ -272,7 +326,7 @@ impl Frame {
     }
 
     /// The rows of code in which the stack pointer stays at `distance`.
-    fn body(&self, function: &Function, range: std::ops::Range<u32>, distance: i32, rows: &mut Vec<(u32, Rule)>) {
+    fn body(&self, function: &Function, range: Range<u32>, distance: i32, rows: &mut Vec<(u32, Rule)>) {
         let on_stack = by_sp(distance, Some(Location::saved(-16)));
         if function.flags & ASSEMBLY == 0 {
             rows.push((range.start, on_stack));
@@ -394,6 +448,59 @@ mod tests {
         assert_eq!(starts(&with_call, &[(0, 0)]), [(0, false), (12, true)]);
         assert_eq!(starts(&with_call, &framed), [(0, false), (4, false), (12, true)]);
         assert_eq!(starts(&without, &framed), [(0, false), (4, false), (12, true)]);
+    }
+
+    #[test]
+    fn on_aarch64_functions_that_read_the_clock_keep_their_stack_pointer() {
+        // str x30, [sp, #-32]!; mov x20, sp; mov x1, sp; sub x1, x1, #32; and x1, x1, #-16;
+        // mov sp, x1; blr x2; mov sp, x20; nop; ldr x30, [sp], #32; ret
+        let code = [
+            0xf81e_0ffe_u32,
+            0x9100_03f4,
+            0x9100_03e1,
+            0xd100_8021,
+            0x927c_ec21,
+            0x9100_003f,
+            0xd63f_0040,
+            0x9100_029f,
+            0xd503_201f,
+            0xf842_07fe,
+            0xd65f_03c0,
+        ];
+        let rows = |code: &[u32]| {
+            let code = code.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+            let mut function = function(&code, &[(0, 0), (4, 32), (40, 0)], SP_WRITE);
+            function.arch = &backtrail_arch::aarch64::ARCH;
+            let rows = on_aarch64(function, &code).rows.into_iter();
+            rows.map(|row| {
+                (
+                    row.start,
+                    row.rule.map(|rule| (rule.cfa.base, rule.cfa.offset, rule.ra)),
+                )
+            })
+            .collect::<Vec<_>>()
+        };
+        let saved = Location::saved(-32);
+        let (by_sp, by_copy) = (Base::Register(31), Base::Register(20));
+        let expected = [
+            (0, Some((by_sp, 0, Location::register(30, 0)))),
+            (4, Some((by_sp, 32, saved))),
+            (8, Some((by_copy, 32, saved))),
+            (32, Some((by_sp, 32, saved))),
+            (40, Some((by_sp, 0, Location::register(30, 0)))),
+        ];
+        assert_eq!(rows(&code), expected);
+        // mov x20, x0: the copy is gone; another stack once more; no way back.
+        for (at, word) in [(6, 0xaa00_03f4), (8, 0x9100_003f), (7, 0xd503_201f)] {
+            let mut other = code;
+            other[at] = word;
+            assert!(
+                rows(&other)
+                    .iter()
+                    .all(|(_, rule)| rule.is_none_or(|rule| rule.0 != by_copy)),
+                "{word:x}"
+            );
+        }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! libjvm exports a table of its types' fields for debuggers (`gHotSpotVMStructs`). It leads to the
 //! compiled method at an address as HotSpot itself looks it up: through the segment map of the code
 //! cache. A method's header contains its frame size, which is used if the instructions agree with
-//! it (`eh_frame::compiled`).
+//! it (`compiled`).
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
 use rustc_hash::FxHashMap;
 
@@ -163,7 +163,12 @@ impl<P: Copy + Eq> HotSpot<P> {
         };
         let is_handler = machine.method(ra).is_some_and(|method| method.deoptimized == Some(ra));
         let mut code = [0; 13];
-        is_handler && process.read(ra, &mut code) == code.len() && pushes_own_address(&code, ra)
+        is_handler
+            && process.read(ra, &mut code) == code.len()
+            && match process.arch().cpu {
+                Cpu::Aarch64 => code.starts_with(&ITS_ADDRESS_TO_LR.to_le_bytes()),
+                _ => pushes_own_address(&code, ra),
+            }
     }
 
     fn machine<'m, C: ProcessCode<Place = P>>(&'m mut self, process: &'m C) -> Option<Machine<'m, C>> {
@@ -192,6 +197,9 @@ impl<P: Copy + Eq> HotSpot<P> {
         })
     }
 }
+
+/// `adr x30, #0`, with which a deoptimization handler of AArch64 begins.
+const ITS_ADDRESS_TO_LR: u32 = 0x1000_001e;
 
 /// Whether code pushes its own address, as a deoptimization handler does: `call` of the next
 /// instruction; `sub qword ptr [rsp], 5`, or `mov r10, ADDRESS; push r10; jmp`.

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use backtrail_arch::{Arch, Cpu};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 
+use crate::a64;
+use crate::linked::may_change;
 use crate::prologue::Code;
 
 /// Instructions of the longest function that is checked for the registers it preserves.
@@ -14,33 +16,54 @@ const LONGEST_HELPER: usize = 1 << 13;
 /// them, and calls nothing: hand-written code has helpers of its own that preserve more than the
 /// calling convention requires.
 pub fn keeps(arch: &Arch, code: &Code<'_>, entry: u64, pc: u64, register: backtrail_arch::Register) -> bool {
-    if arch.cpu != Cpu::X86_64 || register.0 > 15 {
-        return false;
-    }
     let mut info = InstructionInfoFactory::new();
+    let mut step = |at: u64| match arch.cpu {
+        Cpu::X86_64 if register.0 < 16 => step(code, at, register.0, &mut info),
+        Cpu::Aarch64 if register.0 < 31 => step_on_aarch64(code, at, register.0),
+        _ => None,
+    };
     let (mut ways, mut seen, mut meets) = (vec![entry], HashSet::new(), false);
-    while let Some(mut at) = ways.pop() {
-        while seen.insert(at) {
-            let Some(instruction) = code.instruction(at).filter(|_| seen.len() < LONGEST_HELPER) else {
-                return false;
-            };
-            meets |= at == pc;
-            if written(&mut info, &instruction) & 1 << register.0 != 0 {
-                return false;
-            }
-            at = match instruction.flow_control() {
-                FlowControl::Next => instruction.next_ip(),
-                FlowControl::Return => break,
-                FlowControl::UnconditionalBranch => instruction.near_branch_target(),
-                FlowControl::ConditionalBranch => {
-                    ways.push(instruction.near_branch_target());
-                    instruction.next_ip()
-                }
-                _ => return false,
-            };
+    while let Some(at) = ways.pop() {
+        if !seen.insert(at) {
+            continue;
         }
+        let Some(next) = step(at).filter(|_| seen.len() < LONGEST_HELPER) else {
+            return false;
+        };
+        meets |= at == pc;
+        ways.extend(next.into_iter().flatten());
     }
     meets
+}
+
+/// Where an instruction leads: to none after a return. `None` if it may write the register, calls,
+/// or leads to an unknown place.
+fn step(code: &Code<'_>, at: u64, register: u8, info: &mut InstructionInfoFactory) -> Option<[Option<u64>; 2]> {
+    let instruction = code.instruction(at)?;
+    if written(info, &instruction) & 1 << register != 0 {
+        return None;
+    }
+    match instruction.flow_control() {
+        FlowControl::Next => Some([Some(instruction.next_ip()), None]),
+        FlowControl::Return => Some([None, None]),
+        FlowControl::UnconditionalBranch => Some([Some(instruction.near_branch_target()), None]),
+        FlowControl::ConditionalBranch => Some([Some(instruction.next_ip()), Some(instruction.near_branch_target())]),
+        _ => None,
+    }
+}
+
+/// The same on AArch64.
+fn step_on_aarch64(code: &Code<'_>, at: u64, register: u8) -> Option<[Option<u64>; 2]> {
+    let offset = usize::try_from(at.checked_sub(code.start)?).ok()?;
+    let word = u32::from_le_bytes(*code.bytes.get(offset..)?.first_chunk()?);
+    if a64::is_return(word) {
+        return Some([None, None]);
+    }
+    if a64::is_call(word) || a64::is_jump_to_register(word) || may_change(word, register) {
+        return None;
+    }
+    let target = a64::branch(word).map(|words| at.wrapping_add_signed(4 * words));
+    Some([Some(at + 4).filter(|_| !a64::is_jump(word)), target])
 }
 
 /// The general registers of which the instruction may write any part, whether as operands or
@@ -78,6 +101,26 @@ mod tests {
             start: START,
             functions: &[],
         }
+    }
+
+    #[test]
+    fn functions_of_aarch64_keep_what_they_do_not_write() {
+        use backtrail_arch::aarch64::ARCH;
+        let keeps = |words: &[u32], register: u8, at: u64| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let register = backtrail_arch::Register(register);
+            keeps(&ARCH, &plain(&bytes), START, START + 4 * at, register)
+        };
+        // cbz x0, over the next; add x1, x1, #1; stp x0, x1, [x20]; ret; nop
+        let code = [0xb400_0040, 0x9100_0421, 0xa900_0680, 0xd65f_03c0, 0xd503_201f];
+        assert!(keeps(&code, 20, 0) && keeps(&code, 20, 2) && keeps(&code, 0, 3));
+        assert!(!keeps(&code, 1, 0), "one path writes it");
+        assert!(!keeps(&code, 20, 4), "after the return");
+        // str x0, [x20], #8; ldp x0, x20, [sp]; bl; br x16; nothing
+        for word in [0xf800_8680, 0xa940_53e0, 0x9400_0010, 0xd61f_0200] {
+            assert!(!keeps(&[word, 0xd65f_03c0], 20, 0), "{word:x}");
+        }
+        assert!(!keeps(&[0xd503_201f], 20, 0));
     }
 
     #[test]

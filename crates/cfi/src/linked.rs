@@ -268,16 +268,32 @@ fn framed(code: &[u32], first: usize) -> Option<Vec<Row>> {
     Some(rows)
 }
 
-/// Whether an instruction may write x29. Says so of more than do: of all that name it where others
-/// have their destination.
+/// Whether an instruction may write x29.
 pub(crate) fn may_change_fp(word: u32) -> bool {
+    may_change(word, FP)
+}
+
+/// Whether an instruction may write a general register other than SP. Says so of more than do: of
+/// all that name it where others have their destination.
+pub(crate) fn may_change(word: u32, register: u8) -> bool {
+    let register = u32::from(register);
     let writes_general = match word >> 25 & 15 {
         // Vectors and floating point.
         0b0111 | 0b1111 => may_write_general(word),
         0b0100 | 0b0110 | 0b1100 | 0b1110 => !is_store(word) && word >> 26 & 1 == 0,
+        0b1010 | 0b1011 => reads_system(word),
         _ => true,
     };
-    word & 31 == FP.into() && writes_general || is_pair_to_fp(word)
+    let is_access = word >> 25 & 0b101 == 0b100;
+    let is_base = is_access && word >> 5 & 31 == register && may_write_back(word);
+    let is_second =
+        word >> 27 & 7 == 0b101 && word >> 26 & 1 == 0 && word >> 22 & 1 == 1 && word >> 10 & 31 == register;
+    word & 31 == register && writes_general || is_base || is_second
+}
+
+/// MRS and SYSL write a register.
+fn reads_system(word: u32) -> bool {
+    word & 0xffe0_0000 == 0xd520_0000
 }
 
 /// Whether a word stores: of one register, or of a pair.
@@ -285,10 +301,6 @@ fn is_store(word: u32) -> bool {
     let is_pair = word >> 27 & 7 == 0b101;
     let loads = if is_pair { word >> 22 & 1 } else { word >> 22 & 3 };
     matches!(word >> 25 & 15, 0b0100 | 0b0110 | 0b1100 | 0b1110) && loads == 0
-}
-
-fn is_pair_to_fp(word: u32) -> bool {
-    word >> 27 & 7 == 0b101 && word >> 26 & 1 == 0 && word >> 22 & 1 == 1 && word >> 10 & 31 == FP.into()
 }
 
 /// Whether an instruction may write SP or x30, or call. Says so of more than do: of all that name
@@ -300,11 +312,7 @@ pub(crate) fn may_change_frame(word: u32) -> bool {
     match word >> 25 & 15 {
         // Branches, exceptions, system instructions (C4.1.66): BL and BLR change x30; RETs, BRs and
         // hints have other things there.
-        0b1010 | 0b1011 => {
-            // MRS and SYSL write a register.
-            let reads_system = word & 0xffe0_0000 == 0xd520_0000 && word & 0x0020_0000 != 0;
-            a64::is_call(word) || reads_system && destination == u32::from(LR)
-        }
+        0b1010 | 0b1011 => a64::is_call(word) || reads_system(word) && destination == u32::from(LR),
         // Loads and stores: by base register with write-back, of pairs and vectors too, or to x30.
         0b0100 | 0b0110 | 0b1100 | 0b1110 => {
             let writes_back = base == u32::from(SP) && may_write_back(word);

@@ -244,7 +244,10 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let (code, elsewhere) = (around.code(), Elsewhere::new(process));
             if arch.cpu == Cpu::Aarch64 {
-                return records::uncovered(&code, pc, is_return);
+                return match (records::uncovered(&code, pc, is_return), interpreted) {
+                    (Uncovered::FramePointer, Some(interpreted)) => Uncovered::Linked(interpreted),
+                    (shown, _) => shown,
+                };
             }
             let is_unpacked = is_return && arch.cpu == Cpu::X86_64 && !process.is_file(mapping);
             if is_unpacked && roots::is_entry(code.before(pc)) {
@@ -390,14 +393,17 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         call.map(|call| moved(call, ra))
     }
 
-    /// Whether the function at `pc`, called directly from `ra`, never changes `register`.
+    /// Whether the function at `pc`, called from `ra`, never changes `register`.
     pub fn keeps(&self, process: &impl ProcessCode<Place = P>, pc: u64, ra: u64, register: Register) -> bool {
         let (Some(caller), Some(mapping)) = (process.find(ra.wrapping_sub(1)), process.find(pc)) else {
             return false;
         };
-        let Some(Call::Direct(entry)) = self.call_before(process, caller, ra) else {
-            return false;
+        let entry = match self.call_before(process, caller, ra) {
+            Some(Call::Direct(entry)) => Some(entry),
+            Some(Call::Indirect) => function_at(process, pc).map(|function| function.start),
+            None => None,
         };
+        let Some(entry) = entry else { return false };
         let places = (process.place(mapping, entry), process.place(mapping, pc), register);
         remembered(&self.kept, places, || {
             let range = process.range(mapping);

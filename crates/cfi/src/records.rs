@@ -4,7 +4,7 @@
 use backtrail_sframe::{Location, Rule};
 use backtrail_unwind::Uncovered;
 
-use crate::a64::{self, BTI_C, NOP, addition, is, is_return};
+use crate::a64::{self, BTI_C, NOP, addition, is, is_return, writeback};
 use crate::instructions::Code;
 use crate::linked::{may_change_fp, may_change_frame};
 
@@ -109,7 +109,7 @@ fn is_of_stub(word: u32) -> bool {
 
 /// `br x16`, `br x17`.
 fn is_jump(word: u32) -> bool {
-    is(word, (0xffff_fc1f, 0xd61f_0000)) && is_linkers(word >> 5)
+    a64::is_jump_to_register(word) && is_linkers(word >> 5)
 }
 
 /// The rule of a frame of this many bytes, with the return address in its register.
@@ -189,20 +189,17 @@ fn pushed_or_none(word: u32) -> Option<i64> {
     }
 }
 
-/// Bytes by which an instruction raises the stack pointer: an addition, or loads of registers other
-/// than the link register.
+/// Bytes by which an instruction raises the stack pointer: an addition, or an access to registers
+/// other than the link register.
 fn popped(word: u32) -> Option<i64> {
-    /// `ldp`, of registers of 64 bits or of vectors' halves, after which the base is changed.
-    const PAIRS: [(u32, u32); 2] = [(0xffc0_0000, 0xa8c0_0000), (0xffc0_0000, 0x6cc0_0000)];
     if let Some(add) = addition(word) {
         return ((add.to, add.from) == (a64::SP, a64::SP) && add.bytes > 0).then_some(add.bytes);
     }
-    let by_sp = word >> 5 & 31 == a64::SP;
-    let is_general = is(word, PAIRS[0]);
-    let loads_link = is_general && [word & 31, word >> 10 & 31].contains(&LR.into());
-    (by_sp && !loads_link && PAIRS.iter().any(|pair| is(word, *pair)))
-        .then(|| 8 * i64::from(signed(word >> 15, 7)))
-        .filter(|bytes| *bytes > 0)
+    let (base, bytes) = writeback(word)?;
+    let (is_vector, is_pair) = (word >> 26 & 1 == 1, word >> 28 & 1 == 0);
+    let is_link = |register: u32| register & 31 == u32::from(LR);
+    let of_link = !is_vector && (is_link(word) || is_pair && is_link(word >> 10));
+    (base == a64::SP && bytes > 0 && !of_link).then_some(bytes)
 }
 
 /// Whether `at` begins a function as assemblers align them: behind a return, and what fills a gap.
@@ -271,7 +268,7 @@ fn is_behind_end(code: &Code<'_>, start: u64, pc: u64) -> bool {
 fn ends_code(word: u32) -> bool {
     /// As V8 fills them.
     const FILL: u32 = 0xcccc_cccc;
-    let jumps = a64::is_jump(word) || is(word, (0xffff_fc1f, 0xd61f_0000));
+    let jumps = a64::is_jump(word) || a64::is_jump_to_register(word);
     let pads = word >> 16 == 0 || [NOP, FILL, u32::MAX].contains(&word) || is(word, (0xffe0_001f, 0xd420_0000));
     is_return(word) || jumps || pads
 }
@@ -279,46 +276,20 @@ fn ends_code(word: u32) -> bool {
 /// Bytes by which an instruction lowers the stack pointer; `None` for those that set it otherwise,
 /// and for those after which other code may run.
 fn pushed(word: u32) -> Option<i64> {
-    /// `stp`, of registers of 64 bits or of vectors' halves, with the new address in the base.
-    const PAIRS: [(u32, u32); 2] = [(0xffc0_0000, 0xa980_0000), (0xffc0_0000, 0x6d80_0000)];
-    /// The same for one register.
-    const SINGLE: (u32, u32) = (0xffe0_0c00, 0xf800_0c00);
-    /// Classes of instructions: additions of registers that are extended, and logical operations
-    /// with immediate values, whose destination may be the stack pointer.
-    const TO_ANY: [(u32, u32); 2] = [(0x3fe0_0000, 0x0b20_0000), (0x1f80_0000, 0x1200_0000)];
     if let Some(add) = addition(word).filter(|add| add.to == a64::SP) {
         return (add.from == a64::SP && add.bytes < 0).then_some(-add.bytes);
     }
-    let is_access = word >> 25 & 0b101 == 0b100;
-    let by_sp = is_access && word >> 5 & 31 == a64::SP;
-    if by_sp && PAIRS.iter().any(|pair| is(word, *pair)) {
-        return Some(-8 * i64::from(signed(word >> 15, 7)));
+    if let Some((a64::SP, bytes)) = writeback(word) {
+        return (bytes < 0).then_some(-bytes);
     }
-    if by_sp && is(word, SINGLE) {
-        return Some(-i64::from(signed(word >> 12, 9)));
-    }
-    // Pairs and structures change the base if bit 23 is set, single registers without a scaled
-    // offset if bit 10 is.
-    let is_single = word >> 27 & 0b111 == 0b111;
-    let changes_base = if is_single {
-        word >> 24 & 1 == 0 && word >> 10 & 1 == 1
-    } else {
-        word >> 23 & 1 == 1
-    };
-    let sets_sp = word & 31 == a64::SP && TO_ANY.iter().any(|class| is(word, *class));
     let is_branch = word >> 26 & 0b111 == 0b101;
-    let is_other = sets_sp || by_sp && changes_base || is_branch && !is_hint(word);
+    let is_other = a64::may_set_sp(word) || is_branch && !is_hint(word);
     (!is_other).then_some(0)
 }
 
 /// Hints, among them those that sign, are in the class of branches.
 fn is_hint(word: u32) -> bool {
     is(word, (0xffff_f01f, 0xd503_201f))
-}
-
-/// The lowest bits as a number with a sign.
-fn signed(word: u32, bits: u32) -> i32 {
-    (word << (32 - bits)).cast_signed() >> (32 - bits)
 }
 
 /// `stp x29, x30`, which saves the record.

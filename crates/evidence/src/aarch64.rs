@@ -15,7 +15,7 @@ use crate::sources;
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const SUITE: &str = "bookworm";
-const PACKAGES: [&str; 8] = [
+const PACKAGES: [&str; 9] = [
     "python3",
     "xz-utils",
     "git",
@@ -24,6 +24,7 @@ const PACKAGES: [&str; 8] = [
     "util-linux",
     "openssl",
     "ocaml-nox",
+    "openjdk-17-jre-headless",
 ];
 /// Where programs and their inputs are in the guest, and below the judge's folder.
 const MADE: &str = "made";
@@ -44,7 +45,7 @@ const KERNEL: &str = "kernel";
 type Recorded = (&'static str, &'static [&'static str], &'static str);
 /// What is recorded, by its name on the page, the processes that count, and the command. `$S` is a
 /// number of seconds.
-const RECORDED: [Recorded; 16] = [
+const RECORDED: [Recorded; 17] = [
     ("python3", &["python3"], "python3 /made/bytecode.py $S"),
     (
         "xz",
@@ -80,6 +81,11 @@ const RECORDED: [Recorded; 16] = [
         "OCaml",
         &["ocamlopt", "work"],
         "sh -c \"cp /made/work.ml . && ocamlopt -o work unix.cmxa work.ml && ./work $S\"",
+    ),
+    (
+        "Java",
+        &["java"],
+        "/usr/lib/jvm/java-17-openjdk-arm64/bin/java -cp /made Work $S",
     ),
 ];
 /// Of these, what is also recorded with stacks that are walked in the kernel.
@@ -236,6 +242,9 @@ fn make(folder: &Path) -> Result<(), Missing> {
         .env("CGO_ENABLED", "0")
         .args(["build", "-o"]);
     must(compile.arg(folder.join("go-work")).arg(own.join("work.go")))?;
+    let mut compile = Command::new("javac");
+    compile.args(["--release", "17", "-d"]);
+    must(compile.arg(folder).arg(own.join("Work.java")))?;
     // The inputs of the workloads that are recorded on x86-64.
     let inputs = scratch();
     workload::xz(1, inputs.path())?;

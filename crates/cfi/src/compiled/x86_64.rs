@@ -1,156 +1,92 @@
-//! The frames of code whose compiler reports its frame size, such as HotSpot's.
-//!
-//! Such code has one frame from the end of its prologue on. Its instructions, followed in the order
-//! of their addresses, show where the frame is not complete yet, where an epilogue has removed it,
-//! and whether the prologue makes a frame of the reported size.
+//! What the instructions of compiled x86-64 code do to its frame.
 
-use std::collections::BTreeMap;
-
-use backtrail_arch::{Arch, Cpu};
-use backtrail_sframe::{Location, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-/// Bytes of the return address, and of the frame pointer next to it.
+use super::{Compiled, Frame, Instructions, RECORD_BYTES, Step};
+
+/// Bytes of the return address, which the call has pushed.
 const RA_BYTES: i64 = 8;
-const SAVED_BYTES: i64 = 16;
 /// Bytes of an entry's first instruction, if a jump may have replaced it.
 const ENTRY_BYTES: usize = 7;
-/// Limit of jump targets with an incomplete frame: there are a few per return.
-const MOST_TARGETS: usize = 1 << 12;
 
-/// A piece of compiled code.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Compiled<'c> {
-    /// Its instructions.
-    pub(crate) code: &'c [u8],
-    /// The address of its first byte.
-    pub(crate) start: u64,
-    /// Bytes from the stack pointer to the CFA once the frame is complete.
-    pub(crate) frame_bytes: u32,
-    /// Address from which the frame is complete.
-    pub(crate) complete: u64,
-    /// A second entry, for loops that began in the interpreter.
-    pub(crate) second_entry: Option<u64>,
-}
-
-/// The frame before an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame {
-    /// Bytes from the stack pointer to the CFA; `None`: unknown.
-    bytes: Option<i64>,
-    /// Whether the caller's frame pointer is saved below the return address.
-    has_saved: bool,
-    /// A register with a copy of the stack pointer, and the bytes from there to the CFA.
-    copy: Option<(Register, i64)>,
-}
-
-const AT_ENTRY: Frame = Frame {
+/// The frame at a method's entry.
+pub(super) const AT_ENTRY: Frame = Frame {
     bytes: Some(RA_BYTES),
-    has_saved: false,
+    is_linked: false,
     copy: None,
 };
 
-impl Compiled<'_> {
-    /// The rule of the frame at `pc`. `None` if the instructions contradict the reported frame.
-    pub(crate) fn rule(&self, arch: &Arch, pc: u64, is_return: bool) -> Option<Rule> {
-        if arch.cpu != Cpu::X86_64 {
-            return None;
-        }
-        let frame = self.frame_at(pc, is_return)?;
-        let bytes = frame.bytes.filter(|bytes| *bytes >= RA_BYTES)?;
-        if frame.has_saved && bytes < SAVED_BYTES {
-            return None;
-        }
-        Some(Rule {
-            fp: frame.has_saved.then_some(Location::saved(-SAVED_BYTES as i32)),
-            ..Rule::new(
-                Location::register(arch.sp.0, i32::try_from(bytes).ok()?),
-                Location::saved(-RA_BYTES as i32),
-            )
-        })
-    }
+/// The instructions of compiled code.
+pub(super) struct Decoded<'c> {
+    compiled: Compiled<'c>,
+    decoder: Decoder<'c>,
+    instruction: Instruction,
+}
 
-    fn frame_at(&self, pc: u64, is_return: bool) -> Option<Frame> {
-        let whole = Frame {
-            bytes: Some(self.frame_bytes.into()),
-            has_saved: true,
-            copy: None,
-        };
-        let mut frame = AT_ENTRY;
-        let mut is_complete = false;
-        let mut targets: BTreeMap<u64, Frame> = BTreeMap::new();
-        let mut decoder = Decoder::with_ip(64, self.code, self.start, DecoderOptions::NONE);
-        let mut instruction = Instruction::default();
-        loop {
-            let at = decoder.ip();
-            if at >= self.complete && !is_complete {
-                // The frame differs from the reported one: nothing here can be relied on.
-                let fits = at == self.complete && frame.bytes == whole.bytes && frame.has_saved;
-                if !fits {
-                    return None;
-                }
-                is_complete = true;
-            }
-            // A return address belongs to the call before it, not to other jumps to the same place.
-            if at < pc || !is_return {
-                if let Some(known) = targets.remove(&at) {
-                    frame = known;
-                }
-                if is_complete && self.second_entry == Some(at) {
-                    frame = AT_ENTRY;
-                }
-            }
-            if !decoder.can_decode() || at > pc {
-                return None;
-            }
-            if at == pc {
-                return Some(frame);
-            }
-            decoder.decode_out(&mut instruction);
-            if instruction.is_invalid() {
-                return None;
-            }
-            if !is_complete && let Some(patched) = self.patched_entry(&instruction, frame) {
-                frame = patched;
-                decoder.set_position((at - self.start) as usize + ENTRY_BYTES).ok()?;
-                decoder.set_ip(at.wrapping_add(ENTRY_BYTES as u64));
-                continue;
-            }
-            take(&instruction, &mut frame);
-            let flow = instruction.flow_control();
-            let is_jump = matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-            if is_jump && frame != whole && targets.len() < MOST_TARGETS {
-                let target = instruction.near_branch_target();
-                if target > at {
-                    targets.insert(target, frame);
-                }
-            }
-            let goes_on = matches!(
-                flow,
-                FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::Call | FlowControl::IndirectCall
-            ) && instruction.mnemonic() != Mnemonic::Hlt;
-            if !goes_on {
-                frame = if is_complete { whole } else { AT_ENTRY };
-            }
+impl<'c> Decoded<'c> {
+    pub(super) fn new(compiled: Compiled<'c>) -> Self {
+        Decoded {
+            compiled,
+            decoder: Decoder::with_ip(64, compiled.code, compiled.start, DecoderOptions::NONE),
+            instruction: Instruction::default(),
         }
     }
 
     /// The frame after the first instruction of a method that must not be entered any more: a jump
     /// has replaced five of its seven bytes.
-    fn patched_entry(&self, instruction: &Instruction, frame: Frame) -> Option<Frame> {
+    fn patched_entry(&self, frame: Frame) -> Option<Frame> {
         const JUMP_BYTES: usize = 5;
+        let instruction = &self.instruction;
         let is_jump = instruction.flow_control() == FlowControl::UnconditionalBranch && instruction.len() == JUMP_BYTES;
-        let at = instruction.ip().checked_sub(self.start).filter(|_| is_jump)? as usize;
-        match self.code.get(at + JUMP_BYTES..at + ENTRY_BYTES)? {
+        let at = instruction.ip().checked_sub(self.compiled.start).filter(|_| is_jump)? as usize;
+        match self.compiled.code.get(at + JUMP_BYTES..at + ENTRY_BYTES)? {
             // The rest of `mov [rsp-0x14000], eax`, which touches the pages below the stack.
             [0xfe, 0xff] => Some(frame),
             // The rest of `sub rsp, SIZE`.
             [0, 0] => Some(Frame {
-                bytes: Some(self.frame_bytes.into()),
+                bytes: Some(self.compiled.frame_bytes.into()),
                 ..frame
             }),
             _ => None,
         }
+    }
+}
+
+impl Instructions for Decoded<'_> {
+    fn at(&self) -> u64 {
+        self.decoder.ip()
+    }
+
+    fn step(&mut self, frame: &mut Frame, is_complete: bool) -> Option<Step> {
+        let at = self.decoder.ip();
+        if !self.decoder.can_decode() {
+            return None;
+        }
+        self.decoder.decode_out(&mut self.instruction);
+        if self.instruction.is_invalid() {
+            return None;
+        }
+        if !is_complete && let Some(patched) = self.patched_entry(*frame) {
+            *frame = patched;
+            let position = (at - self.compiled.start) as usize + ENTRY_BYTES;
+            self.decoder.set_position(position).ok()?;
+            self.decoder.set_ip(at.wrapping_add(ENTRY_BYTES as u64));
+            return Some(Step {
+                jump: None,
+                goes_on: true,
+            });
+        }
+        take(&self.instruction, frame);
+        let flow = self.instruction.flow_control();
+        let is_jump = matches!(flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+        let goes_on = matches!(
+            flow,
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::Call | FlowControl::IndirectCall
+        ) && self.instruction.mnemonic() != Mnemonic::Hlt;
+        Some(Step {
+            jump: is_jump.then(|| self.instruction.near_branch_target()),
+            goes_on,
+        })
     }
 }
 
@@ -165,7 +101,7 @@ fn take(instruction: &Instruction, frame: &mut Frame) {
             && instruction.memory_base() == Register::RSP
             && instruction.memory_index() == Register::None
             && frame.bytes.is_some_and(|bytes| {
-                bytes.wrapping_sub(instruction.memory_displacement64().cast_signed()) == SAVED_BYTES
+                bytes.wrapping_sub(instruction.memory_displacement64().cast_signed()) == RECORD_BYTES
             })
     };
     let moved = |frame: &Frame, sign: i64| {
@@ -176,10 +112,10 @@ fn take(instruction: &Instruction, frame: &mut Frame) {
     match instruction.mnemonic() {
         Mnemonic::Push | Mnemonic::Pushfq => {
             frame.bytes = frame.bytes.and_then(|bytes| bytes.checked_add(8));
-            frame.has_saved |= first == Register::RBP && frame.bytes == Some(SAVED_BYTES);
+            frame.is_linked |= first == Register::RBP && frame.bytes == Some(RECORD_BYTES);
         }
         Mnemonic::Pop | Mnemonic::Popfq => {
-            frame.has_saved &= !(first == Register::RBP && frame.bytes == Some(SAVED_BYTES));
+            frame.is_linked &= !(first == Register::RBP && frame.bytes == Some(RECORD_BYTES));
             frame.bytes = frame
                 .bytes
                 .filter(|_| first != Register::RSP)
@@ -188,20 +124,23 @@ fn take(instruction: &Instruction, frame: &mut Frame) {
         Mnemonic::Leave => {
             *frame = Frame {
                 bytes: Some(RA_BYTES),
-                has_saved: false,
+                is_linked: false,
                 copy: None,
             };
         }
         Mnemonic::Sub if first == Register::RSP => frame.bytes = moved(frame, 1),
         Mnemonic::Add if first == Register::RSP => frame.bytes = moved(frame, -1),
         Mnemonic::Mov if first == Register::RSP => {
-            frame.bytes = frame.copy.filter(|(copy, _)| *copy == second).map(|(_, bytes)| bytes);
+            frame.bytes = frame
+                .copy
+                .filter(|(copy, _)| *copy == second as u32)
+                .map(|(_, bytes)| bytes);
         }
         Mnemonic::Mov if second == Register::RSP && first != Register::None => {
-            frame.copy = frame.bytes.map(|bytes| (first, bytes)).or(frame.copy);
+            frame.copy = frame.bytes.map(|bytes| (first as u32, bytes)).or(frame.copy);
         }
-        Mnemonic::Mov if second == Register::RBP && is_saved_slot(0, frame) => frame.has_saved = true,
-        Mnemonic::Mov if first == Register::RBP && is_saved_slot(1, frame) => frame.has_saved = false,
+        Mnemonic::Mov if second == Register::RBP && is_saved_slot(0, frame) => frame.is_linked = true,
+        Mnemonic::Mov if first == Register::RBP && is_saved_slot(1, frame) => frame.is_linked = false,
         // A call of the next instruction pushes its address.
         Mnemonic::Call
             if instruction.op0_kind() == OpKind::NearBranch64
