@@ -74,23 +74,40 @@ fn goroutines_that_are_left_for_the_system_stack() {
 /// this program.
 #[test]
 fn goroutines_that_call_c() {
+    have_their_frames(
+        "cgo.go",
+        "sorted",
+        &[["main.main.func1", "main.call"], ["nested", "sorted"]],
+    );
+}
+
+/// Goroutines read the clock on their thread's system stack, without having left their own for the
+/// rest of the runtime.
+#[test]
+fn goroutines_that_read_the_clock() {
+    let calls = [["main.main.func1", "main.wait"], ["main.poll", "time.Now"]];
+    have_their_frames("clock.go", "clock_gettime", &calls);
+}
+
+/// Half of a Go program's samples through a function at least must have these calls.
+fn have_their_frames(source: &str, function: &str, calls: &[[&str; 2]]) {
     if !may_load_programs() {
         skip("no BPF programs may be loaded here");
         return;
     }
     for walk in ["kernel", "copy"] {
         let Some(setup) = setup() else { return };
-        let Some(workload) = available(compiled(setup.folder.path(), "cgo.go", &["go", "build"])) else {
+        let Some(workload) = available(compiled(setup.folder.path(), source, &["go", "build"])) else {
             return;
         };
         let recording = setup.record(&["--walk", walk], &workload);
         recording.ended_with(0).readable();
-        let stacks = recording.folded_with(&["--time", "0.5..", "--function", "sorted"]);
+        let stacks = recording.folded_with(&["--time", "0.5..", "--function", function]);
         let count =
             |stacks: &mut dyn Iterator<Item = &(Vec<String>, u64)>| -> u64 { stacks.map(|(_, count)| count).sum() };
         let called = |(stack, _): &&(Vec<String>, u64)| {
-            let after = |names: [&str; 2]| stack.windows(2).any(|pair| pair == names);
-            after(["main.main.func1", "main.call"]) && after(["nested", "sorted"])
+            let has = |call: &[&str; 2]| stack.windows(2).any(|pair| pair == call);
+            calls.iter().all(has)
         };
         let (all, whole) = (count(&mut stacks.iter()), count(&mut stacks.iter().filter(called)));
         assert!(

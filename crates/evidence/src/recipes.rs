@@ -178,6 +178,13 @@ pub(crate) const RECIPES: &[Recipe] = &[
         "exec ./work $S",
     ),
     recipe(
+        "go-clock",
+        &["go"],
+        &["work"],
+        "cp $P/clock.go . && go build -o work clock.go",
+        "exec ./work $S",
+    ),
+    recipe(
         "ocaml",
         &["ocamlopt"],
         &["work"],

@@ -55,10 +55,20 @@ impl Goroutines {
         self.processes.contains(&pid)
     }
 
+    /// A thread of one of Go's programs was met: its other stacks may be copied without more.
+    pub(crate) fn met(&mut self) {
+        self.copying.stacks();
+    }
+
     /// Has other stacks of this thread copied from now on, if it turns out to be one of Go's.
     /// `signal_slot` returns where the kernel has saved the stack pointer of the code that a signal
-    /// has interrupted.
-    pub(crate) fn begin(&mut self, sample: CutSample<'_>, signal_slot: impl FnOnce() -> Option<u64>) {
+    /// has interrupted. The process may have ended: then what was copied may be enough.
+    pub(crate) fn begin(
+        &mut self,
+        sample: CutSample<'_>,
+        copied: &mut impl Memory,
+        signal_slot: impl FnOnce() -> Option<u64>,
+    ) {
         let CutSample {
             pid,
             tid,
@@ -89,7 +99,8 @@ impl Goroutines {
             registers.get(arch.sp).is_some_and(is_in_stack) || thread.number(&mut Now { pid }) == Some(tid.into())
         };
         let mut candidates = held(arch, registers).into_iter().chain(kept).filter(|g| *g != 0);
-        let found = found.or_else(|| candidates.find_map(|g| GoThread::of(g, &mut memory).filter(is_own)));
+        let mut thread = |g| GoThread::of(g, &mut memory).or_else(|| GoThread::of(g, copied));
+        let found = found.or_else(|| candidates.find_map(|g| thread(g).filter(is_own)));
         let Some(thread) = found else {
             return;
         };

@@ -251,8 +251,21 @@ impl StackWalker {
         let mut stop = self.walk_with(0, program, view);
         if self.walks.was_first() {
             self.holes.prepare(program.pid, program.tid, program.sp);
+            if view.is_go(program.registers.pc) {
+                self.goroutines.met();
+            }
             if self.goroutines.is_go(program.pid) {
                 self.expect_goroutine(program, view);
+            }
+        }
+        if matches!(stop, backtrail_unwind::Stop::NotExpressible(needed) if is_left(self.arch, needed))
+            && self.goroutines.thread(program.tid).is_none()
+        {
+            // The goroutine may have been copied, though its thread was not known yet.
+            self.expect_goroutine(program, view);
+            if self.goroutines.thread(program.tid).is_some() {
+                self.frames.truncate(kernel);
+                stop = self.walk_with(0, program, view);
             }
         }
         for index in 1..watched {
@@ -323,7 +336,8 @@ impl StackWalker {
             kept: self.left_goroutine,
         };
         let (arch, cache) = (self.arch, &mut self.cache);
-        self.goroutines.begin(sample, || {
+        let mut copied = program.stack(&self.watches, 0);
+        self.goroutines.begin(sample, &mut copied, || {
             let mut memory = SampledStack::new(program.sp, program.copy, None);
             let mut cache = RuleCache::new(cache);
             let (mut registers, mut kind) = (program.registers, AddressKind::Pc);

@@ -40,6 +40,12 @@ impl<'v, 'a> SpaceView<'v, 'a> {
         self.code.never_returns(&self.process, ra)
     }
 
+    /// Whether Go's compiler made the code at `pc`.
+    pub(crate) fn is_go(&self, pc: u64) -> bool {
+        let mapping = self.process.space.find(pc);
+        mapping.is_some_and(|mapping| self.process.modules.is_go(mapping))
+    }
+
     /// Whether `ra` is the start of a function, and no call before it can have led to `callee`.
     pub(crate) fn is_made_up(&self, ra: u64, callee: u64) -> bool {
         self.code.is_made_up(&self.process, ra, callee)
@@ -93,15 +99,10 @@ impl backtrail_unwind::Modules for SpaceView<'_, '_> {
     /// Compiled Go code links all frames that it makes; see `go_frames` in the crate for DWARF.
     fn links_frames(&self, pc: u64, kind: AddressKind, rule: &Rule) -> bool {
         const SAVED: Option<Location> = Some(Location::saved(-16));
-        let Process {
-            space, modules, arch, ..
-        } = self.process;
-        let by_sp = Base::Register(arch.sp.0);
+        let by_sp = Base::Register(self.process.arch.sp.0);
         kind == AddressKind::Ra
             && (rule.cfa.base, rule.cfa.deref, rule.ra, rule.fp) == (by_sp, false, Location::saved(-8), SAVED)
-            && space
-                .find(pc.wrapping_sub(1))
-                .is_some_and(|mapping| modules.is_go(mapping))
+            && self.is_go(pc.wrapping_sub(1))
     }
 
     fn is_called(&self, ra: u64, callee: u64) -> bool {

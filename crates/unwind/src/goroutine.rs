@@ -6,15 +6,27 @@
 //! all Go code, and each `g` leads to its thread's `m`. Values are accepted only if all of them
 //! refer to each other, and a call leads from the goroutine to the frame on the system stack.
 
+use core::ops::Range;
+
 use backtrail_arch::{Arch, Cpu, Register, Registers};
 
 use crate::{Memory, Modules};
 
 /// The register of the current `g` (ABIInternal, "Special-purpose registers").
-const fn g_register(arch: &Arch) -> Option<Register> {
+pub const fn g_register(arch: &Arch) -> Option<Register> {
     match arch.cpu {
         Cpu::X86_64 => Some(Register(14)),
         Cpu::Aarch64 => Some(Register(28)),
+        Cpu::S390x => None,
+    }
+}
+
+/// The register in which the functions that read the clock keep their stack pointer while they are
+/// on the system stack: their goroutine has not left its stack for the runtime's other functions.
+pub const fn kept_sp(arch: &Arch) -> Option<Register> {
+    match arch.cpu {
+        Cpu::X86_64 => Some(Register(12)),
+        Cpu::Aarch64 => Some(Register(20)),
         Cpu::S390x => None,
     }
 }
@@ -125,7 +137,15 @@ impl GoThread {
     /// The most bytes of the thread's structure that are needed.
     pub const M_SIZE: u64 = 200;
 
-    /// The thread of a `g`, if it is one.
+    /// Where the goroutine that it runs may be in there: the one of these that refers to it.
+    pub const CURRENT: [u64; LAYOUTS.len()] = [LAYOUTS[0].current, LAYOUTS[1].current];
+
+    /// Where a `g` mostly is: in what Go's heap begins with (`runtime.mallocinit`), on AArch64 and
+    /// on x86-64, up to a terabyte; and that of the main thread's system stack in the data of a
+    /// program with fixed addresses.
+    pub const PLACES: [Range<u64>; 2] = [0x40 << 32..0x100 << 32, 4 << 20..1 << 32];
+
+    /// The thread of a `g`, if it is one. Memory need not have that of the signal handlers' stack.
     pub fn of(g: u64, memory: &mut impl Memory) -> Option<GoThread> {
         let mut word = |base: u64, offset: u64| memory.word(base.checked_add(offset)?);
         let m = word(g, g::M)?;
@@ -143,7 +163,8 @@ impl GoThread {
             let current = word(m, layout.current)?;
             let is_one = [system, signal, current].contains(&g);
             let owns = |word: &mut dyn FnMut(u64, u64) -> Option<u64>, g| word(g, g::M) == Some(m);
-            let fits = signal != system && owns(&mut word, signal) && (current == 0 || owns(&mut word, current));
+            let is_owned = word(signal, g::M).is_none_or(|of_signal| of_signal == m);
+            let fits = signal != system && is_owned && (current == 0 || owns(&mut word, current));
             Some(is_one && fits)
         };
         let layout = *LAYOUTS.iter().find(|layout| fits(layout) == Some(true))?;
@@ -172,12 +193,12 @@ impl GoThread {
     }
 
     /// The system stack.
-    pub fn system_stack(&self) -> core::ops::Range<u64> {
+    pub fn system_stack(&self) -> Range<u64> {
         self.system_stack.0..self.system_stack.1
     }
 
     /// The stack of signal handlers, as memory has it.
-    pub fn signal_stack(&self, memory: &mut impl Memory) -> Option<core::ops::Range<u64>> {
+    pub fn signal_stack(&self, memory: &mut impl Memory) -> Option<Range<u64>> {
         let signal = memory.word(self.m.checked_add(self.layout.signal)?)?;
         Some(memory.word(signal)?..memory.word(signal.checked_add(g::STACK_HI)?)?)
     }

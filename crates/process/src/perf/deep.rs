@@ -32,7 +32,7 @@ use backtrail_arch::Arch;
 
 use super::other_stacks::{self, OtherStacks};
 use super::part::{self, VALUE_OF_CPU, part_copier};
-use super::program::{Code, Jumps, PAGE, PAGES, Target, helper, op, sp_offset};
+use super::program::{Code, GoRegisters, Jumps, PAGE, PAGES, Target, helper, op, sp_offset};
 use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, TASKS, is_initial_namespace};
 use super::task_stacks::{self, TaskStacks};
 use super::walker::WalkLoader;
@@ -277,8 +277,9 @@ impl Dispatcher {
         rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
     ) -> Option<OtherStacks> {
         if self.others.is_none() {
+            let registers = GoRegisters::offsets()?;
             self.others = self.copy(OTHERS, rings, OtherStacks::new, |sp, stacks, target, next| {
-                other_stacks::copier(sp, stack_bytes as i32, stacks, target, next)
+                other_stacks::copier(sp, registers, stack_bytes as i32, stacks, target, next)
             });
         }
         self.others.clone()

@@ -3,7 +3,9 @@
 //!
 //! For threads of Go's runtime a BPF program at the event copies, at the same moment, the stack of
 //! the goroutine that the thread runs and the structures that lead there, if the thread is on its
-//! system stack; and what a signal has interrupted, if it is on the stack of signal handlers.
+//! system stack; and what a signal has interrupted, if it is on the stack of signal handlers. Of a
+//! thread that the recorder has not met on its system stack yet, the program finds the structures
+//! by the register of the current goroutine.
 
 use std::io;
 use std::ops::Range;
@@ -12,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use backtrail_unwind::goroutine::{GoThread, g};
 
 use super::part::part_copier;
-use super::program::{Code, END, FRAME, Jumps, NEXT, SP, Target, op};
+use super::program::{Code, END, FRAME, GoRegisters, Jumps, NEXT, PAGE, PAGES, SP, Target, op};
 use super::threads::Threads;
 
 /// Words of a map's value.
@@ -37,6 +39,8 @@ mod place {
     pub(super) const GOROUTINE: i16 = -120;
     /// The beginning of the goroutine's structure.
     pub(super) const G: i16 = -184;
+    /// The goroutine in its register.
+    pub(super) const HELD: i16 = -192;
 }
 
 /// A thread of Go's runtime.
@@ -87,6 +91,7 @@ impl OtherStacks {
 /// the next program.
 pub(super) fn copier(
     sp_offset: i16,
+    registers: GoRegisters,
     stack_bytes: i32,
     stacks: &OtherStacks,
     target: Target<'_>,
@@ -99,7 +104,16 @@ pub(super) fn copier(
     );
     let mut code = Code::default();
     let (mut out, mut calls) = (Jumps::default(), Jumps::default());
-    code.begin_for(&mut out, &stacks.threads, place::SYSTEM_LOW);
+    let (mut unknown, mut known) = (Jumps::default(), Jumps::default());
+    code.begin_for(&mut unknown, &stacks.threads, place::SYSTEM_LOW);
+    code.load_register(1, registers.goroutine);
+    code.push(op::STORE, FRAME, 1, place::HELD, 0);
+    code.jump(&mut known, op::JUMP, 0, 0, 0);
+    code.land(unknown);
+    code.load_register(1, registers.goroutine);
+    code.push(op::STORE, FRAME, 1, place::HELD, 0);
+    find_thread(&mut code, &mut out);
+    code.land(known);
     code.load_sp(sp_offset);
     code.push(op::STORE, FRAME, SP, place::OUTER_SP, 0);
     code.take_buffer(&mut out, target);
@@ -151,7 +165,27 @@ pub(super) fn copier(
     code.outside(&mut out, NEXT, place::SYSTEM_LOW, place::SYSTEM_HIGH);
     code.copy_structure(&mut out, &mut calls, place::THREAD, GoThread::M_SIZE);
     code.copy_structure(&mut out, &mut calls, place::SYSTEM, g::SIZE);
+    let (mut has_left, mut found) = (Jumps::default(), Jumps::default());
+    code.push(op::LOAD, 1, FRAME, place::HELD, 0);
+    code.push(op::LOAD, 2, FRAME, place::GOROUTINE, 0);
+    code.push(op::SUBTRACT_REGISTER, 1, 2, 0, 0);
+    code.jump(&mut has_left, op::JUMP_UNLESS_NUMBER, 1, 0, 0);
+    // The goroutine itself is here, as functions that read the clock are: its structure does not
+    // have its stack pointer, but a register mostly has.
+    code.load_register(NEXT, registers.kept_sp);
+    let mut unknown = Jumps::default();
+    code.outside(&mut unknown, NEXT, low, high);
+    code.jump(&mut found, op::JUMP, 0, 0, 0);
+    code.land(unknown);
+    code.push(op::LOAD, NEXT, FRAME, high, 0);
+    code.push(op::ADD, NEXT, 0, 0, -(PAGES - 1) * PAGE);
+    code.push(op::LOAD, 1, FRAME, low, 0);
+    code.push(op::JUMP_IF_NOT_BELOW, NEXT, 1, 1, 0);
+    code.push(op::COPY, NEXT, 1, 0, 0);
+    code.jump(&mut found, op::JUMP, 0, 0, 0);
+    code.land(has_left);
     code.push(op::LOAD, NEXT, FRAME, sp, 0);
+    code.land(found);
     code.push(op::LOAD, END, FRAME, high, 0);
     let mut copied = Jumps::default();
     parts(&mut code, &mut copied, &mut calls);
@@ -166,6 +200,60 @@ pub(super) fn copier(
     code
 }
 
+/// As a power of two, of what addresses are multiples of where those of a `g` begin and end.
+const PLACE_LOG: i32 = 22;
+
+/// Finds what a map's value would have, but for the stack of signal handlers: from the goroutine in
+/// its register to the thread's structure, and back from there.
+fn find_thread(code: &mut Code, out: &mut Jumps) {
+    let at = |code: &mut Code, place: i16, offset: u64| {
+        code.push(op::LOAD, 3, FRAME, place, 0);
+        code.push(op::ADD, 3, 0, 0, offset as i32);
+    };
+    let compare = |code: &mut Code, jumps: &mut Jumps, jump: u8, place: i16| {
+        code.push(op::LOAD, 1, FRAME, place, 0);
+        code.push(op::LOAD, 2, FRAME, place::THREAD, 0);
+        code.push(op::SUBTRACT_REGISTER, 1, 2, 0, 0);
+        code.jump(jumps, jump, 1, 0, 0);
+    };
+    // Other programs hardly have such addresses there: reading them costs more than all else here.
+    let mut likely = Jumps::default();
+    for range in GoThread::PLACES {
+        code.push(op::LOAD, 1, FRAME, place::HELD, 0);
+        code.push(op::SHIFT_RIGHT, 1, 0, 0, PLACE_LOG);
+        code.push(op::ADD, 1, 0, 0, -((range.start >> PLACE_LOG) as i32));
+        let most = ((range.end - range.start) >> PLACE_LOG) as i32 - 1;
+        code.jump(&mut likely, op::JUMP_IF_AT_MOST, 1, 0, most);
+    }
+    code.jump(out, op::JUMP, 0, 0, 0);
+    code.land(likely);
+    at(code, place::HELD, g::M);
+    code.read(out, place::THREAD, 8);
+    code.push(op::LOAD, 3, FRAME, place::THREAD, 0);
+    code.read(out, place::SYSTEM, 8);
+    at(code, place::SYSTEM, g::STACK_LO);
+    code.read(out, place::SYSTEM_LOW, 16);
+    at(code, place::SYSTEM, g::M);
+    code.read(out, place::G, 8);
+    compare(code, out, op::JUMP_UNLESS_NUMBER, place::G);
+    for none in [place::SIGNAL_LOW, place::SIGNAL_HIGH, place::SIGNAL_SLOT] {
+        code.push(op::STORE_NUMBER, FRAME, 0, none, 0);
+    }
+    let mut found = Jumps::default();
+    for current in GoThread::CURRENT {
+        let mut next = Jumps::default();
+        at(code, place::THREAD, current);
+        code.push(op::STORE, FRAME, 3, place::CURRENT, 0);
+        code.read(&mut next, place::GOROUTINE, 8);
+        at(code, place::GOROUTINE, g::M);
+        code.read(&mut next, place::G, 8);
+        compare(code, &mut found, op::JUMP_IF_NUMBER, place::G);
+        code.land(next);
+    }
+    code.jump(out, op::JUMP, 0, 0, 0);
+    code.land(found);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,7 +262,8 @@ mod tests {
     #[test]
     fn the_kernel_accepts_the_program() {
         part::accepted(OtherStacks::new, |sp, stacks, target, next| {
-            copier(sp, 60 << 10, stacks, target, next)
+            let registers = GoRegisters::offsets().expect("Go's compiler knows this CPU");
+            copier(sp, registers, 60 << 10, stacks, target, next)
         });
     }
 }

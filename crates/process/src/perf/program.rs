@@ -3,6 +3,7 @@
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use backtrail_arch::{Arch, Cpu};
+use backtrail_unwind::goroutine;
 
 /// Bytes of a page: also where pages are larger, parts of them are copied.
 pub(super) const PAGE: i32 = 4096;
@@ -34,6 +35,30 @@ pub(super) fn sp_offset() -> Option<i16> {
         Cpu::X86_64 => Some(152),
         Cpu::Aarch64 if cfg!(target_endian = "little") => Some(248),
         _ => None,
+    }
+}
+
+/// Offsets of Go's registers in there, which begins like what debuggers see.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GoRegisters {
+    /// The current goroutine.
+    pub(super) goroutine: i16,
+    /// Where functions that read the clock keep their stack pointer.
+    pub(super) kept_sp: i16,
+}
+
+impl GoRegisters {
+    pub(super) fn offsets() -> Option<GoRegisters> {
+        let arch = Arch::native();
+        let offset = |wanted| {
+            let mut general = arch.user.general.iter();
+            let (_, offset) = general.find(|(register, _)| *register == wanted)?;
+            i16::try_from(*offset).ok()
+        };
+        Some(GoRegisters {
+            goroutine: offset(goroutine::g_register(arch)?)?,
+            kept_sp: offset(goroutine::kept_sp(arch)?)?,
+        })
     }
 }
 
@@ -150,10 +175,15 @@ impl Code {
 
     /// Loads the thread's stack pointer.
     pub(super) fn load_sp(&mut self, sp_offset: i16) {
+        self.load_register(SP, sp_offset);
+    }
+
+    /// Loads a register of the thread's, by its offset in the kernel's `struct pt_regs`.
+    pub(super) fn load_register(&mut self, to: u8, offset: i16) {
         self.call(helper::CURRENT_TASK);
         self.push(op::COPY, 1, 0, 0, 0);
         self.call(helper::TASK_REGISTERS);
-        self.push(op::LOAD, SP, 0, sp_offset, 0);
+        self.push(op::LOAD, to, 0, offset, 0);
     }
 
     /// Reads `bytes` from the program's memory at the address in register 3 to this place in the
