@@ -20,8 +20,8 @@ pub(crate) enum TableRule {
 /// Rules that do not fit are not kept, but looked up each time.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheEntry {
-    key: u64,
     rule: PackedRule,
+    key: u64,
 }
 
 impl CacheEntry {
@@ -47,9 +47,9 @@ fn key(table: u32, address: u64) -> Option<u64> {
 
 /// A rule in one word: kind (bits 0 to 2), mangled return address (3), saved frame pointer (4),
 /// whether the CFA is relative to the frame pointer rather than the stack pointer (5), frame
-/// pointer just below the return address (6), unused here (8 to 15; [`MemoStep`](crate::MemoStep)
-/// has its flags there), the offsets of return address (16 to 31) and frame pointer (32 to 47) from
-/// the CFA in bytes, and the CFA's in words of 8 bytes (48 to 63).
+/// pointer just below the return address (6), return address just below the CFA (7), flags of
+/// [`MemoStep`](crate::MemoStep) (8 to 15), the offsets of return address (16 to 29) and frame
+/// pointer (30 to 43) from the CFA in words of 8 bytes, and the CFA's in bytes (44 to 63).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRule(u64);
 
@@ -65,6 +65,10 @@ impl PackedRule {
     pub(crate) const HAS_FP: u64 = 1 << 4;
     const FROM_FP: u64 = 1 << 5;
     pub(crate) const PAIR: u64 = 1 << 6;
+    /// The return address is just below the CFA.
+    const ON_TOP: u64 = 1 << 7;
+    /// The flags that a plain step's [`MemoStep`](crate::MemoStep) has.
+    pub(crate) const PLAIN_STEP: u64 = 0x3f << 8;
 
     #[inline]
     pub(crate) fn new(arch: &Arch, rule: TableRule) -> Option<PackedRule> {
@@ -92,12 +96,24 @@ impl PackedRule {
         let ra = slot(rule.ra)?;
         let fp = match rule.fp {
             Some(fp) => slot(fp)?,
-            None => 0,
+            None => Slot(0),
         };
+        let cfa = i64::from(offset) << Self::CFA >> Self::CFA;
+        if cfa != i64::from(offset) {
+            return None;
+        }
+        let on_top = if ra == Slot::ON_TOP { Self::ON_TOP } else { 0 };
         let is_pair = rule.fp.is_some_and(|fp| fp.offset + 8 == rule.ra.offset);
         let pair = if is_pair { Self::PAIR } else { 0 };
         Some(PackedRule(
-            Self::CALLER | flags | pair | base | ra << 16 | fp << 32 | words(offset)? << 48,
+            Self::CALLER
+                | Self::PLAIN_STEP
+                | flags
+                | pair
+                | on_top
+                | base
+                | Self::slots(ra, fp)
+                | (cfa as u64) << Self::CFA,
         ))
     }
 
@@ -144,12 +160,18 @@ impl PackedRule {
 
     #[inline(always)]
     pub(crate) fn cfa_offset(self) -> i64 {
-        (self.0 as i64 >> 48) * 8
+        self.0 as i64 >> Self::CFA
     }
 
     #[inline(always)]
     pub(crate) fn ra_offset(self) -> i64 {
-        (self.0 << 32) as i64 >> 48
+        Slot::first(self.0).offset()
+    }
+
+    /// Whether the CFA is relative to the stack pointer, and the return address just below it.
+    #[inline(always)]
+    pub(crate) fn is_on_top_from_sp(self) -> bool {
+        self.0 & (Self::ON_TOP | Self::FROM_FP) == Self::ON_TOP
     }
 
     /// Whether the caller's frame pointer was saved.
@@ -166,37 +188,93 @@ impl PackedRule {
 
     #[inline(always)]
     pub(crate) fn fp_offset(self) -> i64 {
-        (self.0 << 16) as i64 >> 48
+        Slot::second(self.0).offset()
     }
 
     /// The rule of most code that keeps frame pointers.
     #[inline(always)]
     pub(crate) fn of_frame_pointers(arch: &Arch) -> PackedRule {
         let (fp, ra) = (-arch.cfa_from_fp, arch.ra_from_fp - arch.cfa_from_fp);
-        let places = (ra as u16 as u64) << 16 | (fp as u16 as u64) << 32;
+        let (fp, ra) = (Slot(fp / 8), Slot(ra / 8));
         let pair = if arch.ra_from_fp == 8 { Self::PAIR } else { 0 };
-        let flags = Self::CALLER | Self::HAS_FP | Self::FROM_FP | pair;
-        let cfa = (arch.cfa_from_fp / 8) as u64;
-        PackedRule(flags | places | (cfa << 48))
+        let on_top = if ra == Slot::ON_TOP { Self::ON_TOP } else { 0 };
+        let flags = Self::CALLER | Self::PLAIN_STEP | Self::HAS_FP | Self::FROM_FP | pair | on_top;
+        PackedRule(flags | Self::slots(ra, fp) | (arch.cfa_from_fp as u64) << Self::CFA)
     }
 
-    /// The places it reads, in the lower 48 bits.
+    /// The slots that it reads, and the flags of a plain step.
     #[inline(always)]
     pub(crate) fn bits(self) -> u64 {
         self.0
     }
+
+    /// The same with slots from another place, which the CFA is this many bytes above; `None` if
+    /// they do not fit.
+    #[inline]
+    pub(crate) fn bits_from(self, bytes: i64) -> Option<u64> {
+        let moved = |slot: Slot| Slot::at(slot.offset() + bytes);
+        let slots = Self::slots(moved(Slot::first(self.0))?, moved(Slot::second(self.0))?);
+        Some(self.0 & !Self::slots(Slot(-1), Slot(-1)) | slots)
+    }
+
+    /// Where the CFA's offset begins.
+    const CFA: u32 = 44;
+
+    /// The slots of return address and frame pointer, as they are in a rule.
+    #[inline(always)]
+    pub(crate) fn slots(ra: Slot, fp: Slot) -> u64 {
+        ra.bits() << 16 | fp.bits() << 30
+    }
 }
 
-/// An offset in words of 8 bytes, as 16 bits.
-fn words(offset: i32) -> Option<u64> {
-    let words = i16::try_from(offset / 8).ok().filter(|_| offset % 8 == 0)?;
-    Some(u64::from(words as u16))
+/// The place of a saved value: its distance from the CFA, or another place, in words of 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(i64);
+
+impl Slot {
+    const BITS: u32 = 14;
+    /// Just below.
+    const ON_TOP: Slot = Slot(-1);
+
+    /// The slot at an offset in bytes, if that can be expressed.
+    #[inline]
+    pub(crate) fn at(offset: i64) -> Option<Slot> {
+        let slot = Slot(offset / 8);
+        (offset % 8 == 0 && Slot::of(slot.bits()) == slot).then_some(slot)
+    }
+
+    /// The first slot of [`PackedRule::slots`].
+    #[inline(always)]
+    pub(crate) fn first(slots: u64) -> Slot {
+        Slot::of(slots >> 16)
+    }
+
+    /// The second one.
+    #[inline(always)]
+    pub(crate) fn second(slots: u64) -> Slot {
+        Slot::of(slots >> 30)
+    }
+
+    /// The offset in bytes.
+    #[inline(always)]
+    pub(crate) fn offset(self) -> i64 {
+        self.0 * 8
+    }
+
+    #[inline(always)]
+    fn of(bits: u64) -> Slot {
+        Slot((bits << (64 - Self::BITS)) as i64 >> (64 - Self::BITS))
+    }
+
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.0 as u64 & !(u64::MAX << Self::BITS)
+    }
 }
 
-/// The offset of a saved value from the CFA in bytes, as 16 bits.
-fn slot(saved: Location) -> Option<u64> {
-    let offset = i16::try_from(saved.offset).ok()?;
-    (saved.base == Base::Cfa && saved.deref).then_some(u64::from(offset as u16))
+/// The slot of a saved value, from the CFA.
+fn slot(saved: Location) -> Option<Slot> {
+    Slot::at(saved.offset.into()).filter(|_| saved.base == Base::Cfa && saved.deref)
 }
 
 /// A direct-mapped cache in a borrowed buffer. It never changes an answer: an entry is used only if
@@ -207,6 +285,9 @@ pub struct RuleCache<'m> {
 }
 
 impl<'m> RuleCache<'m> {
+    /// The number of entries with which walks are fastest.
+    pub const USUAL: usize = 2048;
+
     /// A cache in `entries`, of which the largest power of two that fits is used; may be empty.
     pub fn new(entries: &'m mut [CacheEntry]) -> Self {
         let usable = match entries.len() {
@@ -229,13 +310,18 @@ impl<'m> RuleCache<'m> {
     /// [plain](PackedRule::is_plain).
     #[inline(always)]
     pub(crate) fn at(&self, return_address: u64) -> Option<PackedRule> {
-        let entry = self.entries.get(self.place_of_address(return_address))?;
-        (entry.key == return_address).then_some(entry.rule)
+        at(self.entries, return_address)
+    }
+
+    /// The entries, if they are as many as walks are compiled for.
+    #[inline(always)]
+    pub(crate) fn usual(&self) -> Option<&[CacheEntry; RuleCache::USUAL]> {
+        self.entries.as_array()
     }
 
     #[inline]
     pub(crate) fn put_at(&mut self, return_address: u64, rule: PackedRule) {
-        let place = self.place_of_address(return_address);
+        let place = place_of_address(self.entries, return_address);
         if return_address & OF_TABLE == 0
             && rule.is_plain()
             && let Some(entry) = self.entries.get_mut(place)
@@ -272,12 +358,20 @@ impl<'m> RuleCache<'m> {
         let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32) as usize & self.entries.len().wrapping_sub(1)
     }
+}
 
-    /// Must take few cycles, since the next frame waits for it.
-    #[inline(always)]
-    fn place_of_address(&self, address: u64) -> usize {
-        (address ^ address >> 9) as usize & self.entries.len().wrapping_sub(1)
-    }
+/// The rule of a return address other than 0, in a cache's entries.
+#[inline(always)]
+pub(crate) fn at(entries: &[CacheEntry], return_address: u64) -> Option<PackedRule> {
+    let entry = entries.get(place_of_address(entries, return_address))?;
+    (entry.key == return_address).then_some(entry.rule)
+}
+
+/// Must take few cycles, since the next frame waits for it: an addition, and no shift if the number
+/// of entries, of 16 bytes, is known to the compiler.
+#[inline(always)]
+fn place_of_address(entries: &[CacheEntry], address: u64) -> usize {
+    (address.wrapping_mul(9) >> 4) as usize & entries.len().wrapping_sub(1)
 }
 
 #[cfg(test)]
@@ -323,14 +417,14 @@ mod tests {
             (TableRule::Signal, true),
             (caller(16, saved(-8), None), true),
             (caller(-16, saved(-8), Some(saved(-16))), true),
-            (caller(0x3fff8, saved(0x7fff), Some(saved(-0x8000))), true),
-            (caller(-0x40000, saved(-8), Some(saved(0))), true),
-            (caller(0x40000, saved(-8), None), false),
+            (caller(0x7ffff, saved(0xfff8), Some(saved(-0x10000))), true),
+            (caller(-0x80000, saved(-8), Some(saved(0))), true),
+            (caller(0x80000, saved(-8), None), false),
             (caller(i32::MIN, saved(-8), None), false),
-            (caller(20, saved(-8), None), false),
-            (caller(16, saved(0x8000), None), false),
-            (caller(16, saved(-4), None), true),
-            (caller(16, saved(-8), Some(saved(-0x8001))), false),
+            (caller(20, saved(-8), None), true),
+            (caller(16, saved(0x10000), None), false),
+            (caller(16, saved(-4), None), false),
+            (caller(16, saved(-8), Some(saved(-0x10008))), false),
             (caller(16, register, None), false),
             (caller(16, saved(-8), Some(register)), false),
         ] {

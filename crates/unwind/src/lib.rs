@@ -75,7 +75,7 @@ pub use restore::{Restore, Restored, keep_register, step_restoring};
 pub use step::{AddressKind, Stop, step};
 pub use walk::walk;
 
-use backtrail_arch::Register;
+use backtrail_arch::{Arch, Register};
 use backtrail_sframe::{Index, Location, Rule, Section};
 
 /// Reads the memory of the program being unwound.
@@ -88,6 +88,12 @@ pub trait Memory {
     #[inline(always)]
     fn word_at_hand(&mut self, address: u64) -> Option<u64> {
         self.word(address)
+    }
+
+    /// The word before this address, if it is available without a copy.
+    #[inline(always)]
+    fn word_before_at_hand(&mut self, address: u64) -> Option<u64> {
+        self.word_at_hand(address.wrapping_sub(8))
     }
 
     /// Two consecutive words, if both are available without a copy.
@@ -212,6 +218,10 @@ pub enum OnTop {
 pub trait Modules {
     /// Whether [`Modules::is_lasting`] is ever true.
     const CAN_LAST: bool = false;
+
+    /// The CPU, if only one is possible: walks are compiled for it, and ignore the one that they
+    /// are given.
+    const ARCH: Option<&'static Arch> = None;
 
     /// Whether [`Modules::on_top`] is to be called.
     const LOOKS_ON_TOP: bool = false;

@@ -5,21 +5,22 @@
 //! as long as the same words are read. Comparing them is several times faster than walking: no
 //! table is looked up, and no read waits for the one before.
 //!
-//! Frames are in a borrowed buffer that is used from both ends. The kept walk begins at the front
-//! with the end of the stack and its outermost frame; the current walk grows from the back towards
-//! the front, the innermost frame last. Read upwards, both have the same order, so at the end the
-//! new part is moved after the kept part of the old walk, and unchanged outer frames are never
-//! moved. A second buffer contains, in the same way, the words of steps that read more than return
-//! address and frame pointer.
+//! Frames are in a borrowed buffer. The kept walk begins with the end of the stack and its
+//! outermost frame; the current walk grows towards the buffer's front, above the kept walk or below
+//! it, the innermost frame last. Read upwards, both have the same order, so at the end either the
+//! new part is moved after the kept part of the old walk, or that part before the new one,
+//! whichever is shorter. A second buffer contains the words of steps that read more than return
+//! address and frame pointer: the kept walk's at the front, the current walk's at the back.
 //!
 //! A kept frame is found by its stack pointer: a small table gives the place where a frame with
 //! such a stack pointer may be. It may be wrong, since the frame itself is checked.
 
 use backtrail_arch::{Arch, Registers};
 
+use crate::cache::at;
 use crate::sink::{Each, Sink};
 use crate::step::{Found, find, follow};
-use crate::{Frame, MemoStep, Memory, Modules, Position, RuleCache, Stop};
+use crate::{CacheEntry, Frame, MemoStep, Memory, Modules, Position, RuleCache, Stop};
 
 /// A word that a step read.
 #[derive(Clone, Copy, Debug)]
@@ -43,23 +44,39 @@ impl MemoRead {
 }
 
 /// Number of places: kept frames are found by this many values of a stack pointer's bits.
-const PLACES: usize = 256;
+const PLACES: usize = 1024;
+
+/// After this many frames, a walk is compared with the last one. Different stacks often have a
+/// single frame in common, which costs more to follow than it saves.
+const UNCHECKED: usize = 4;
+/// Room that a walk may need beyond that of the last one.
+const SPARE: usize = 8;
+
+/// Repeats a block for some variables: a loop over them would not be unrolled.
+macro_rules! for_each {
+    ($($item:ident)*, $name:ident => $body:block) => {
+        $( { let $name = &mut *$item; $body } )*
+    };
+}
 
 /// How much of the buffers is used, and how their walk ended.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoState {
+    /// The kept walk in the buffer: the place of its end, and the number of steps.
+    begin: usize,
     steps: usize,
     reads: usize,
     /// `None` if no step is known from the outermost kept frame.
     stop: Option<Stop>,
     was_short: bool,
-    /// Places where kept frames may be, by stack pointer, with their tags.
-    places: [u32; PLACES],
+    /// Places where kept frames may be, by stack pointer.
+    places: [u16; PLACES],
 }
 
 impl MemoState {
     /// Nothing remembered.
     pub const EMPTY: MemoState = MemoState {
+        begin: 0,
         steps: 0,
         reads: 0,
         stop: None,
@@ -75,7 +92,13 @@ impl MemoState {
 
     /// The part of the buffer of steps that is used: the outermost frame first.
     pub fn kept<'s>(&self, steps: &'s [MemoStep]) -> &'s [MemoStep] {
-        steps.get(..self.steps).unwrap_or_default()
+        steps.get(self.begin..self.end()).unwrap_or_default()
+    }
+
+    /// The place after the innermost kept frame.
+    #[inline(always)]
+    fn end(&self) -> usize {
+        self.begin + self.steps
     }
 
     #[inline(always)]
@@ -83,24 +106,17 @@ impl MemoState {
         (sp >> 4) as usize % PLACES
     }
 
-    /// Distinguishes most frames of one place, in the upper half.
+    /// The place where a kept frame with this stack pointer may be.
     #[inline(always)]
-    fn tag(step: &MemoStep) -> u32 {
-        ((step.sp >> 4 ^ step.pc) as u32) << 16
-    }
-
-    /// The index of a frame if it is among the kept ones.
-    #[inline(always)]
-    fn find(&self, step: &MemoStep) -> Option<usize> {
-        let place = self.places.get(MemoState::place(step.sp)).copied()? ^ MemoState::tag(step);
-        (place <= u32::from(u16::MAX)).then_some(place as usize)
+    fn find(&self, sp: u64) -> usize {
+        self.places.get(MemoState::place(sp)).copied().unwrap_or(0).into()
     }
 
     #[inline(always)]
-    fn put(&mut self, step: &MemoStep, place: usize) {
-        if let Some(at) = self.places.get_mut(MemoState::place(step.sp)) {
-            // An index that does not fit leads to another frame, and the check fails.
-            *at = place as u16 as u32 | MemoState::tag(step);
+    fn put(&mut self, sp: u64, place: usize) {
+        if let Some(at) = self.places.get_mut(MemoState::place(sp)) {
+            // A place that does not fit leads to another frame, and the check fails.
+            *at = place as u16;
         }
     }
 }
@@ -124,6 +140,12 @@ pub struct Memo<'m> {
     /// Where the current walk begins in the buffers.
     new_steps: usize,
     new_reads: usize,
+    /// The place after its innermost frame.
+    new_end: usize,
+    /// Whether it is above the kept walk, otherwise below.
+    is_above: bool,
+    /// What [`Memo::run_until_met`] returns besides the registers that it returns.
+    run: Run,
     /// Number of words that the current step has read.
     pending: u16,
     /// Whether reads are still recorded.
@@ -157,6 +179,23 @@ enum End {
     Limit,
 }
 
+/// The frame that a run has reached, except for program counter and stack pointer.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    fp: u64,
+    /// The index of the kept frame that it seems to be.
+    met: Option<usize>,
+    how: u64,
+}
+
+impl Run {
+    const NOWHERE: Run = Run {
+        fp: 0,
+        met: None,
+        how: 0,
+    };
+}
+
 /// What is known about the current frame.
 #[allow(
     clippy::large_enum_variant,
@@ -182,13 +221,17 @@ impl<'m> Memo<'m> {
     /// frame takes one step, and a frame after a signal some twenty reads.
     #[inline]
     pub fn new(state: &'m mut MemoState, steps: &'m mut [MemoStep], reads: &'m mut [MemoRead]) -> Self {
-        if state.steps > steps.len() || state.reads > reads.len() {
+        if state.end() > steps.len() || state.reads > reads.len() {
+            state.begin = 0;
             state.steps = 0;
             state.reads = 0;
         }
         Memo {
             new_steps: steps.len(),
             new_reads: reads.len(),
+            new_end: steps.len(),
+            is_above: true,
+            run: Run::NOWHERE,
             pending: 0,
             noting: !steps.is_empty(),
             crowded: false,
@@ -201,7 +244,7 @@ impl<'m> Memo<'m> {
     /// The outermost frame of the last walk, if all of it was remembered.
     #[cfg(feature = "local")]
     pub(crate) fn outermost(&self) -> Option<&MemoStep> {
-        let [end, outermost, ..] = self.steps.get(..self.state.steps)? else {
+        let [end, outermost, ..] = self.state.kept(self.steps) else {
             return None;
         };
         end.has(MemoStep::END).then_some(outermost)
@@ -209,6 +252,7 @@ impl<'m> Memo<'m> {
 
     /// Forgets the walk.
     pub fn clear(&mut self) {
+        self.state.begin = 0;
         self.state.steps = 0;
         self.state.reads = 0;
         self.state.stop = None;
@@ -266,32 +310,31 @@ impl<'m> Memo<'m> {
         // Frames visited again because the walk returns to the last frame of which enough is known.
         let mut again = 0;
         self.state.was_short = false;
-        self.new_steps = self.steps.len();
-        self.new_reads = self.reads.len();
-        self.noting = !self.steps.is_empty();
-        self.crowded = false;
         // An identical stack is kept as it is.
         if limit > 0
-            && let Some(kept) = self.joined(&here)
-            && kept + 1 == self.state.steps
+            && let Some(kept) = self.joined(self.state.find(here.sp), &here)
+            && kept + 1 == self.state.end()
             && let (rest, Some(end)) = self.follow(arch, kept, 0, memory, limit - 1)
         {
             sink.push(&here);
             sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
             return self.reason(end);
         }
+        self.begin();
         loop {
             // Frames of the last walk that are known to be those of this one.
             let mut same = 0;
             if M::CAN_LAST && again == 0 {
                 let begin = here.sp;
-                (here, same) = self.run(arch, here, memory, cache, &mut left, sink);
+                (here, same) = self.run::<M>(arch, here, memory, cache, &mut left, sink);
                 if here.sp != begin {
                     known = Known::Few;
                 }
             }
+            let place = self.state.find(here.sp);
             self.push_step(here);
-            let joined = self.joined(&here);
+            self.state.put(here.sp, self.new_steps);
+            let joined = self.joined(place, &here);
             if again > 0 {
                 again -= 1;
             } else if left == 0 {
@@ -309,15 +352,16 @@ impl<'m> Memo<'m> {
                 let (rest, end) = self.follow(arch, kept, same, memory, left);
                 sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
                 if let Some(end) = end {
-                    self.keep(kept, self.state.reads, self.state.stop);
-                    return self.reason(end);
+                    let stop = self.reason(end);
+                    self.keep(self.state.steps, self.state.reads, self.state.stop);
+                    return stop;
                 }
                 if rest < kept {
                     left -= kept - rest;
-                    let from = self.diverge(kept, rest);
-                    again = from - rest;
-                    if from < kept {
-                        here = self.steps.get(self.new_steps).copied().unwrap_or(MemoStep::EMPTY);
+                    let passed = self.diverge(kept, rest);
+                    again = kept - rest - passed.count;
+                    if let Some(last) = passed.last {
+                        here = last;
                         known = Known::Few;
                     }
                 }
@@ -341,10 +385,9 @@ impl<'m> Memo<'m> {
 
     /// Takes ordinary steps by known rules, and stops at a frame where something is unusual: a
     /// rule, a word, or that the last walk seems to have been there; then some frames after it are
-    /// known to be the same, whose number is returned. The loop is small because most frames of new
-    /// stacks go through it.
+    /// known to be the same, whose number is returned.
     #[inline(always)]
-    fn run(
+    fn run<M: Modules>(
         &mut self,
         arch: &Arch,
         from: MemoStep,
@@ -354,35 +397,87 @@ impl<'m> Memo<'m> {
         sink: &mut impl Sink,
     ) -> (MemoStep, usize) {
         let mut here = from;
-        let kept = self.state.steps;
-        let Some((old, new)) = self.steps.split_at_mut_checked(kept) else {
+        let Some(entries) = cache.usual() else {
             return (here, 0);
         };
         if !self.noting || !here.is_returning() || here.pc == 0 {
             return (here, 0);
         }
-        let free = self.new_steps.saturating_sub(kept);
-        let room = new.get_mut(free.saturating_sub(*left)..free).unwrap_or_default();
-        let (mut taken, mut same) = (0, 0);
-        for place in room.iter_mut().rev() {
-            if let Some(place) = self.state.find(&here)
-                && let Some(frames) = may_join(arch, old, place, here, memory)
+        let first = self.new_steps;
+        let lowest = self.lowest().max(first.saturating_sub(*left));
+        let mut same = 0;
+        loop {
+            let (pc, sp) = self.run_until_met::<M>(arch, here, memory, entries, lowest);
+            here = MemoStep::led(pc, sp, self.run.fp, self.run.how);
+            let Some(place) = self.run.met else { break };
+            let kept = self.state.kept(self.steps);
+            if kept.get(place).is_some_and(|kept| kept.is_like(&here))
+                && let Some(frames) = stays::<M>(arch, kept, place, memory)
             {
                 same = frames;
                 break;
             }
-            let Some(rule) = cache.at(here.pc) else { break };
-            let Some(caller) = here.caller(arch, rule, memory) else {
-                break;
-            };
-            taken += 1;
-            *place = here;
-            sink.push(&here);
-            here = caller;
         }
-        *left -= taken;
-        self.new_steps -= taken;
+        let taken = self.steps.get(self.new_steps..first).unwrap_or_default();
+        sink.push_kept(taken);
+        *left -= taken.len();
         (here, same)
+    }
+
+    /// Takes these steps, and stops at the first that the last walk seems to have been at, and at
+    /// its callee. Returns program counter and stack pointer of the frame that it has reached; the
+    /// rest is in `self.run`. The loop is in a function of its own so that all it needs is in
+    /// registers, because most frames of new stacks go through it, and the frame is not returned
+    /// through memory, since its reader would have to wait for that.
+    #[inline(never)]
+    fn run_until_met<M: Modules>(
+        &mut self,
+        arch: &Arch,
+        from: MemoStep,
+        memory: &mut impl Memory,
+        entries: &[CacheEntry; RuleCache::USUAL],
+        lowest: usize,
+    ) -> (u64, u64) {
+        let arch = M::ARCH.unwrap_or(arch);
+        let (kept, new) = split(self.steps, self.state, lowest, self.new_steps).unwrap_or_default();
+        let state = &mut *self.state;
+        const NONE: &[MemoStep] = &[MemoStep::EMPTY; 2];
+        let (kept, last) = match kept.len().checked_sub(2) {
+            Some(last) => (kept, last),
+            None => (NONE, 0),
+        };
+        let (mut here, mut place) = (from, self.new_steps);
+        let mut met = None;
+        'walk: for places in new.as_rchunks_mut::<UNCHECKED>().1.iter_mut().rev() {
+            let [d, c, b, a] = places;
+            for_each!(a b c d, step => {
+                // Not counted if the step fails; later it would take more registers.
+                *step = here;
+                let Some(rule) = at(entries, here.pc) else { break 'walk };
+                let Some(caller) = here.caller(arch, rule, memory) else {
+                    break 'walk;
+                };
+                place -= 1;
+                state.put(here.sp, place);
+                here = caller;
+            });
+            // Places of earlier walks lead to any frame: no branch for them is predictable.
+            let frame = state.find(here.sp).wrapping_sub(state.begin).min(last);
+            if let Some([this, inner]) = kept.get(frame..).and_then(|kept| kept.first_chunk())
+                && let [callee, ..] = places
+                && this.is_at(&here) & inner.is_at(callee)
+            {
+                met = Some(frame);
+                break;
+            }
+        }
+        self.new_steps = place;
+        self.run = Run {
+            fp: here.fp,
+            met,
+            how: here.how(),
+        };
+        (here.pc, here.sp)
     }
 
     /// Takes a step of any kind, recording its reads.
@@ -453,21 +548,29 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// The index of a kept frame from which the walk continues as from this one.
+    /// The place of a kept frame, if the walk continues as from there.
     #[inline(always)]
-    fn joined(&self, here: &MemoStep) -> Option<usize> {
-        self.state.find(here).filter(|place| self.is_joined(*place, here))
+    fn joined(&self, place: usize, here: &MemoStep) -> Option<usize> {
+        let next = place.wrapping_sub(self.state.begin).wrapping_sub(1);
+        let [next, kept] = self.state.kept(self.steps).get(next..)?.first_chunk()?;
+        let is_joined = kept.is_like(here)
+            && (kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW));
+        is_joined.then_some(place)
     }
 
-    /// Whether the walk continues as from this kept frame.
+    /// Begins a walk, where there is room for one like the last, or else more room.
     #[inline(always)]
-    fn is_joined(&self, place: usize, here: &MemoStep) -> bool {
-        let steps = self.steps.get(..self.state.steps).unwrap_or_default();
-        let next = place.checked_sub(1).and_then(|next| steps.get(next));
-        let (Some(kept), Some(next)) = (steps.get(place), next) else {
-            return false;
-        };
-        kept.is_like(here) && (kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW))
+    fn begin(&mut self) {
+        if self.state.steps == 0 {
+            self.state.begin = 0;
+        }
+        let (below, above) = (self.state.begin, self.steps.len() - self.state.end());
+        self.is_above = above >= self.state.steps + SPARE || above >= below;
+        self.new_end = if self.is_above { self.steps.len() } else { below };
+        self.new_steps = self.new_end;
+        self.new_reads = self.reads.len();
+        self.noting = !self.steps.is_empty();
+        self.crowded = false;
     }
 
     /// Number of words read that are not stored in the frames themselves.
@@ -488,14 +591,14 @@ impl<'m> Memo<'m> {
     /// Drops this kept frame, which the new walk contains itself, and those further inside.
     #[inline]
     fn drop_kept(&mut self, kept: usize) {
-        let reads = self.reads_of(kept..self.state.steps);
+        let reads = self.reads_of(kept..self.state.end());
         self.state.reads = self.state.reads.saturating_sub(reads);
-        self.state.steps = kept;
+        self.state.steps = kept - self.state.begin;
     }
 
     fn keep_to(&mut self, kept: usize) {
         self.drop_kept(kept);
-        self.keep(kept, self.state.reads, self.state.stop);
+        self.keep(self.state.steps, self.state.reads, self.state.stop);
     }
 
     /// Follows the last walk after `kept` frames, of which the next ones are known to be the
@@ -511,7 +614,7 @@ impl<'m> Memo<'m> {
         left: usize,
     ) -> (usize, Option<End>) {
         // It must be known whether there is one more frame.
-        let last = kept.saturating_sub(left.saturating_add(1));
+        let last = kept.saturating_sub(left.saturating_add(1)).max(self.state.begin);
         let mut rest = kept.saturating_sub(same).max(last);
         let steps = self.steps.get(last..rest).unwrap_or_default();
         let mut reads = self.state.reads;
@@ -549,31 +652,47 @@ impl<'m> Memo<'m> {
     }
 
     /// Makes the followed part of the last walk part of the new one: from `kept`, where it was
-    /// joined, to the frame before the `rest`. Returns the number of frames before the one from
-    /// which the walk continues, which is the last of the new ones.
+    /// joined, to the frame before the `rest`. The walk continues from the last of these.
     #[inline(never)]
-    fn diverge(&mut self, kept: usize, rest: usize) -> usize {
+    fn diverge(&mut self, kept: usize, rest: usize) -> Passed {
         let mut from = rest;
         // Registers that a step through a signal frame restored are not kept.
         while from < kept && !self.steps.get(from).is_some_and(|step| step.has(MemoStep::WHOLE)) {
             from += 1;
         }
-        let (passed, dropped) = (self.reads_of(from..kept), self.reads_of(rest..from));
-        // There is room for everything that leaves the kept part.
-        self.new_steps -= kept - from;
-        copy(self.steps, from..kept, self.new_steps);
-        let end = self.state.reads;
-        self.new_reads -= passed;
-        copy(self.reads, end.saturating_sub(passed)..end, self.new_reads);
-        self.state.reads = end.saturating_sub(passed + dropped);
-        self.state.steps = rest;
-        from
+        let passed = Passed {
+            count: kept - from,
+            last: self.steps.get(from..kept).and_then(|passed| passed.first()).copied(),
+        };
+        let (reads, dropped) = (self.reads_of(from..kept), self.reads_of(rest..from));
+        if !self.is_above && self.new_steps < passed.count {
+            if self.new_end - self.new_steps > self.steps.len() - kept {
+                self.crowded = true;
+                self.clear();
+                self.stop_noting(0);
+                return passed;
+            }
+            self.move_new(self.steps.len());
+            self.is_above = true;
+        }
+        if self.noting {
+            // There is room for everything that leaves the kept part.
+            self.new_steps -= passed.count;
+            copy(self.steps, from..kept, self.new_steps);
+            self.put(self.new_steps..self.new_steps + passed.count);
+            self.new_reads -= reads;
+            let end = self.state.reads;
+            copy(self.reads, end.saturating_sub(reads)..end, self.new_reads);
+        }
+        self.state.reads = self.state.reads.saturating_sub(reads + dropped);
+        self.state.steps = rest - self.state.begin;
+        passed
     }
 
     /// Records a frame.
     #[inline(always)]
     fn push_step(&mut self, step: MemoStep) {
-        if self.new_steps == self.state.steps {
+        if self.new_steps == self.lowest() {
             self.make_room(step.reads());
         }
         if self.noting {
@@ -584,15 +703,49 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// Forgets the kept walk, which is in the way; stops recording if there still is no room.
+    /// The lowest place of the current walk's room.
+    #[inline(always)]
+    fn lowest(&self) -> usize {
+        match self.is_above {
+            true => self.state.end(),
+            false => 0,
+        }
+    }
+
+    /// Goes on below the kept walk, or forgets that, which is in the way; stops recording if there
+    /// still is no room.
     #[cold]
     #[inline(never)]
     fn make_room(&mut self, reads: u16) {
+        let count = self.new_end - self.new_steps;
+        if self.is_above && self.noting && self.state.begin > count {
+            self.move_new(self.state.begin);
+            self.is_above = false;
+            return;
+        }
         self.crowded = true;
         self.clear();
+        self.is_above = true;
+        self.move_new(self.steps.len());
         if self.new_steps == 0 {
             self.stop_noting(reads);
         }
+    }
+
+    /// Moves the current walk's frames so that they end there.
+    fn move_new(&mut self, end: usize) {
+        let to = end - (self.new_end - self.new_steps);
+        copy(self.steps, self.new_steps..self.new_end, to);
+        self.put(to..end);
+        (self.new_steps, self.new_end) = (to, end);
+    }
+
+    /// Makes these frames be found.
+    fn put(&mut self, places: core::ops::Range<usize>) {
+        let steps = self.steps.get(places.clone()).unwrap_or_default();
+        places
+            .zip(steps)
+            .for_each(|(place, step)| self.state.put(step.sp, place));
     }
 
     /// Records a read of the current step.
@@ -624,42 +777,52 @@ impl<'m> Memo<'m> {
         self.pending = 0;
     }
 
-    /// Moves the new part after this much of the kept part.
+    /// Joins the new part and this much of the kept part, of which the shorter one is moved.
     #[inline]
     fn keep(&mut self, steps: usize, reads: usize, stop: Option<Stop>) {
-        let count = self.steps.len() - self.new_steps;
-        let kept = steps + count;
-        match self.steps.split_at_mut_checked(self.new_steps) {
-            Some((front, new)) if kept <= self.new_steps => {
-                let places = front.get_mut(steps..kept).unwrap_or_default();
-                for (at, (place, step)) in (steps..).zip(places.iter_mut().zip(new.iter())) {
-                    self.state.put(step, at);
-                    *place = *step;
-                }
-            }
-            _ => {
-                copy(self.steps, self.new_steps..self.steps.len(), steps);
-                let moved = self.steps.get(steps..kept).unwrap_or_default();
-                (steps..).zip(moved).for_each(|(at, step)| self.state.put(step, at));
-            }
-        }
-        copy(self.reads, self.new_reads..self.reads.len(), reads);
-        self.state.steps = kept;
-        self.state.reads = reads + self.reads.len() - self.new_reads;
+        let count = self.new_end - self.new_steps;
+        let (begin, end) = (self.state.begin, self.state.begin + steps);
+        let fits_after = self.is_above || end + count <= self.steps.len();
+        let fits_before = self.is_above || steps <= self.new_steps;
         self.state.stop = stop;
+        self.state.reads = reads;
+        self.state.steps = steps + count;
+        if steps > 0 && fits_after && (count <= steps || !fits_before) {
+            copy(self.steps, self.new_steps..self.new_end, end);
+            self.put(end..end + count);
+        } else if fits_before {
+            let to = self.new_steps - steps;
+            copy(self.steps, begin..end, to);
+            self.put(to..self.new_steps);
+            self.state.begin = to;
+        } else {
+            self.crowded = true;
+            self.state.begin = self.new_steps;
+            self.state.steps = count;
+            self.state.reads = 0;
+            self.state.stop = None;
+        }
+        let reads = self.state.reads;
+        copy(self.reads, self.new_reads..self.reads.len(), reads);
+        self.state.reads = reads + self.reads.len() - self.new_reads;
         self.state.was_short = !self.noting || self.crowded;
     }
 }
 
-/// Whether the walk has reached a frame of the last one, and will stay with it for some frames: the
-/// number of plain steps after it that were checked. Different stacks often have a single frame in
-/// common, and following it would cost more than it saves.
+/// The frames of the last walk that the current one has passed.
+struct Passed {
+    count: usize,
+    /// The outermost of them.
+    last: Option<MemoStep>,
+}
+
+/// Whether a walk that has reached this kept frame will stay with the last walk for some frames:
+/// the number of plain steps after it that were checked. Different stacks often have a single frame
+/// in common, and following it would cost more than it saves.
 #[inline(never)]
-fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory: &mut impl Memory) -> Option<usize> {
+fn stays<M: Modules>(arch: &Arch, kept: &[MemoStep], place: usize, memory: &mut impl Memory) -> Option<usize> {
     const ENOUGH: usize = 4;
-    if !kept.get(place).is_some_and(|kept| kept.is_like(&here)) {
-        return None;
-    }
+    let arch = M::ARCH.unwrap_or(arch);
     let next = kept.get(place.saturating_sub(ENOUGH)..place).unwrap_or_default();
     let mut same = 0;
     for step in next.iter().rev() {
@@ -674,10 +837,38 @@ fn may_join(arch: &Arch, kept: &[MemoStep], place: usize, here: MemoStep, memory
     (!next.is_empty()).then_some(same)
 }
 
-/// `copy_within` that cannot panic: elements outside the slice are left out. Mostly copies a frame
-/// or two.
+/// The kept walk, and the room for new steps from one place to another, above or below.
+#[inline(always)]
+fn split<'s>(
+    steps: &'s mut [MemoStep],
+    state: &MemoState,
+    from: usize,
+    to: usize,
+) -> Option<(&'s [MemoStep], &'s mut [MemoStep])> {
+    let (begin, end) = (state.begin, state.end());
+    if from >= end {
+        let (kept, new) = steps.split_at_mut_checked(end)?;
+        return Some((kept.get(begin..)?, new.get_mut(from - end..to.checked_sub(end)?)?));
+    }
+    let (new, kept) = steps.split_at_mut_checked(begin)?;
+    Some((kept.get(..state.steps)?, new.get_mut(from..to)?))
+}
+
+/// `copy_within` that cannot panic: elements outside the slice are not copied.
 #[inline]
 fn copy<T: Copy>(items: &mut [T], from: core::ops::Range<usize>, to: usize) {
+    let count = from.end.saturating_sub(from.start);
+    let (low, high) = (to.min(from.start), to.max(from.start));
+    if high - low >= count
+        && let Some((front, back)) = items.split_at_mut_checked(high)
+        && let (Some(front), Some(back)) = (front.get_mut(low..low + count), back.get_mut(..count))
+    {
+        match to < from.start {
+            true => front.iter_mut().zip(back).for_each(|(to, from)| *to = *from),
+            false => back.iter_mut().zip(front).for_each(|(to, from)| *to = *from),
+        }
+        return;
+    }
     let mut one = |index: usize| {
         if let Some(item) = items.get(from.start + index).copied()
             && let Some(place) = items.get_mut(to + index)
@@ -685,7 +876,6 @@ fn copy<T: Copy>(items: &mut [T], from: core::ops::Range<usize>, to: usize) {
             *place = item;
         }
     };
-    let count = from.end.saturating_sub(from.start);
     match to < from.start {
         true => (0..count).for_each(&mut one),
         false => (0..count).rev().for_each(&mut one),

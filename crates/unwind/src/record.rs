@@ -2,7 +2,7 @@
 
 use backtrail_arch::{Arch, Registers};
 
-use crate::cache::PackedRule;
+use crate::cache::{PackedRule, Slot};
 use crate::{AddressKind, Frame, Memory, Position};
 
 /// A frame of a remembered walk, with the words that the step to it has read. A plain step's words
@@ -17,6 +17,11 @@ pub struct MemoStep {
     /// has read (48 to 63).
     how: u64,
 }
+
+const _: () = {
+    let flags = MemoStep::RETURNING | MemoStep::WHOLE | MemoStep::NARROW | MemoStep::PLAIN;
+    assert!(PackedRule::PLAIN_STEP == flags);
+};
 
 impl MemoStep {
     /// An unused entry.
@@ -58,6 +63,18 @@ impl MemoStep {
                 | flag(fp.is_some(), Self::FP)
                 | flag(registers.are_only(&[arch.sp, arch.fp]), Self::WHOLE),
         }
+    }
+
+    /// A frame with [how](MemoStep::how) it was reached.
+    #[inline(always)]
+    pub(crate) fn led(pc: u64, sp: u64, fp: u64, how: u64) -> MemoStep {
+        MemoStep { pc, sp, fp, how }
+    }
+
+    /// All that is stored about the step that led here.
+    #[inline(always)]
+    pub(crate) fn how(&self) -> u64 {
+        self.how
     }
 
     /// A frame of which these are known, and other registers.
@@ -108,12 +125,12 @@ impl MemoStep {
 
     #[inline(always)]
     fn ra_at(&self) -> u64 {
-        self.sp.wrapping_add_signed((self.how << 32) as i64 >> 48)
+        self.sp.wrapping_add_signed(Slot::first(self.how).offset())
     }
 
     #[inline(always)]
     fn fp_at(&self) -> u64 {
-        self.sp.wrapping_add_signed((self.how << 16) as i64 >> 48)
+        self.sp.wrapping_add_signed(Slot::second(self.how).offset())
     }
 
     #[inline(always)]
@@ -149,6 +166,12 @@ impl MemoStep {
         (self.pc ^ other.pc) | (self.sp ^ other.sp) | (self.fp ^ other.fp) | flags == 0
     }
 
+    /// Whether both are at the same address and have the same stack pointer.
+    #[inline(always)]
+    pub(crate) fn is_at(&self, other: &MemoStep) -> bool {
+        (self.pc ^ other.pc) | (self.sp ^ other.sp) == 0
+    }
+
     /// Whether this is a frame after a call, with known SP and FP.
     #[inline(always)]
     pub(crate) fn is_returning(&self) -> bool {
@@ -175,60 +198,61 @@ impl MemoStep {
     #[inline(always)]
     pub(crate) fn caller(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
         // If the rule is predictable, the CPU need not wait for it.
-        match PackedRule::of_frame_pointers(arch) {
-            common if rule == common => self.caller_by(arch, common, memory),
-            _ => self.caller_by(arch, rule, memory),
+        let common = PackedRule::of_frame_pointers(arch);
+        if rule == common {
+            self.caller_by(arch, common, memory)
+        } else if rule.is_on_top_from_sp() {
+            self.caller_on_top(arch, rule, memory)
+        } else {
+            let (cfa, ra, fp) = words_of(self.sp, self.fp, rule, memory)?;
+            self.caller_at(arch, rule, cfa, ra, fp)
         }
     }
 
     #[inline(always)]
     fn caller_by(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
-        let base = if rule.is_from_fp() { self.fp } else { self.sp };
-        let cfa = base.wrapping_add_signed(rule.cfa_offset());
-        let sp = cfa.wrapping_add_signed(arch.sp_from_cfa);
-        if sp <= self.sp {
-            return None;
-        }
-        let word_at = |offset: i64| cfa.wrapping_add_signed(offset);
-        let (fp, ra) = match rule.has_pair() {
-            true => memory.words_at_hand(word_at(rule.fp_offset()))?,
-            false => {
-                let ra = memory.word_at_hand(word_at(rule.ra_offset()))?;
-                match rule.has_fp() {
-                    true => (memory.word_at_hand(word_at(rule.fp_offset()))?, ra),
-                    false => (self.fp, ra),
-                }
-            }
+        let (cfa, ra, fp) = words_by(self.sp, self.fp, rule, memory)?;
+        self.caller_at(arch, rule, cfa, ra, fp)
+    }
+
+    /// The caller by a rule of most code that keeps no frame pointers: the next step waits only for
+    /// the return address and the CFA's offset.
+    #[inline(always)]
+    fn caller_on_top(&self, arch: &Arch, rule: PackedRule, memory: &mut impl Memory) -> Option<MemoStep> {
+        let cfa = self.sp.wrapping_add_signed(rule.cfa_offset());
+        let ra = memory.word_before_at_hand(cfa)?;
+        let fp = match rule.has_fp() {
+            true => memory.word_at_hand(cfa.wrapping_add_signed(rule.fp_offset()))?,
+            false => self.fp,
         };
-        let pc = arch.strip(ra);
-        if pc == 0 {
+        self.caller_at(arch, rule, cfa, ra, fp)
+    }
+
+    #[inline(always)]
+    fn caller_at(&self, arch: &Arch, rule: PackedRule, cfa: u64, ra: u64, fp: u64) -> Option<MemoStep> {
+        let (pc, sp) = (arch.strip(ra), cfa.wrapping_add_signed(arch.sp_from_cfa));
+        if sp <= self.sp || pc == 0 {
             return None;
         }
-        // The distance from SP to the CFA is 0 except on one CPU, which saves nothing 2^15 bytes
-        // away from it.
-        let offset = -arch.sp_from_cfa as u64;
-        let how = rule.bits().wrapping_add(offset << 16 | offset << 32);
-        Some(MemoStep {
-            pc,
-            sp,
-            fp,
-            how: how | Self::RETURNING | Self::WHOLE | Self::NARROW | Self::PLAIN,
-        })
+        let how = match arch.sp_from_cfa {
+            0 => rule.bits(),
+            // The slots are relative to SP here.
+            distance => rule.bits_from(-distance)?,
+        };
+        Some(MemoStep { pc, sp, fp, how })
     }
 
     /// Stores the words that led here, the first and perhaps a second, if they are those of a plain
     /// step.
     pub(crate) fn became_plain(&mut self, arch: &Arch, first: (u64, u64), second: Option<(u64, u64)>) -> bool {
-        let offset = |address: u64| {
-            let offset = i16::try_from(address.wrapping_sub(self.sp) as i64).ok()?;
-            Some(u64::from(offset as u16))
-        };
+        let offset = |address: u64| Slot::at(address.wrapping_sub(self.sp) as i64);
         let Some(ra) = offset(first.0).filter(|_| self.has(Self::SP) && arch.strip(first.1) == self.pc) else {
             return false;
         };
-        let mut how = Self::PLAIN | ra << 16;
+        let mut how = Self::PLAIN;
+        let mut fp = ra;
         if let Some((address, word)) = second {
-            let Some(fp) = offset(address).filter(|_| self.has(Self::FP) && word == self.fp) else {
+            let Some(slot) = offset(address).filter(|_| self.has(Self::FP) && word == self.fp) else {
                 return false;
             };
             let pair = if address.checked_add(8) == Some(first.0) {
@@ -236,9 +260,10 @@ impl MemoStep {
             } else {
                 0
             };
-            how |= Self::READ_FP | pair | fp << 32;
+            how |= Self::READ_FP | pair;
+            fp = slot;
         }
-        self.how |= how;
+        self.how |= how | PackedRule::slots(ra, fp);
         true
     }
 
@@ -252,4 +277,28 @@ impl MemoStep {
         memory.is(self.ra_at(), mask, self.pc)
             && (!self.has(Self::READ_FP) || memory.is(self.fp_at(), u64::MAX, self.fp))
     }
+}
+
+/// The CFA of a frame with these registers, its return address, and its caller's frame pointer.
+#[inline(always)]
+fn words_by(sp: u64, fp: u64, rule: PackedRule, memory: &mut impl Memory) -> Option<(u64, u64, u64)> {
+    let base = if rule.is_from_fp() { fp } else { sp };
+    let cfa = base.wrapping_add_signed(rule.cfa_offset());
+    let word_at = |offset: i64| cfa.wrapping_add_signed(offset);
+    if rule.has_pair() {
+        let (fp, ra) = memory.words_at_hand(word_at(rule.fp_offset()))?;
+        return Some((cfa, ra, fp));
+    }
+    let ra = memory.word_at_hand(word_at(rule.ra_offset()))?;
+    let fp = match rule.has_fp() {
+        true => memory.word_at_hand(word_at(rule.fp_offset()))?,
+        false => fp,
+    };
+    Some((cfa, ra, fp))
+}
+
+/// The same, not inlined, so that the code for usual rules has the registers for itself.
+#[inline(never)]
+fn words_of(sp: u64, fp: u64, rule: PackedRule, memory: &mut impl Memory) -> Option<(u64, u64, u64)> {
+    words_by(sp, fp, rule, memory)
 }

@@ -170,7 +170,7 @@ impl Buffers {
             state: MemoState::EMPTY,
             steps: vec![MemoStep::EMPTY; steps],
             reads: vec![MemoRead::EMPTY; reads],
-            entries: vec![CacheEntry::EMPTY; 64],
+            entries: vec![CacheEntry::EMPTY; RuleCache::USUAL],
         }
     }
 
@@ -258,6 +258,84 @@ proptest! {
             for skip in [skip, 0] {
                 compare(&mut buffers, &code[generation], &words, How { skip, limit, broken });
             }
+        }
+    }
+}
+
+/// Words of the stacks without frame pointers.
+const END: usize = 800;
+
+/// Words of the frame of the function at `16 * index`, with the return address. Without a frame
+/// pointer; every third function saves the register.
+fn words_of(index: u64) -> i32 {
+    (index % 8) as i32 + 3
+}
+
+/// Functions that keep no frame pointers.
+fn lean_code() -> Code {
+    let saved = |words: i32| Location {
+        base: Base::Cfa,
+        offset: -8 * words,
+        deref: true,
+    };
+    let function = |index: u64| FunctionRows {
+        start: index * 0x10,
+        size: 0x10,
+        rows: vec![Row {
+            start: 0,
+            rule: Some(Rule {
+                cfa: Location {
+                    base: Base::Register(7),
+                    offset: 8 * words_of(index),
+                    deref: false,
+                },
+                ra: saved(1),
+                fp: index.is_multiple_of(3).then(|| saved(2)),
+                mangled_ra: false,
+            }),
+        }],
+        repeat: None,
+        signal_frame: false,
+        pauth_key_b: false,
+    };
+    let functions: Vec<FunctionRows> = (0..0x60).map(function).collect();
+    let options = Options::new(constants::Version::V3, constants::Abi::Amd64Little, 0);
+    Code {
+        table: Some(section(&functions, &options).unwrap().bytes),
+        ..Code::new(1 << 12, true)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 1000 }))]
+    /// Holds for stacks that have only their outer frames in common.
+    #[test]
+    fn the_same_without_frame_pointers(
+        outer in prop::collection::vec(0u64..0x60, 0..40),
+        inner in prop::collection::vec(prop::collection::vec(0u64..0x60, 0..30), 1..12),
+        limits in prop::collection::vec(prop_oneof![0usize..60, Just(100)], 1..5),
+        steps in 0usize..150,
+    ) {
+        let code = lean_code();
+        let mut buffers = Buffers::new(steps, 40);
+        for (round, inner) in inner.iter().enumerate() {
+            // All stacks end at the same place.
+            let callers: Vec<u64> = inner.iter().chain(&outer).copied().collect();
+            let below = END - callers.iter().map(|index| words_of(*index) as usize).sum::<usize>();
+            let begins_at = |skip: &usize| below - skip == words_of((0x10 + *skip as u64) / 0x10) as usize;
+            let Some(skip) = (below - 10..below).find(begins_at) else {
+                continue;
+            };
+            let mut words = vec![7; END];
+            let mut end = below;
+            for index in callers {
+                // The address before is one whose rules are kept by address.
+                words[end - 1] = index * 0x10 + 9;
+                end += words_of(index) as usize;
+            }
+            words[end - 1] = 0;
+            let limit = limits[round % limits.len()];
+            compare(&mut buffers, &code, &words, How { skip, limit, broken: None });
         }
     }
 }

@@ -214,6 +214,8 @@ fn signal_stack_around(sp: u64) -> (u64, u64) {
 #[derive(Clone, Copy, Debug)]
 struct Words {
     start: u64,
+    /// Address of the second word.
+    second: u64,
     count: u64,
     /// Number of words that are followed by another.
     count_of_two: u64,
@@ -226,6 +228,7 @@ impl Words {
         let count = end.saturating_sub(start) / 8;
         Words {
             start,
+            second: start.wrapping_add(8),
             count,
             count_of_two: count.saturating_sub(1),
         }
@@ -239,6 +242,12 @@ impl Words {
 }
 
 impl Words {
+    /// Whether there is a word before this address.
+    #[inline(always)]
+    fn holds_before(self, address: u64) -> bool {
+        address.wrapping_sub(self.second).rotate_right(3) < self.count
+    }
+
     /// Whether there is a word, followed by another.
     #[inline(always)]
     fn holds_two(self, address: u64) -> bool {
@@ -279,8 +288,18 @@ impl Memory for OwnMemory<'_> {
 
     #[inline(always)]
     fn word_at_hand(&mut self, address: u64) -> Option<u64> {
+        // The same check as for two words, so that a loop needs one number less; the last word is
+        // left to `word`.
         // SAFETY: as above.
-        self.stack.holds(address).then(|| unsafe { load(address) })
+        self.stack.holds_two(address).then(|| unsafe { load(address) })
+    }
+
+    #[inline(always)]
+    fn word_before_at_hand(&mut self, address: u64) -> Option<u64> {
+        // SAFETY: as above.
+        self.stack
+            .holds_before(address)
+            .then(|| unsafe { load(address.wrapping_sub(8)) })
     }
 
     #[inline(always)]

@@ -10,8 +10,10 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use backtrail_arch::Arch;
+
 use super::loaded::{Beginning, Identity, LoaderEntry, Module, find_object};
-use super::{found, frames, memory, syscall};
+use super::{ARCH, found, frames, memory, syscall};
 use crate::{Coverage, Described, Modules, Table};
 /// All modules at a moment.
 #[derive(Debug)]
@@ -306,6 +308,7 @@ impl Noting<'_> {
 
 impl Modules for Noting<'_> {
     const CAN_LAST: bool = true;
+    const ARCH: Option<&'static Arch> = Some(ARCH);
 
     #[inline]
     fn is_lasting(&self, address: u64) -> bool {

@@ -20,7 +20,7 @@ const MOST_THREADS: usize = 4096;
 const STEPS: usize = 1024;
 /// Some twenty for a signal frame, and few for other steps that read more than two words.
 const READS: usize = 512;
-const RULES: usize = 2048;
+const RULES: usize = RuleCache::USUAL;
 
 /// About 74 KiB, of which a thread with short stacks touches a tenth.
 #[repr(C, align(4096))]
