@@ -55,6 +55,8 @@ pub trait Around {
     }
 }
 
+/// Compilers align functions by this, unless they optimize for size.
+const FUNCTION_ALIGN: u64 = 16;
 /// Pieces of code elsewhere that are followed.
 const MOST_PIECES: usize = 32;
 /// Instructions that are followed for one program counter, over all paths.
@@ -420,6 +422,20 @@ impl<'c> Search<'c> {
         instruction
     }
 
+    /// Whether the frame pointer still points to the frame: the code uses what is below it.
+    fn has_frame(&self, state: &State) -> bool {
+        state.fp == FramePointer::Kept && self.nearest.is_some()
+    }
+
+    /// Whether code that has just restored the stack jumps to a function that is called last: it is
+    /// too far away to be followed, and aligned as functions are.
+    fn is_other_function(&self, target: u64) -> bool {
+        target.is_multiple_of(FUNCTION_ALIGN)
+            && self.code.instruction(target).is_none()
+            && self.around.described(target).is_none()
+            && self.around.code(target).is_empty()
+    }
+
     fn take(&mut self, instruction: &Instruction, state: &mut State) -> Next {
         if prologue::changes_nothing(instruction) {
             return Next::Follows;
@@ -472,8 +488,12 @@ impl<'c> Search<'c> {
                     _ => constant.map(|(_, address)| address),
                 };
                 return match (target, instruction.op0_kind()) {
-                    // Another function begins with the same stack as at a return.
-                    (Some(target), _) if self.around.is_start(target) => Next::Returns(0),
+                    // Another function begins with the same stack as at a return, unless it is left
+                    // to it to remove the frame.
+                    (Some(target), _) if !self.has_frame(state) && self.around.is_start(target) => Next::Returns(0),
+                    (Some(target), OpKind::NearBranch64) if is_leaving && self.is_other_function(target) => {
+                        Next::Returns(0)
+                    }
                     (Some(target), _) => Next::Jumps(target),
                     (_, OpKind::Register) if state.loaded == Some(first) => Next::Returns(0),
                     // A jump table needs an index, and the frame. A slot at a fixed place has
