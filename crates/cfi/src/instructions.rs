@@ -36,6 +36,24 @@ pub fn is_start(before: &[u8], at: u64) -> bool {
     prologue::is_padded_start(before, at)
 }
 
+/// Whether a function begins at `at` whose first instruction uses a frame that is there already.
+/// No call leads there: V8 returns to such code in frames that it has made from those of optimized
+/// code. `bytes` begin [`BYTES_BEFORE_START`] before `at`.
+pub fn continues_frame(arch: &Arch, bytes: &[u8], at: u64) -> bool {
+    let Some((before, code)) = bytes.split_at_checked(BYTES_BEFORE_START) else {
+        return false;
+    };
+    let uses_frame = |first: Instruction| match first.mnemonic() {
+        Mnemonic::Pop => true,
+        Mnemonic::Mov => {
+            let is_below = first.memory_displacement64().cast_signed() < 0;
+            first.op1_kind() == OpKind::Memory && first.memory_base() == Register::RBP && is_below
+        }
+        _ => false,
+    };
+    arch.cpu == Cpu::X86_64 && is_start(before, at) && decoded(code, at, at).is_some_and(uses_frame)
+}
+
 /// Access to code elsewhere in memory.
 pub trait Around {
     /// Whether a function begins at this address: a jump there is a tail call.

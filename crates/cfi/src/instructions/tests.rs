@@ -596,3 +596,28 @@ fn a_helper_removes_the_frame_of_the_code_that_jumps_to_it() {
     let left = jump(&[0x4c, 0x8b, 0x47, 0xf0]).expect("another function's start");
     assert_eq!(left.cfa, Location::register(ARCH.sp.0, 8));
 }
+
+#[test]
+fn code_that_continues_a_frame_is_no_other_function() {
+    let at_start = |before: [u8; BYTES_BEFORE_START], code: &[u8], at: u64| {
+        let bytes = [&before[..], code].concat();
+        continues_frame(&ARCH, &bytes, at)
+    };
+    let padding = [0xcc; BYTES_BEFORE_START];
+    // mov r12, [rbp - 0x20]; mov rdi, [rbp - 0x10]; pop r14
+    for code in [&[0x4c, 0x8b, 0x65, 0xe0][..], &[0x48, 0x8b, 0x7d, 0xf0], &[0x41, 0x5e]] {
+        assert!(at_start(padding, code, START), "{code:x?}");
+        assert!(!at_start([0x90; BYTES_BEFORE_START], code, START), "{code:x?}");
+        assert!(!at_start(padding, code, START + 8), "{code:x?}");
+    }
+    // push rbp; mov rdi, [rbp + 0x10]; mov [rbp - 0x20], r12; mov rdi, [rdi - 0x10]
+    for code in [
+        &[0x55][..],
+        &[0x48, 0x8b, 0x7d, 0x10],
+        &[0x4c, 0x89, 0x65, 0xe0],
+        &[0x48, 0x8b, 0x7f, 0xf0],
+    ] {
+        assert!(!at_start(padding, code, START), "{code:x?}");
+    }
+    assert!(!continues_frame(&ARCH, &[], START));
+}
