@@ -36,6 +36,24 @@ pub fn is_start(before: &[u8], at: u64) -> bool {
     prologue::is_padded_start(before, at)
 }
 
+/// Whether a function begins at `at` whose first instruction uses a frame that is there already.
+/// No call leads there: V8 returns to such code in frames that it has made from those of optimized
+/// code. `bytes` begin [`BYTES_BEFORE_START`] before `at`.
+pub fn continues_frame(arch: &Arch, bytes: &[u8], at: u64) -> bool {
+    let Some((before, code)) = bytes.split_at_checked(BYTES_BEFORE_START) else {
+        return false;
+    };
+    let uses_frame = |first: Instruction| match first.mnemonic() {
+        Mnemonic::Pop => true,
+        Mnemonic::Mov => {
+            let is_below = first.memory_displacement64().cast_signed() < 0;
+            first.op1_kind() == OpKind::Memory && first.memory_base() == Register::RBP && is_below
+        }
+        _ => false,
+    };
+    arch.cpu == Cpu::X86_64 && is_start(before, at) && decoded(code, at, at).is_some_and(uses_frame)
+}
+
 /// Access to code elsewhere in memory.
 pub trait Around {
     /// Whether a function begins at this address: a jump there is a tail call.
@@ -55,6 +73,8 @@ pub trait Around {
     }
 }
 
+/// Compilers align functions by this, unless they optimize for size.
+const FUNCTION_ALIGN: u64 = 16;
 /// Pieces of code elsewhere that are followed.
 const MOST_PIECES: usize = 32;
 /// Instructions that are followed for one program counter, over all paths.
@@ -420,6 +440,20 @@ impl<'c> Search<'c> {
         instruction
     }
 
+    /// Whether the frame pointer still points to the frame: the code uses what is below it.
+    fn has_frame(&self, state: &State) -> bool {
+        state.fp == FramePointer::Kept && self.nearest.is_some()
+    }
+
+    /// Whether code that has just restored the stack jumps to a function that is called last: it is
+    /// too far away to be followed, and aligned as functions are.
+    fn is_other_function(&self, target: u64) -> bool {
+        target.is_multiple_of(FUNCTION_ALIGN)
+            && self.code.instruction(target).is_none()
+            && self.around.described(target).is_none()
+            && self.around.code(target).is_empty()
+    }
+
     fn take(&mut self, instruction: &Instruction, state: &mut State) -> Next {
         if prologue::changes_nothing(instruction) {
             return Next::Follows;
@@ -472,8 +506,12 @@ impl<'c> Search<'c> {
                     _ => constant.map(|(_, address)| address),
                 };
                 return match (target, instruction.op0_kind()) {
-                    // Another function begins with the same stack as at a return.
-                    (Some(target), _) if self.around.is_start(target) => Next::Returns(0),
+                    // Another function begins with the same stack as at a return, unless it is left
+                    // to it to remove the frame.
+                    (Some(target), _) if !self.has_frame(state) && self.around.is_start(target) => Next::Returns(0),
+                    (Some(target), OpKind::NearBranch64) if is_leaving && self.is_other_function(target) => {
+                        Next::Returns(0)
+                    }
                     (Some(target), _) => Next::Jumps(target),
                     (_, OpKind::Register) if state.loaded == Some(first) => Next::Returns(0),
                     // A jump table needs an index, and the frame. A slot at a fixed place has

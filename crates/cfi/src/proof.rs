@@ -454,12 +454,21 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         };
         let call = self.call_before(process, mapping, ra);
         match call {
+            None if continues_frame(process, ra) => true,
             None if process.is_file(mapping) => false,
             None => self.pushed.borrow_mut().has(process, ra) || self.hotspot.borrow_mut().is_deoptimized(process, ra),
             Some(Call::Indirect) => true,
             Some(Call::Direct(target)) => may_lead_to(process, target, callee),
         }
     }
+}
+
+/// Whether a function begins at `ra` that only continues an existing frame.
+fn continues_frame(process: &impl ProcessCode, ra: u64) -> bool {
+    const FIRST: u64 = 8;
+    let start = ra.saturating_sub(instructions::BYTES_BEFORE_START as u64);
+    let bytes = read(process, start..ra.saturating_add(FIRST));
+    instructions::continues_frame(process.arch(), &bytes, ra)
 }
 
 /// Whether the code before `pc` is the system call that creates a thread, which returns twice.

@@ -39,8 +39,8 @@ pub(crate) struct Record {
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     frequency: u64,
     /// Sample every call to FUNCTION, with its arguments, instead of sampling on a timer.
-    /// Repeatable. Requires root. FILE is the program or library that contains it, by its path or,
-    /// for a library, by its name [default: the command's own].
+    /// Repeatable. Requires root. FILE is the program or library that contains it, by its path or
+    /// its name [default: the program that is recorded].
     #[arg(long, value_name = "[FILE:]FUNCTION", conflicts_with = "frequency")]
     entry: Vec<OsString>,
     /// With --entry: record only calls that take at least TIME, with their duration: 1ms, 250us, 0s

@@ -195,7 +195,7 @@ fn what_is_no_function_is_told_and_nothing_is_run() {
         (missing.to_str().expect("a name"), "has no function", "LIBRARY:"),
         (
             "nowhere.so:f",
-            "nowhere.so: there is no such file, nor a library of this name",
+            "nowhere.so: there is no such file, nor a library or a recorded program of this name",
             "",
         ),
         ("/proc/version:f", "/proc/version:", ""),

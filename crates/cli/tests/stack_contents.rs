@@ -2,6 +2,7 @@
 //! that are known.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Signal};
@@ -569,4 +570,65 @@ int main(int argc, char **argv) { own(argc); }
         ("item", "{f = 9.5, g = 8.5}"),
     ];
     assert_eq!(right(&values, &expected, "gcc"), 5, "{values:?}");
+}
+
+/// `types add` leaves out what only arguments need, in languages other than C.
+#[test]
+fn types_that_were_added_before_do_not_hide_arguments() {
+    const SOURCE: &str = r#"
+#include <string>
+#include <unistd.h>
+volatile long sink;
+volatile int go = 1;
+struct place { int x; std::string name; };
+__attribute__((noinline)) long waits(const char *text, bool flag, double ratio, const std::string &name, place &at)
+{
+    write(1, "ready\n", 6);
+    while (go)
+        pause();
+    return sink = flag + (long)ratio + name.size() + at.x + (long)text;
+}
+int main(int argc, char **argv)
+{
+    std::string name("a name");
+    place at { 1, name };
+    return waits("a text", argc == 1, argc + 0.5, name, at);
+}
+"#;
+    let expected = [
+        ("text", r#""a text""#),
+        ("flag", "true"),
+        ("ratio", "1.5"),
+        ("name", r#""a name""#),
+    ];
+    let backtrail = |arguments: &[&str], file: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+        let done = command::run(command.args(arguments).arg(file), LIMIT).expect("the binary is there");
+        assert!(done.status.success(), "{}", done.describe());
+        done
+    };
+    for options in [&["--types", "--args"][..], &["--types"]] {
+        let folder = scratch();
+        let compiler = ["g++", "-O0", "-std=c++17", "-x", "c++"];
+        let Some(built) = linked(&folder, options, &compiler, SOURCE) else {
+            return;
+        };
+        if options.len() == 1 {
+            backtrail(&["sframe", "add", "--args"], &built);
+        }
+        let running = parked(&built, &[]);
+        let values = waits_with(&running, &built);
+        running.signal(Signal::KILL);
+        assert_eq!(
+            right(&values, &expected, "g++"),
+            expected.len(),
+            "{options:?}: {values:?}"
+        );
+        // The types of `types add` are still there.
+        let printed = backtrail(&["types", "print"], &built);
+        assert!(printed.stdout.contains("struct place {"), "{}", printed.describe());
+        let again = backtrail(&["types", "add"], &built);
+        let says = again.stderr.contains("the table of arguments is for other types");
+        assert!(says, "{}", again.describe());
+    }
 }

@@ -9,6 +9,7 @@ use backtrail_elf::{FileBytes, Image, Symbols};
 
 use crate::demangle::demangle;
 use crate::exits::{Leaves, NoExits, exits};
+use crate::function_name::without_parameters;
 
 /// Why a function was not found.
 #[derive(Debug)]
@@ -140,31 +141,9 @@ fn is_copy(name: &str, function: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(".constprop.") || rest.starts_with(".isra."))
 }
 
-/// `ns::f(int)` as `ns::f`; the parentheses of `(anonymous namespace)` are part of the name.
-pub(crate) fn without_parameters(name: &str) -> &str {
-    let mut from = 0;
-    while let Some(at) = name[from..].find('(').map(|at| from + at) {
-        if !name[at..].starts_with("(anonymous") {
-            return &name[..at];
-        }
-        from = at + 1;
-    }
-    name
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parameters_are_left_out_but_not_namespaces() {
-        assert_eq!(without_parameters("ns::f(int, char)"), "ns::f");
-        assert_eq!(
-            without_parameters("(anonymous namespace)::f(int)"),
-            "(anonymous namespace)::f"
-        );
-        assert_eq!(without_parameters("main"), "main");
-    }
 
     #[test]
     fn copies_are_the_function_and_parts_are_not() {

@@ -547,3 +547,77 @@ fn a_call_that_does_not_return_ends_a_function_without_padding() {
     code[4] = 0xc3;
     assert_eq!(found(&code, 6), Some((Place::Sp(8), None)));
 }
+
+/// A function far away in a file, whose code is not followed, has another function's frame.
+#[test]
+fn a_tail_call_far_away_leaves_the_frame() {
+    let far_jump = |before: &[u8], target: u64| {
+        let end = before.len() as u64 + 5;
+        let distance = (target.wrapping_sub(START + end) as i32).to_le_bytes();
+        [before, &[0xe9], &distance[..]].concat()
+    };
+    // add rsp, 8; pop rbx; pop rbp; jmp far
+    let restores = [0x48, 0x83, 0xc4, 0x08, 0x5b, 0x5d];
+    let left = found(&far_jump(&restores, START + 0x12e10), 0);
+    assert_eq!(left, Some((Place::Sp(32), Some(Place::Sp(16)))));
+    assert_eq!(found(&far_jump(&restores, START - 0x340), 0), left);
+    // No function begins there.
+    assert_eq!(found(&far_jump(&restores, START + 0x12e14), 0), None);
+    // The frame is still in place: xor eax, eax; jmp far
+    assert_eq!(found(&far_jump(&[0x5b, 0x31, 0xc0], START + 0x12e10), 0), None);
+}
+
+/// The helper by which code of V8's Sparkplug returns.
+struct Return;
+
+impl Around for Return {
+    fn is_start(&self, at: u64) -> bool {
+        at == START + 0x1000
+    }
+
+    fn code(&self, at: u64) -> Vec<u8> {
+        // mov rsp, rbp; pop rbp; ret
+        let code = [0x48, 0x89, 0xec, 0x5d, 0xc3];
+        if self.is_start(at) { code.to_vec() } else { Vec::new() }
+    }
+}
+
+#[test]
+fn a_helper_removes_the_frame_of_the_code_that_jumps_to_it() {
+    let jump = |before: &[u8]| {
+        let distance = (0x1000 - before.len() as i32 - 5).to_le_bytes();
+        let code = [before, &[0xe9], &distance[..]].concat();
+        rule(&ARCH, &plain(&code), START, false, &Return)
+    };
+    // mov r8, [rbp - 0x10]; jmp helper
+    let framed = jump(&[0x4c, 0x8b, 0x45, 0xf0]).expect("the helper's return");
+    assert_eq!(framed.cfa, Location::register(ARCH.fp.0, 16));
+    // mov r8, [rdi - 0x10]; jmp function
+    let left = jump(&[0x4c, 0x8b, 0x47, 0xf0]).expect("another function's start");
+    assert_eq!(left.cfa, Location::register(ARCH.sp.0, 8));
+}
+
+#[test]
+fn code_that_continues_a_frame_is_no_other_function() {
+    let at_start = |before: [u8; BYTES_BEFORE_START], code: &[u8], at: u64| {
+        let bytes = [&before[..], code].concat();
+        continues_frame(&ARCH, &bytes, at)
+    };
+    let padding = [0xcc; BYTES_BEFORE_START];
+    // mov r12, [rbp - 0x20]; mov rdi, [rbp - 0x10]; pop r14
+    for code in [&[0x4c, 0x8b, 0x65, 0xe0][..], &[0x48, 0x8b, 0x7d, 0xf0], &[0x41, 0x5e]] {
+        assert!(at_start(padding, code, START), "{code:x?}");
+        assert!(!at_start([0x90; BYTES_BEFORE_START], code, START), "{code:x?}");
+        assert!(!at_start(padding, code, START + 8), "{code:x?}");
+    }
+    // push rbp; mov rdi, [rbp + 0x10]; mov [rbp - 0x20], r12; mov rdi, [rdi - 0x10]
+    for code in [
+        &[0x55][..],
+        &[0x48, 0x8b, 0x7d, 0x10],
+        &[0x4c, 0x89, 0x65, 0xe0],
+        &[0x48, 0x8b, 0x7f, 0xf0],
+    ] {
+        assert!(!at_start(padding, code, START), "{code:x?}");
+    }
+    assert!(!continues_frame(&ARCH, &[], START));
+}

@@ -61,7 +61,7 @@ fn each<T>(
     for one in given {
         let (file, function) = split(one);
         let files = match file {
-            Some(file) => vec![named(file)?],
+            Some(file) => vec![named(file, target)?],
             None => programs(target)?,
         };
         for path in files {
@@ -85,8 +85,8 @@ fn split(given: &OsStr) -> (Option<&OsStr>, &str) {
     }
 }
 
-/// The given file: by its path, or by a library's name.
-fn named(file: &OsStr) -> Result<PathBuf, Failure> {
+/// The given file: by its path, or by the name of a library or of a program that is recorded.
+fn named(file: &OsStr, target: &Target) -> Result<PathBuf, Failure> {
     let path = PathBuf::from(file);
     if path.exists() {
         return Ok(path);
@@ -96,7 +96,14 @@ fn named(file: &OsStr) -> Result<PathBuf, Failure> {
     let folders = LIBRARIES.iter().map(Path::new);
     let mut candidates = folders.flat_map(|folder| [folder.join(&triplet).join(&path), folder.join(&path)]);
     let found = candidates.find(|candidate| is_name && candidate.exists());
-    found.ok_or_else(|| Failure::of(&path, "there is no such file, nor a library of this name"))
+    let is_it = |program: &PathBuf| program.canonicalize().is_ok_and(|real| real.file_name() == Some(file));
+    let program = || programs(target).ok()?.into_iter().find(is_it);
+    found.or_else(program).ok_or_else(|| {
+        Failure::of(
+            &path,
+            "there is no such file, nor a library or a recorded program of this name",
+        )
+    })
 }
 
 /// The programs that will run, or already do.
@@ -156,5 +163,17 @@ mod tests {
         assert_eq!(parts("ns::f"), told(None, "ns::f"));
         assert_eq!(parts("/lib/x.so:ns::f"), told(Some("/lib/x.so"), "ns::f"));
         assert_eq!(parts("x:"), told(Some("x"), ""));
+    }
+
+    #[test]
+    fn a_recorded_program_is_found_by_its_name() {
+        let own = env::current_exe().expect("a path").canonicalize().expect("a file");
+        let name = own.file_name().expect("a name");
+        let running = Target::Processes(vec![std::process::id() as i32]);
+        let found = named(name, &running).unwrap_or_else(|_| panic!("{name:?} is running"));
+        assert_eq!(found.canonicalize().expect("a file"), own);
+        let command = Target::Command(vec![own.clone().into()]);
+        assert_eq!(named(name, &command).ok(), Some(own));
+        assert!(named(OsStr::new("no-such-program"), &running).is_err());
     }
 }

@@ -40,17 +40,18 @@ impl WithArguments {
 const TYPES: &str = ".ctf";
 
 /// The bytes of the linked file at `path`, which is `image`, with the table of its functions'
-/// arguments, and a summary of it. Types are made if the file has none.
+/// arguments, and a summary of it. Types are made if the file has none, or lacks those of
+/// arguments.
 pub(super) fn add(path: &Path, image: &Image<'_>, places: Places) -> Result<(Vec<u8>, ArgumentTable), Failure> {
     let elf = |error| Failure::of(path, error);
-    let with_types = match image.section_header(TYPES) {
-        Some(_) => None,
-        None => {
-            let section = types::add::section_quietly(path, image)?;
-            Some(written(
-                &edit::set_section(image.bytes(), TYPES, &section).map_err(elf)?,
-            )?)
-        }
+    let present = image.section(TYPES).map_err(elf)?;
+    let types = match present.filter(|section| !section.data.is_empty()) {
+        Some(present) => types::add::with_types_of_arguments(path, image, &present.data)?,
+        None => Some(types::add::section_quietly(path, image)?),
+    };
+    let with_types = match types {
+        Some(types) => Some(written(&edit::set_section(image.bytes(), TYPES, &types).map_err(elf)?)?),
+        None => None,
     };
     let bytes = with_types.as_deref().unwrap_or(image.bytes());
     let image = Image::parse(bytes).map_err(elf)?;

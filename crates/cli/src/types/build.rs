@@ -47,9 +47,19 @@ pub(super) struct Making {
     /// Print no summary; what was left out is still reported.
     #[arg(short, long)]
     quiet: bool,
-    /// For languages other than C, the types that arguments need.
     #[arg(skip)]
-    pub(super) arguments: bool,
+    foreign: Foreign,
+}
+
+/// Which types are made of units in languages other than C.
+#[derive(Clone, Copy, Default)]
+enum Foreign {
+    /// Those with names.
+    #[default]
+    Named,
+    /// Those that arguments need.
+    Arguments,
+    Both,
 }
 
 impl Making {
@@ -59,7 +69,7 @@ impl Making {
             choice: Choice::default(),
             symtab: false,
             quiet: true,
-            arguments: false,
+            foreign: Foreign::Named,
         }
     }
 
@@ -75,7 +85,15 @@ impl Making {
     /// The settings for a table of arguments.
     pub(super) fn for_arguments() -> Making {
         Making {
-            arguments: true,
+            foreign: Foreign::Arguments,
+            ..Making::quietly()
+        }
+    }
+
+    /// The settings for the types of `types add` and a table of arguments.
+    pub(super) fn for_names_and_arguments() -> Making {
+        Making {
+            foreign: Foreign::Both,
             ..Making::quietly()
         }
     }
@@ -97,26 +115,38 @@ pub(crate) fn no_debug_information(path: &Path) -> Failure {
     Failure::of(path, "no debug information").help("compile with -g")
 }
 
-/// Makes the section from a file's debug information; `None` if it has none.
+/// Makes the section from a file's debug information, and reports what it leaves out; `None` if it
+/// has none.
 pub(super) fn from_debug_information(
     path: &Path,
     file: &File<'_>,
     needs_file: NeedsFile,
     making: &Making,
 ) -> Result<Option<Vec<u8>>, Failure> {
-    let made = with_debug_information(path, file, TYPES, |at, sections| {
-        let parts = Parts::read(sections).map_err(|error| Failure::of(at, error))?;
-        let made = match making.arguments {
-            true => parts.make_with_arguments(),
-            false => parts.make(),
-        };
-        let section = write_for(path, file, &made.units, needs_file, making)?;
-        Ok((section, made.left_out))
-    })?;
+    let made = silently(path, file, needs_file, making)?;
     Ok(made.map(|(section, left_out)| {
         tell_left_out(path, &left_out);
         section
     }))
+}
+
+/// The same, but returns what is left out.
+pub(super) fn silently(
+    path: &Path,
+    file: &File<'_>,
+    needs_file: NeedsFile,
+    making: &Making,
+) -> Result<Option<(Vec<u8>, LeftOut)>, Failure> {
+    with_debug_information(path, file, TYPES, |at, sections| {
+        let parts = Parts::read(sections).map_err(|error| Failure::of(at, error))?;
+        let made = match making.foreign {
+            Foreign::Named => parts.make(),
+            Foreign::Arguments => parts.make_with_arguments(),
+            Foreign::Both => parts.make_with_names_and_arguments(),
+        };
+        let section = write_for(path, file, &made.units, needs_file, making)?;
+        Ok((section, made.left_out))
+    })
 }
 
 /// Adds the rests of split units.

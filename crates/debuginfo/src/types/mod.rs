@@ -59,6 +59,14 @@ struct All<'d> {
     big: bool,
 }
 
+/// Which types of units in languages other than C are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Foreign {
+    Named,
+    Arguments,
+    Both,
+}
+
 impl<'d> Parts<'d> {
     /// Reads all units, in parallel.
     pub fn read(sections: &'d Sections<'_>) -> Result<Parts<'d>, Error> {
@@ -97,7 +105,7 @@ impl<'d> Parts<'d> {
     where
         'd: 'p,
     {
-        self.make_of(false)
+        self.make_of(Foreign::Named)
     }
 
     /// Like `Parts::make`, but of units in other languages only the types of arguments and results
@@ -106,17 +114,25 @@ impl<'d> Parts<'d> {
     where
         'd: 'p,
     {
-        self.make_of(true)
+        self.make_of(Foreign::Arguments)
     }
 
-    fn make_of<'p>(&'p self, arguments: bool) -> Conversion<'p>
+    /// Like `Parts::make`, and of units in other languages also the types of arguments and results.
+    pub fn make_with_names_and_arguments<'p>(&'p self) -> Conversion<'p>
     where
         'd: 'p,
     {
-        threads::scoped(|| self.make_in_pool(arguments))
+        self.make_of(Foreign::Both)
     }
 
-    fn make_in_pool<'p>(&'p self, arguments: bool) -> Conversion<'p>
+    fn make_of<'p>(&'p self, foreign: Foreign) -> Conversion<'p>
+    where
+        'd: 'p,
+    {
+        threads::scoped(|| self.make_in_pool(foreign))
+    }
+
+    fn make_in_pool<'p>(&'p self, foreign: Foreign) -> Conversion<'p>
     where
         'd: 'p,
     {
@@ -129,19 +145,19 @@ impl<'d> Parts<'d> {
                 (UnitKind::Skeleton, _) => left_out.add(Reason::Split, &parsed.name),
                 (UnitKind::Compilation, Some(language)) if !is_c(language) => {
                     left_out.add(Reason::Language(language), &parsed.name);
-                    let unit = match arguments {
-                        true => build::arguments_with_ids(all, number as u32).0,
-                        false => {
-                            let (unit, of_types) = build::foreign(all, number as u32);
-                            left_out.merge(of_types);
-                            unit
-                        }
-                    };
-                    let unit = Unit {
-                        name: &parsed.name[..],
-                        ..unit
-                    };
-                    return (Some(unit), left_out);
+                    let number = number as u32;
+                    let mut units = Vec::new();
+                    // Arguments are looked for in the first dict with the unit's name.
+                    if foreign != Foreign::Named {
+                        units.push(build::arguments_with_ids(all, number).0);
+                    }
+                    if foreign != Foreign::Arguments {
+                        let (unit, of_types) = build::foreign(all, number);
+                        left_out.merge(of_types);
+                        units.push(unit);
+                    }
+                    units.iter_mut().for_each(|unit| unit.name = &parsed.name[..]);
+                    return (units, left_out);
                 }
                 (UnitKind::Compilation, _) => {
                     let (unit, left_out) = build::unit(all, number as u32);
@@ -149,18 +165,18 @@ impl<'d> Parts<'d> {
                         name: &parsed.name[..],
                         ..unit
                     };
-                    return (Some(unit), left_out);
+                    return (vec![unit], left_out);
                 }
                 (UnitKind::Partial | UnitKind::Type(..), _) => {}
             }
-            (None, left_out)
+            (Vec::new(), left_out)
         });
         let mut result = Conversion {
             units: Vec::new(),
             left_out: LeftOut::default(),
         };
-        for (unit, left_out) in made.collect::<Vec<_>>() {
-            result.units.extend(unit);
+        for (units, left_out) in made.collect::<Vec<_>>() {
+            result.units.extend(units);
             result.left_out.merge(left_out);
         }
         // Units need not refer to all type units: the types of a function's variables are not among

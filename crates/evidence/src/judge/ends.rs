@@ -42,7 +42,21 @@ const STARTS: [&str; 25] = [
 const OF_CRYSTAL: &str = "*Fiber#run:";
 
 /// Functions containing return addresses that no call has pushed.
-const MADE: [&str; 4] = ["__start_context", "runtime.goexit", "make_fcontext", "_dl_start_user"];
+const MADE: [&str; 12] = [
+    "__start_context",
+    "runtime.goexit",
+    "make_fcontext",
+    "_dl_start_user",
+    // V8 returns to these in frames that it has made from those of optimized code.
+    "Builtins_InterpreterEnterAtBytecode",
+    "Builtins_InterpreterEnterAtNextBytecode",
+    "Builtins_BaselineOrInterpreterEnterAtBytecode",
+    "Builtins_BaselineOrInterpreterEnterAtNextBytecode",
+    "Builtins_ContinueToCodeStubBuiltin",
+    "Builtins_ContinueToCodeStubBuiltinWithResult",
+    "Builtins_ContinueToJavaScriptBuiltin",
+    "Builtins_ContinueToJavaScriptBuiltinWithResult",
+];
 
 /// Functions that run as if they had been called where a signal interrupted.
 const INJECTED: [&str; 4] = [

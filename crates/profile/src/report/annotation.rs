@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use super::Report;
-use crate::filter::matches_function;
+use crate::function_name::matches_function;
 use crate::stacks::StackFrame;
 use crate::weights::weigh;
 

@@ -25,8 +25,8 @@ pub use views::{Change, GroupBy, Row, Rows};
 
 use crate::calls::{self, CallArgument, CallCount, Recorded};
 use crate::durations::CallDurations;
-use crate::entries::without_parameters;
 use crate::fold::Tree;
+use crate::function_name::without_parameters;
 use crate::modules::File;
 use crate::stacks::Stacks;
 use crate::symbolize::{CodeAddress, Location, LocationId, Names};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::Report;
 use crate::Thread;
 use crate::clean::clean;
-use crate::filter::matches_function;
+use crate::function_name::matches_function;
 use crate::stacks::{StackFrame, StackId};
 use crate::weights::{Weights, weigh};
 

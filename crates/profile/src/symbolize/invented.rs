@@ -4,11 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use backtrail_arch::Cpu;
+
 use super::source::{Call, ModuleSymbols, SymbolSource, Unavailable};
 use crate::modules::File;
 
 /// The name of a function that has only a start.
 pub(crate) const STRIPPED: &str = "?";
+
+/// The name of padding.
+pub(crate) const PADDING: &str = "int3";
 
 /// Files with made-up functions; all other files are missing.
 #[derive(Default)]
@@ -67,7 +72,7 @@ impl ModuleSymbols for InventedFile {
     fn lookup(&self, svma: u64) -> Option<Vec<Call>> {
         self.lookups.fetch_add(1, Ordering::Relaxed);
         let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
-        if names == &[STRIPPED] {
+        if [STRIPPED, PADDING].iter().any(|name| names == &[*name]) {
             return None;
         }
         let calls = names.iter().enumerate().map(|(depth, name)| Call {
@@ -84,6 +89,12 @@ impl ModuleSymbols for InventedFile {
     fn start(&self, svma: u64) -> Option<u64> {
         let (start, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
         (names == &[STRIPPED]).then_some(*start)
+    }
+
+    fn code(&self, svma: u64, most: u64) -> Option<(Cpu, &[u8])> {
+        const INT3: [u8; 64] = [0xcc; 64];
+        let (_, names) = self.functions.iter().rev().find(|(start, _)| *start <= svma)?;
+        (names == &[PADDING]).then(|| (Cpu::X86_64, &INT3[..most.min(64) as usize]))
     }
 
     fn bytes(&self) -> u64 {

@@ -20,6 +20,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use backtrail_arch::Cpu;
 use backtrail_cfi::announced::{AnnouncedAt, Function};
 use backtrail_ctype::threads;
 use backtrail_elf::debugfile::program_below;
@@ -579,8 +580,12 @@ impl Symbolizer {
         let file = self.modules.file(id);
         let module = file.display_name();
         let symbols = self.symbols(id);
-        let calls = symbols.and_then(|symbols| symbols.lookup(svma));
-        let calls = calls.filter(|calls| !calls.is_empty());
+        let look_up = |svma| symbols.and_then(|symbols| symbols.lookup(svma));
+        let calls = look_up(svma).filter(|calls| !calls.is_empty());
+        let calls = calls.or_else(|| {
+            symbols.filter(|symbols| is_padding(*symbols, svma))?;
+            beginning(look_up(svma.wrapping_add(1))?)
+        });
         let packed = self.packed.as_ref().and_then(|packed| packed.in_file(file, svma));
         let calls = match (calls, packed) {
             // Debugging information may be gone since.
@@ -707,6 +712,21 @@ fn in_function(module: &str, address: u64, start: Option<u64>) -> Call {
         offset: start.map(|start| address - start),
         ..unnamed(module, start.unwrap_or(address))
     }
+}
+
+/// Whether padding, not a call, ends at this byte: no call has pushed the return address after it.
+fn is_padding(symbols: &dyn ModuleSymbols, svma: u64) -> bool {
+    const INT3: [u8; 8] = [0xcc; 8];
+    let start = svma.wrapping_sub(INT3.len() as u64 - 1);
+    let code = symbols.code(start, INT3.len() as u64);
+    code.is_some_and(|(cpu, code)| cpu == Cpu::X86_64 && code == INT3)
+}
+
+/// These calls, if they are those of a function's first instruction; an address before it has no
+/// offset.
+fn beginning(mut calls: Vec<Call>) -> Option<Vec<Call>> {
+    let outermost = calls.last_mut()?;
+    (outermost.offset.take() == Some(0)).then_some(calls)
 }
 
 fn unnamed(module: &str, offset: u64) -> Call {

@@ -42,6 +42,17 @@ impl Setting {
                 0x1000,
                 &[(0x1000, "f10"), (0x1100, "f11"), (0x1200, "f12"), (0x1300, "")],
             )
+            .with_file(
+                "/padded",
+                0x1000,
+                &[
+                    (0x1000, "before"),
+                    (0x1010, "int3"),
+                    (0x1040, "after"),
+                    (0x1100, "?"),
+                    (0x1140, "next"),
+                ],
+            )
             .with_file("/stripped", 0x1000, &[(0x1100, "?"), (0x1200, "")])
             .counting(&lookups);
         Setting {
@@ -69,6 +80,23 @@ fn return_addresses_are_looked_up_one_byte_before() {
     setting.symbolizer.map(&module(1, 0x70_0000, "/good", true));
     assert_eq!(setting.name(1, FrameKind::Pc, 0x70_0100), pair("good", "f11"));
     assert_eq!(setting.name(1, FrameKind::Ra, 0x70_0100), pair("good", "f10"));
+}
+
+/// V8 puts the start of a function into a frame as its return address.
+#[test]
+fn a_return_address_behind_padding_has_the_name_of_its_function() {
+    let mut setting = Setting::new("");
+    setting.symbolizer.map(&module(1, 0x70_0000, "/padded", true));
+    assert_eq!(setting.name(1, FrameKind::Ra, 0x70_0040), pair("padded", "after"));
+    assert_eq!(
+        setting.name(1, FrameKind::Ra, 0x70_0030),
+        pair("padded", "padded+0x102f")
+    );
+    // The last call of a function without a name does not return.
+    assert_eq!(
+        setting.name(1, FrameKind::Ra, 0x70_0140),
+        pair("padded", "padded+0x1100")
+    );
 }
 
 #[test]
