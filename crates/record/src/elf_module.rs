@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 use std::ops::Range;
 use std::rc::Rc;
 
-use backtrail_arch::Cpu;
 use backtrail_bpf as bpf;
 use backtrail_cfi::eh_frame::debug_frame;
 use backtrail_cfi::registers::{CallFrames, Held};
@@ -72,7 +71,7 @@ impl<'a> ElfModule<'a> {
             table: None,
             table_bytes: &[],
             unmade: None,
-            is_go: image.arch().cpu == Cpu::X86_64 && tables::exceeds_call_frames(image),
+            is_go: tables::exceeds_call_frames(image),
             on_demand: Box::default(),
         }
     }
