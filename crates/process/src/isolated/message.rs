@@ -150,6 +150,7 @@ pub(super) fn answer(mut socket: &UnixStream, answer: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Shutdown;
     use std::thread;
 
     #[test]
@@ -177,7 +178,8 @@ mod tests {
         let soon = Deadline::after(Duration::from_millis(30));
         assert_eq!(ask(&ours, 1, &[], b"x", &soon), Err(Broken::Late));
         (&theirs).write_all(&9_u64.to_le_bytes()).unwrap();
-        drop(theirs);
+        // Closing is not enough: a process that another test is just starting may hold it open.
+        theirs.shutdown(Shutdown::Both).unwrap();
         assert_eq!(ask(&ours, 1, &[], b"x", &deadline), Err(Broken::BeforeAnswer));
     }
 
