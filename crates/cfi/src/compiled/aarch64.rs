@@ -231,23 +231,4 @@ mod tests {
         assert_eq!(found(&code, 16, 1, 3, false), None);
         assert_eq!(found(&code, 16, 1, 4, false), Some((16, true)));
     }
-
-    #[test]
-    fn no_bytes_are_too_odd() {
-        for (code, state) in crate::odd::pieces() {
-            let odd = Compiled {
-                code: &code,
-                start: u64::MAX - 100,
-                frame_bytes: state,
-                complete: u64::MAX - 100,
-                second_entry: None,
-            };
-            let _ = odd.rule(&ARCH, u64::from(state), false);
-            let _ = odd.rule(
-                &ARCH,
-                (u64::MAX - 100).wrapping_add(u64::from(state & 0x7c)),
-                state & 1 == 0,
-            );
-        }
-    }
 }

@@ -124,7 +124,7 @@ impl Compiled<'_> {
             }
             if at == pc {
                 // The end of the code is no place in it.
-                return (pc - self.start < self.code.len() as u64).then_some(frame);
+                return (pc.wrapping_sub(self.start) < self.code.len() as u64).then_some(frame);
             }
             let step = instructions.step(&mut frame, is_complete)?;
             let target = step.jump.filter(|target| *target > at && frame != whole);
@@ -133,6 +133,30 @@ impl Compiled<'_> {
             }
             if !step.goes_on {
                 frame = if is_complete { whole } else { at_entry };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bytes_are_too_odd() {
+        for (code, state) in crate::odd::pieces() {
+            for arch in [&backtrail_arch::x86_64::ARCH, &backtrail_arch::aarch64::ARCH] {
+                for (start, frame_bytes) in [(u64::MAX - 100, state), (0x1000, 8), (u64::MAX - 10, 16)] {
+                    let odd = Compiled {
+                        code: &code,
+                        start,
+                        frame_bytes,
+                        complete: start,
+                        second_entry: None,
+                    };
+                    let _ = odd.rule(arch, u64::from(state), false);
+                    let _ = odd.rule(arch, start.wrapping_add(u64::from(state >> 25)), true);
+                }
             }
         }
     }

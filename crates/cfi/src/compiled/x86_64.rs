@@ -271,19 +271,4 @@ mod tests {
         assert_eq!(found(&code, 18, false), None);
         assert_eq!(found(&code, 21, false), Some((32, true)));
     }
-
-    #[test]
-    fn no_bytes_are_too_odd() {
-        for (code, state) in crate::odd::pieces() {
-            let odd = Compiled {
-                code: &code,
-                start: u64::MAX - 100,
-                frame_bytes: state,
-                complete: u64::MAX - 100,
-                second_entry: None,
-            };
-            let _ = odd.rule(&ARCH, u64::from(state), false);
-            let _ = compiled(&code, 8, 0).rule(&ARCH, START + u64::from(state >> 25), true);
-        }
-    }
 }
