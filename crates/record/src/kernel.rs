@@ -33,7 +33,7 @@ type Parts = Rc<[(Range<u64>, u32)]>;
 
 /// Stacks of a process that are cut where their copies end, after which they are walked in the
 /// kernel: more than those of a program that is deep only while it starts, because loading the
-/// program takes most of a CPU's second.
+/// program takes a quarter of a second of a CPU.
 const ENOUGH_CUT: u32 = 250;
 
 /// Which processes are walked in the kernel: all that can be, or those with deep stacks.

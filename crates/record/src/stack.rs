@@ -258,9 +258,9 @@ impl StackWalker {
                 self.expect_goroutine(program, view);
             }
         }
-        if matches!(stop, backtrail_unwind::Stop::NotExpressible(needed) if is_left(self.arch, needed))
-            && self.goroutines.thread(program.tid).is_none()
-        {
+        let arch = self.arch;
+        let has_left = |stop| matches!(stop, backtrail_unwind::Stop::NotExpressible(needed) if is_left(arch, needed));
+        if has_left(stop) && self.goroutines.thread(program.tid).is_none() {
             // The goroutine may have been copied, though its thread was not known yet.
             self.expect_goroutine(program, view);
             if self.goroutines.thread(program.tid).is_some() {
@@ -285,7 +285,7 @@ impl StackWalker {
             self.deep.know(DeepSample { pid, tid, time, sp }, end);
         }
         let backtrail_unwind::Stop::Unreadable(address) = stop else {
-            if matches!(stop, backtrail_unwind::Stop::NotExpressible(needed) if is_left(self.arch, needed)) {
+            if has_left(stop) {
                 self.expect_goroutine(program, view);
             }
             return reason(stop);

@@ -186,6 +186,17 @@ impl Outputs {
     }
 }
 
+/// The known outputs, or else new ones into these rings.
+fn outputs<'o, 'r>(
+    known: &'o mut Option<Outputs>,
+    rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>,
+) -> Option<&'o Outputs> {
+    if known.is_none() {
+        *known = Outputs::open(rings);
+    }
+    known.as_ref()
+}
+
 impl Dispatcher {
     /// `None` if programs may not be loaded.
     pub(super) fn new() -> Option<Dispatcher> {
@@ -221,10 +232,7 @@ impl Dispatcher {
 
     /// Loads the program that walks, with records into these rings, each of a CPU.
     pub(super) fn walk_loader<'r>(&mut self, rings: impl Iterator<Item = (u32, BorrowedFd<'r>)>) -> Option<WalkLoader> {
-        if self.outputs.is_none() {
-            self.outputs = Outputs::open(rings);
-        }
-        let outputs = self.outputs.as_ref()?;
+        let outputs = outputs(&mut self.outputs, rings)?;
         Some(WalkLoader {
             cpus: outputs.cpus,
             programs: self.next.try_clone().ok()?,
@@ -244,10 +252,7 @@ impl Dispatcher {
         if !is_initial_namespace() {
             return None;
         }
-        if self.outputs.is_none() {
-            self.outputs = Outputs::open(rings);
-        }
-        let outputs = self.outputs.as_ref()?;
+        let outputs = outputs(&mut self.outputs, rings)?;
         let threads = BpfMap::new(MapKind::Hash, 4, VALUE, MOST_THREADS).ok()?;
         let left = BpfMap::new(MapKind::Hash, 4, VALUE_OF_LEFT, MOST_THREADS).ok()?;
         let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
@@ -305,10 +310,7 @@ impl Dispatcher {
         if !is_initial_namespace() {
             return None;
         }
-        if self.outputs.is_none() {
-            self.outputs = Outputs::open(rings);
-        }
-        let outputs = self.outputs.as_ref()?;
+        let outputs = outputs(&mut self.outputs, rings)?;
         let threads = threads().ok()?;
         let buffers = BpfMap::new(MapKind::Array, 4, VALUE_OF_CPU, outputs.cpus).ok()?;
         let target = Target {

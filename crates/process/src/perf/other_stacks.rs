@@ -105,13 +105,12 @@ pub(super) fn copier(
     let mut code = Code::default();
     let (mut out, mut calls) = (Jumps::default(), Jumps::default());
     let (mut unknown, mut known) = (Jumps::default(), Jumps::default());
-    code.begin_for(&mut unknown, &stacks.threads, place::SYSTEM_LOW);
+    code.begin();
     code.load_register(1, registers.goroutine);
     code.push(op::STORE, FRAME, 1, place::HELD, 0);
+    code.find_words(&mut unknown, &stacks.threads, place::SYSTEM_LOW);
     code.jump(&mut known, op::JUMP, 0, 0, 0);
     code.land(unknown);
-    code.load_register(1, registers.goroutine);
-    code.push(op::STORE, FRAME, 1, place::HELD, 0);
     find_thread(&mut code, &mut out);
     code.land(known);
     code.load_sp(sp_offset);

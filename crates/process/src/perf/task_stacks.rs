@@ -75,7 +75,8 @@ impl TaskStacks {
 pub(super) fn copier(sp_offset: i16, stacks: &TaskStacks, target: Target<'_>, next: (BorrowedFd<'_>, u32)) -> Code {
     let mut code = Code::default();
     let (mut out, mut calls) = (Jumps::default(), Jumps::default());
-    code.begin_for(&mut out, &stacks.threads, place::LOW);
+    code.begin();
+    code.find_words(&mut out, &stacks.threads, place::LOW);
     code.load_sp(sp_offset);
     code.outside(&mut out, SP, place::LOW, place::HIGH);
     code.take_buffer(&mut out, target);

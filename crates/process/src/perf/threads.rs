@@ -41,10 +41,14 @@ impl Threads {
 }
 
 impl Code {
-    /// Begins a program for these threads, and leaves their words in the frame, the first one in
-    /// `place`. Goes `out` for others.
-    pub(super) fn begin_for(&mut self, out: &mut Jumps, threads: &Threads, place: i16) {
+    /// Begins a program.
+    pub(super) fn begin(&mut self) {
         self.push(op::COPY, CONTEXT, 1, 0, 0);
+    }
+
+    /// Leaves the words of these threads in the frame, the first one in `place`. Goes `out` for
+    /// others.
+    pub(super) fn find_words(&mut self, out: &mut Jumps, threads: &Threads, place: i16) {
         self.call(helper::PID_TGID);
         self.look_up(out, threads.map.as_fd());
         for word in 0..threads.words {

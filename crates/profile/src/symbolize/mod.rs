@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_arch::Cpu;
 use backtrail_cfi::announced::{AnnouncedAt, Function};
+use backtrail_cfi::instructions::{BYTES_BEFORE_START, is_start};
 use backtrail_ctype::threads;
 use backtrail_elf::debugfile::program_below;
 use backtrail_elf::{HeldFile, Symbols};
@@ -714,12 +715,12 @@ fn in_function(module: &str, address: u64, start: Option<u64>) -> Call {
     }
 }
 
-/// Whether padding, not a call, ends at this byte: no call has pushed the return address after it.
+/// Whether the padding before a function, not a call, ends at this byte: no call has pushed the
+/// return address after it.
 fn is_padding(symbols: &dyn ModuleSymbols, svma: u64) -> bool {
-    const INT3: [u8; 8] = [0xcc; 8];
-    let start = svma.wrapping_sub(INT3.len() as u64 - 1);
-    let code = symbols.code(start, INT3.len() as u64);
-    code.is_some_and(|(cpu, code)| cpu == Cpu::X86_64 && code == INT3)
+    let at = svma.wrapping_add(1);
+    let code = symbols.code(at.wrapping_sub(BYTES_BEFORE_START as u64), BYTES_BEFORE_START as u64);
+    code.is_some_and(|(cpu, code)| cpu == Cpu::X86_64 && is_start(code, at))
 }
 
 /// These calls, if they are those of a function's first instruction; an address before it has no
