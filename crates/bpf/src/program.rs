@@ -23,8 +23,8 @@ pub enum Map {
     States,
     /// By CPU, events to write to.
     Events,
-    /// Programs to continue with: the copier is number 1, the walker number 2, and the copier of
-    /// other stacks number 3.
+    /// Programs to continue with: the copier is number 1, the walker number 2, the copier of other
+    /// stacks number 3, and the finder number 5.
     Programs,
 }
 
@@ -52,8 +52,11 @@ pub struct Code {
 pub struct Program {
     /// Runs first.
     pub begin: Code,
-    /// Walks some frames, and continues with itself.
+    /// Walks some frames by rules that were looked up before, and continues with itself, or with
+    /// the finder.
     pub walk: Code,
+    /// Looks up the rules of some frames, walks them, and continues with the walker.
+    pub find: Code,
 }
 
 /// The object is not what the compiler made, or this CPU has no program.
@@ -77,6 +80,7 @@ pub fn program() -> Result<Program, ProgramError> {
     Ok(Program {
         begin: code(&file, "perf_event/begin").ok_or(ProgramError)?,
         walk: code(&file, "perf_event/walk").ok_or(ProgramError)?,
+        find: code(&file, "perf_event/find").ok_or(ProgramError)?,
     })
 }
 
@@ -112,12 +116,13 @@ mod tests {
         let program = program().expect("it was built with this crate");
         /// `BPF_LD | BPF_IMM | BPF_DW`.
         const LOAD: u64 = 0x18;
-        for code in [&program.begin, &program.walk] {
+        let all = [&program.begin, &program.walk, &program.find];
+        for code in all {
             assert!(code.maps.iter().all(|&(at, _)| code.instructions[at] & 0xff == LOAD));
         }
         for (map, _) in Map::ALL {
             let uses = |code: &Code| code.maps.iter().any(|&(_, used)| used == map);
-            assert!(uses(&program.begin) || uses(&program.walk), "{map:?}");
+            assert!(all.into_iter().any(uses), "{map:?}");
         }
     }
 }

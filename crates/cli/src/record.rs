@@ -338,6 +338,12 @@ fn summary(outcome: &Outcome, path: &Path, is_whole: bool) -> String {
             text.push_str(&format!(" (of the other calls, {})", parts.join(", ")));
         }
     }
+    if outcome.missed > 0 {
+        text.push_str(&format!(
+            " ({} left out, because walking deep stacks took longer than the time between them)",
+            outcome.missed
+        ));
+    }
     if outcome.throttled > 0 {
         text.push_str(&format!(" (the kernel paused sampling {} times)", outcome.throttled));
     }
@@ -373,6 +379,7 @@ fn summary_json(outcome: &Outcome) -> Value {
         "kernel_rows": outcome.kernel_rows,
         "kernel_table_bytes": outcome.kernel_table_bytes,
         "functions": [],
+        "missed": outcome.missed,
         "throttled": outcome.throttled,
         "kernel": outcome.kernel,
         "recorder_cpu_us": outcome.cpu_time.as_micros() as u64,

@@ -11,8 +11,8 @@ use backtrail_testkit::command::{self, Finished};
 use backtrail_testkit::{available, skip};
 use common::{LIMIT, Setup, setup, text};
 
-/// Computes for as many milliseconds as its argument says, in a function and under a name that its
-/// build chooses: so each sample says which function it was in.
+/// Computes for as many milliseconds of CPU time as its argument says, in a function and under a
+/// name that its build chooses: so each sample says which function it was in.
 const SOURCE: &str = r#"
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -22,7 +22,7 @@ const SOURCE: &str = r#"
 volatile unsigned long sink;
 static double now(void) {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return time.tv_sec * 1e3 + time.tv_nsec / 1e6;
 }
 __attribute__((noinline)) void FUNCTION(double end) {

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use backtrail_evidence::alternating;
-use backtrail_testkit::{available, program, skip, workload};
-use common::{PROMISED, Setup, setup, text};
+use backtrail_testkit::{available, command, program, skip, workload};
+use common::{LIMIT, PROMISED, Setup, setup, text};
 use serde_json::Value;
 
 /// Everything for a test that walks stacks in the kernel.
@@ -84,6 +84,38 @@ fn stacks_of_any_depth_are_walked() {
         assert!(recording.share_through(chain) > 0.7, "{depth} {functions}");
         fs::remove_dir_all(&recording.trace).expect("it was written");
     }
+}
+
+/// There the kernel reads what is left of the stack, and the recorder walks it by instructions.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn programs_that_start_without_rows() {
+    let Some(setup) = walking() else { return };
+    let Some(bare) = available(workload::built("bare", &program::BARE, &[])) else {
+        return;
+    };
+    let json = setup.path("summary.json");
+    let recording = setup.record(&["--walk", "kernel", "--json", text(&json)], &bare);
+    recording.ended_with(0).complete_in_kernel(200, PROMISED).readable();
+    assert!(recording.share_through(&["run", "descend", "descend"]) > 0.9);
+    let summary = summary(&json);
+    assert!(summary["walked_in_kernel"].as_u64() > Some(0), "{summary}");
+}
+
+/// Of thousands of frames, ten thousand times a second.
+#[test]
+fn walks_longer_than_the_time_between_samples_are_counted() {
+    let Some(setup) = walking() else { return };
+    let Some(deep) = available(workload::built("deep", &program::DEEP, &["8000", "1"])) else {
+        return;
+    };
+    let (json, trace) = (setup.path("summary.json"), setup.path("trace"));
+    let options = ["--walk", "kernel", "-F", "10000", "--json", text(&json)];
+    let mut record = setup.backtrail.record(&trace, &options, &deep.arguments);
+    let finished = command::run(&mut record, LIMIT).expect("the binary is there");
+    assert_eq!(finished.code(), 0, "{}", finished.describe());
+    let summary = summary(&json);
+    assert!(summary["missed"].as_u64() > Some(0), "{summary}");
 }
 
 #[test]

@@ -5,7 +5,6 @@
 use crate::stack;
 
 use std::ffi::OsStr;
-use std::time::{Duration, Instant};
 
 use backtrail_testkit::command::{Running, Signal};
 use backtrail_testkit::{available, debugger, program, scratch};
@@ -21,14 +20,8 @@ fn announced(what: &str) -> Option<Running> {
 /// The stack of its thread.
 fn thread(what: &str) -> Option<Thread> {
     let running = announced(what)?;
-    let begin = Instant::now();
     let finished = stack(&[&running.pid().to_string(), "--json"]);
     running.signal(Signal::KILL);
-    assert!(
-        begin.elapsed() < Duration::from_secs(20),
-        "{what}: {}",
-        finished.describe()
-    );
     threads(&finished).into_values().next()
 }
 

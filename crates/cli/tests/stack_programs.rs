@@ -469,9 +469,9 @@ fn postgres_with_a_client() {
     client
         .args(["-U", "someone", "-d", "postgres", "-c", "select pg_sleep(1000)", "-h"])
         .arg(folder.path());
-    client.env("PGCONNECT_TIMEOUT", "20");
+    client.env("PGCONNECT_TIMEOUT", LIMIT.as_secs().to_string());
     let begin = Instant::now();
-    while !folder.path().join(".s.PGSQL.5432").exists() && begin.elapsed() < Duration::from_secs(20) {
+    while !folder.path().join(".s.PGSQL.5432").exists() && begin.elapsed() < LIMIT {
         sleep(Duration::from_millis(50));
     }
     let Some(client) = available(command::start(&mut client, LIMIT)) else {
@@ -482,11 +482,7 @@ fn postgres_with_a_client() {
         if let Some(pid) = child_called(server.pid(), "SELECT") {
             break pid;
         }
-        assert!(
-            begin.elapsed() < Duration::from_secs(30),
-            "no backend: {}",
-            server.stdout_so_far()
-        );
+        assert!(begin.elapsed() < LIMIT, "no backend: {}", server.stdout_so_far());
         sleep(Duration::from_millis(50));
     };
     let subject = Subject {

@@ -1,5 +1,6 @@
 //! pprof's `profile.proto`, compressed by gzip. Field numbers are those of the proto file.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use flate2::Compression;
@@ -8,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use crate::locations::{self, Fields};
 use crate::protobuf::Message;
-use crate::samples::Samples;
+use crate::samples::{CodeFile, Frame, Samples};
 use crate::strings::{Table, hex};
 
 mod profile {
@@ -55,7 +56,8 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
             inner.number(2, (*unit).into());
         });
     }
-    for ((node, thread, ending), count, weight) in counted(samples) {
+    let counts = counted(samples);
+    for &((node, thread, ending), count, weight) in &counts {
         message.message(profile::SAMPLE, |sample| {
             sample.packed(1, samples.stack(node).map(|frame| u64::from(frame) + 1));
             let weight = samples.measure.as_ref().map(|_| weight);
@@ -65,10 +67,8 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
         });
         flush(&mut message, &mut gzip)?;
     }
-    // pprof takes the first mapping for the program.
-    let mut files: Vec<_> = samples.files.iter().enumerate().collect();
-    files.sort_by_key(|(_, file)| (!file.path.starts_with('/'), file.path.contains(".so")));
-    for (index, file) in files {
+    for index in files_in_order(samples, &counts) {
+        let file = &samples.files[index];
         let (path, build_id) = (strings.text(&file.path), strings.text(&hex(&file.build_id)));
         message.message(profile::MAPPING, |mapping| {
             mapping.number(1, index as u64 + 1);
@@ -118,10 +118,34 @@ pub(crate) fn write(samples: &Samples, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// The numbers of files, programs before libraries. pprof takes the first one for the program, so
+/// it is that in which most stacks begin.
+fn files_in_order(samples: &Samples, counts: &[Counted]) -> Vec<usize> {
+    let is_program = |file: &CodeFile| file.path.starts_with('/') && !file.path.contains(".so");
+    let mut begun = vec![0_u64; samples.files.len()];
+    for &((node, ..), count, _) in counts {
+        let files = samples
+            .stack(node)
+            .filter_map(|frame| match samples.frames[frame as usize] {
+                Frame::Code { file, .. } => file.map(|file| file as usize),
+                Frame::Marker(_) => None,
+            });
+        if let Some(outermost) = files.filter(|&file| is_program(&samples.files[file])).last() {
+            begun[outermost] += count;
+        }
+    }
+    let mut files: Vec<usize> = (0..samples.files.len()).collect();
+    files.sort_by_key(|&file| (!is_program(&samples.files[file]), Reverse(begun[file])));
+    files
+}
+
+/// Node, thread and ending of samples; how many there are, and their weight.
+pub(crate) type Counted = ((u32, u32, u8), u64, u64);
+
 /// Samples of one thread with the same stack, in the order of their first: their number and weight.
-pub(crate) fn counted(samples: &Samples) -> Vec<((u32, u32, u8), u64, u64)> {
+pub(crate) fn counted(samples: &Samples) -> Vec<Counted> {
     let mut places: FxHashMap<(u32, u32, u8), usize> = FxHashMap::default();
-    let mut counts: Vec<((u32, u32, u8), u64, u64)> = Vec::new();
+    let mut counts: Vec<Counted> = Vec::new();
     for row in &samples.rows {
         let key = (row.node, row.thread, row.ending);
         let place = *places.entry(key).or_insert(counts.len());

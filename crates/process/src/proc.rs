@@ -117,6 +117,14 @@ pub fn thread_count(pid: u32) -> Option<usize> {
         .ok()
 }
 
+/// Where the stack of a process's first thread began to grow: at the number of its arguments.
+/// `None` without the right to read its memory.
+pub fn stack_end(pid: u32) -> Option<u64> {
+    let stat = line(&format!("/proc/{pid}/stat")).ok()?;
+    let address = stat_field(&String::from_utf8_lossy(&stat), 25)?.parse().ok()?;
+    Some(address).filter(|address| *address != 0)
+}
+
 /// Whether a process is a thread of the kernel, without memory of its own (`PF_KTHREAD`).
 pub fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
@@ -332,6 +340,9 @@ mod tests {
         let tid = own.file_name().unwrap().to_str().unwrap().parse().unwrap();
         assert_eq!(thread_stat(pid, tid), Some((thread_name(pid, tid).unwrap(), 'R')));
         assert!(thread_count(pid).unwrap() > 0);
+        let end = stack_end(pid).unwrap();
+        let stack = maps.iter().find(|entry| entry.path == "[stack]");
+        assert!(stack.is_some_and(|stack| (stack.start..stack.end).contains(&end)));
         let cpus = online_cpus().unwrap();
         assert!(!cpus.is_empty());
         assert_eq!(counted_cpus(&fs::read_to_string("/proc/stat").unwrap()), cpus);

@@ -12,7 +12,7 @@ use backtrail_arch::Arch;
 use backtrail_bpf::layout::{self, TableRange};
 use backtrail_bpf::{self as bpf, Code, Map, Rule};
 use backtrail_process::perf::{KernelTables, Sampler, WalkCode, WalkLoader, WalkMap, WalkProgram};
-use backtrail_process::this_machine;
+use backtrail_process::{proc, this_machine};
 use backtrail_recording::Stop;
 use backtrail_sframe::Section;
 use rustc_hash::FxHashMap;
@@ -119,6 +119,11 @@ impl<'a> InKernel<'a> {
     /// Bytes and rows of all tables.
     pub(crate) fn size(&self) -> (u64, u64) {
         self.walks.as_ref().map_or((0, 0), KernelWalks::size)
+    }
+
+    /// How many samples were not taken because walks took longer than the timer's period.
+    pub(crate) fn missed(&self) -> u64 {
+        self.walks.as_ref().map_or(0, |walks| walks.tables.missed())
     }
 
     /// The same without tables, which come again when they are needed.
@@ -239,9 +244,11 @@ impl<'a> KernelWalks<'a> {
     }
 
     fn set(&self, pid: u32, ranges: &[TableRange]) -> bool {
-        let value = (!ranges.is_empty())
-            .then(|| layout::process(self.arch, ranges))
-            .flatten();
+        if ranges.is_empty() {
+            return false;
+        }
+        let stack_end = proc::stack_end(pid).unwrap_or(0);
+        let value = layout::process(self.arch, self.tables.generation(), stack_end, ranges);
         value.is_some_and(|value| self.tables.set_process(pid, &value).is_ok())
     }
 
@@ -341,9 +348,12 @@ fn load(loader: WalkLoader) -> Option<KernelTables> {
     let program = WalkProgram {
         begin: code(program.begin),
         walk: code(program.walk),
+        find: code(program.find),
         process_bytes: layout::PROCESS_BYTES as u32,
         page_bytes: layout::PAGE_BYTES as u32,
         state_bytes: layout::STATE_BYTES as u32,
+        period_at: layout::PERIOD_AT,
+        missed_at: layout::MISSED_AT,
     };
     loader.load(&program).ok()
 }

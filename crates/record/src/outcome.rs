@@ -93,6 +93,9 @@ pub struct Outcome {
     pub recordings: u64,
     /// See [`Outcome::recordings`].
     pub forgotten: u64,
+    /// Samples that were not taken, because walks in the kernel took longer than the timer's
+    /// period.
+    pub missed: u64,
     /// How often the kernel paused sampling because it took too much time.
     pub throttled: u64,
     /// Whether time in the kernel was sampled.

@@ -473,6 +473,7 @@ impl<'a> Session<'a> {
             (self.outcome.recordings, self.outcome.forgotten) = (store.recordings, store.forgotten);
         }
         (self.outcome.kernel_table_bytes, self.outcome.kernel_rows) = self.kernel_walks.size();
+        self.outcome.missed = self.kernel_walks.missed();
         self.outcome.incomplete = self.failure.as_ref().map(Incomplete::new);
     }
 

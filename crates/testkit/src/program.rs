@@ -175,6 +175,13 @@ pub const ODD_STACKS: Program = c("odd_stacks", "odd_stacks.c");
 pub const SPIN: Program = c("spin", "spin.c");
 /// Deep recursion on a stack in the heap, from where C is called on the thread's stack.
 pub const FIBRE: Program = c("fibre", "fibre.c");
+/// Deep recursion in a program whose start has no call frame information.
+pub const BARE: Program = Program {
+    name: "bare",
+    source: "bare.c",
+    flags: &["-O2", "-g", "-static", "-nostdlib", "-fno-stack-protector"],
+    libraries: &[],
+};
 /// A fixed amount of work, for timing.
 pub const WORK: Program = c("work", "work.c");
 /// Whether this user may sample.

@@ -5,7 +5,8 @@
  * take the place of the sample; otherwise the sample is written with its copy of the stack.
  *
  * Layouts are those of `layout.rs`. No loop depends on data, and searches do not branch, so that
- * the verifier follows one path. */
+ * the verifier follows one path. Where ways join again, it must know as much on each: a variable
+ * that is 8 on one and unknown on the other takes twice the instructions, for each frame. */
 
 #ifdef AARCH64
 #include "aarch64.h"
@@ -23,6 +24,7 @@ typedef unsigned long long u64;
 
 /* The kernel's helpers (enum bpf_func_id). */
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static u64 (*const now)(void) = (void *)5;
 static u32 (*const this_cpu)(void) = (void *)8;
 static long (*const tail_call)(void *context, void *programs, u32 index) = (void *)12;
 static u64 (*const pid_tgid)(void) = (void *)14;
@@ -40,9 +42,12 @@ static void *(*const task_registers)(void *task) = (void *)175;
 #define WALKER 2
 #define OTHERS 3
 #define TASKS 4
+#define FINDER 5
 
-/* Frames of one run of the walker, of which the kernel permits 33 in a row. */
+/* Frames of one run of the walker and of the finder: the kernel permits 33 runs in a row, and a
+ * million instructions on all paths of a program. */
 #define FRAMES 256
+#define FOUND_FRAMES 64
 
 #define ROWS 512
 #define DIRECTORY 1024
@@ -50,6 +55,11 @@ static void *(*const task_registers)(void *task) = (void *)175;
 #define WORDS 1024
 #define PIECE 256
 #define CHAIN 128
+#define CACHED 512
+
+/* Words that are read at once, a power of two; and the most between the frames of a program that
+ * have rules and the end of its stack. */
+#define BLOCK 64
 
 /* The mark of our records, where samples have the upper half of their chain's length. */
 #define MARK 0x4b574c4b
@@ -83,6 +93,9 @@ struct range {
 
 struct process {
     u64 address_mask; /* the other bits of a return address are its signature */
+    u32 generation;   /* another one whenever the ranges change; never 0 */
+    u32 reserved;
+    u64 stack_end; /* where the first thread's stack begins to grow */
     struct range ranges[RANGES];
 };
 
@@ -110,11 +123,24 @@ struct words {
     struct word words[WORDS];
 };
 
+/* Frames of one function return to few addresses. */
+struct cached {
+    u64 address;
+    u32 generation;
+    u32 rule;
+};
+
 struct state {
+    u64 period; /* of the timer, in nanoseconds; 0 without one */
+    u64 missed; /* samples that the timer left out during walks that took longer */
+    u64 began;
     u64 walks;
     u64 pc, sp, fp, link;
     u32 is_return; /* whether `pc` is a return address */
     u32 part;
+    u64 block_at, block_size;
+    u64 block[BLOCK];
+    struct cached cache[CACHED];
     struct chain chain;
     struct words words;
 };
@@ -141,7 +167,7 @@ INLINE void keep(struct state *state, u64 address, u64 value) {
     state->words.count = at + 1;
 }
 
-/* The rule for the frame; 0 without one. */
+/* The rule for the address; 0 without one. */
 INLINE u32 find(struct process *process, u64 address) {
     u64 index = 0;
 #pragma unroll
@@ -177,12 +203,40 @@ INLINE u32 find(struct process *process, u64 address) {
     return row->pc <= pc ? row->rule : NO_RULE;
 }
 
+/* Where the rule of the last look-up is, if it was of this address. */
+INLINE struct cached *cached_at(struct state *state, u64 address) {
+    return &state->cache[(address ^ address >> 9) & (CACHED - 1)];
+}
+
 /* Reads a word, and keeps it. */
 INLINE int read_word(struct state *state, u64 address, u64 *word) {
     if (read_user(word, sizeof(*word), (void *)address))
         return 0;
     keep(state, address, *word);
     return 1;
+}
+
+/* Reads this part of a frame. Reads take most of a walk's time, whatever their size, so that what
+ * lies above is read with it. */
+INLINE int read_frame(struct state *state, u64 begin, u64 size) {
+    u64 offset = begin - state->block_at;
+    if (size > sizeof(state->block) || begin % 8)
+        return 0;
+    if (offset <= sizeof(state->block) && offset + size <= state->block_size)
+        return 1;
+    state->block_at = begin;
+    state->block_size = sizeof(state->block);
+    if (!read_user(state->block, sizeof(state->block), (void *)begin))
+        return 1;
+    state->block_size = size;
+    return !read_user(state->block, size, (void *)begin);
+}
+
+/* A word of it. */
+INLINE u64 word_at(struct state *state, u64 address) {
+    u64 word = state->block[(address - state->block_at) / 8 & (BLOCK - 1)];
+    keep(state, address, word);
+    return word;
 }
 
 /* What the kernel has saved of the interrupted code. */
@@ -216,22 +270,26 @@ INLINE int read_saved(struct state *state, u32 kind, u64 cfa, u64 below, u64 *ra
         return 0;
     if (kind == FROM_SP_ALONE)
         return read_word(state, slot, ra);
-    return read_word(state, slot, &state->fp) && read_word(state, slot + 8, ra);
+    if (!read_frame(state, slot, 16))
+        return 0;
+    state->fp = word_at(state, slot);
+    *ra = word_at(state, slot + 8);
+    return 1;
 }
 #else
 INLINE int read_saved(struct state *state, u32 kind, u64 cfa, u64 below, u64 *ra) {
-    u64 slot = cfa - below, fp;
-    if (cfa <= state->sp || kind == FROM_SP_ALONE)
-        return 0;
     /* Below the red zone the slot may have been overwritten since it was popped; the register is
        the caller's then. */
-    if (below && slot + RED_ZONE >= state->sp) {
-        if (read_word(state, slot, &fp))
-            state->fp = fp;
-        else if (slot >= state->sp)
+    if (cfa <= state->sp || kind == FROM_SP_ALONE)
+        return 0;
+    if (below && cfa - below + RED_ZONE >= state->sp) {
+        if (!read_frame(state, cfa - below, below))
             return 0;
-    }
-    return read_word(state, cfa - 8, ra);
+        state->fp = word_at(state, cfa - below);
+    } else if (!read_frame(state, cfa - 8, 8))
+        return 0;
+    *ra = word_at(state, cfa - 8);
+    return 1;
 }
 #endif
 
@@ -245,10 +303,9 @@ INLINE int change_stack(struct state *state, u32 kind, u64 slot, u64 *to) {
     return 1;
 }
 
-enum step { FAILED, DONE, GO_ON };
+enum step { FAILED, DONE, GO_ON, NOT_CACHED };
 
-INLINE enum step step(struct state *state, struct process *process) {
-    u32 rule = find(process, state->pc - state->is_return);
+INLINE enum step step(struct state *state, struct process *process, u32 rule) {
     u32 kind = rule & 7;
     u64 cfa = (u64)(rule >> 3 & 0xffff) << 3, below = (u64)(rule >> 19) << 3;
     u64 ra = 0;
@@ -277,9 +334,38 @@ INLINE enum step step(struct state *state, struct process *process) {
     return GO_ON;
 }
 
+/* Code that starts programs often has no rows: that of musl, for one. The recorder leaves it by its
+ * instructions; here its words are read. */
+INLINE enum step read_rest(struct state *state, struct process *process) {
+    u64 size = process->stack_end - state->sp;
+    state->block_size = 0;
+    if (size > sizeof(state->block) || read_user(state->block, size, (void *)state->sp))
+        return FAILED;
+    u32 count = state->words.count;
+#pragma unroll
+    for (u32 i = 0; i < BLOCK; i++) {
+        struct word *word = &state->words.words[(count + i) & (WORDS - 1)];
+        word->address = state->sp + 8 * i;
+        word->value = state->block[i];
+    }
+    state->words.count = count + size / 8;
+    return DONE;
+}
+
 INLINE struct state *own_state(void) {
     u32 cpu = this_cpu();
     return map_lookup(&states, &cpu);
+}
+
+INLINE struct process *own_process(void) {
+    u32 tgid = pid_tgid() >> 32;
+    return map_lookup(&processes, &tgid);
+}
+
+/* The timer goes off no more than once while a sample is taken. */
+INLINE void end(struct state *state) {
+    if (state->period)
+        state->missed += (now() - state->began) / state->period;
 }
 
 /* The sample is written as it is, with what the copiers add: those of other stacks, which continue
@@ -293,14 +379,15 @@ INLINE int fall_back(void *context) {
 
 SECTION("perf_event/begin") int begin(void *context) {
     struct state *state = own_state();
-    u32 tgid = pid_tgid() >> 32;
-    if (!state || !map_lookup(&processes, &tgid))
+    if (!state || !own_process())
         return fall_back(context);
     u64 *registers = state->words.registers;
     if (read_kernel(registers, sizeof(state->words.registers), task_registers(current_task())))
         return fall_back(context);
     if (!IS_OURS(registers))
         return fall_back(context);
+    state->began = now();
+    state->block_size = 0;
     state->pc = registers[PC];
     state->sp = registers[SP];
     state->fp = registers[FP];
@@ -321,25 +408,13 @@ SECTION("perf_event/begin") int begin(void *context) {
     return fall_back(context);
 }
 
-SECTION("perf_event/walk") int walk(void *context) {
-    struct state *state = own_state();
-    u32 tgid = pid_tgid() >> 32;
-    if (!state)
-        return fall_back(context);
-    struct process *process = map_lookup(&processes, &tgid);
-    if (!process)
-        return fall_back(context);
-    enum step stepped = GO_ON;
-    for (u32 frame = 0; frame < FRAMES; frame++) {
-        stepped = step(state, process);
-        if (stepped != GO_ON)
-            break;
-        /* Signal frames take more room than others. */
-        if (state->words.count > WORDS - SAVED - 8)
-            break;
-    }
-    if (stepped == FAILED)
-        return fall_back(context);
+/* Signal frames take more room than others, and the rest of a stack still more. */
+INLINE int is_full(struct state *state) {
+    return state->words.count > WORDS - BLOCK - 8;
+}
+
+/* Writes what was read since the last time. */
+INLINE int flush(void *context, struct state *state, int is_last) {
     if (state->part == 0) {
         long bytes = get_stack(context, state->chain.addresses, sizeof(state->chain.addresses), 0);
         if (bytes > 0 && bytes <= (long)sizeof(state->chain.addresses)) {
@@ -348,18 +423,78 @@ SECTION("perf_event/walk") int walk(void *context) {
                 return 0;
         }
     }
-    state->words.flags = (state->part == 0 ? FLAG_FIRST : 0) | (stepped == DONE ? FLAG_LAST : 0);
+    state->words.flags = (state->part == 0 ? FLAG_FIRST : 0) | (is_last ? FLAG_LAST : 0);
     u64 count = state->words.count;
     if (count > WORDS)
         count = WORDS;
     u64 size = sizeof(state->words) - sizeof(state->words.words) + count * sizeof(struct word);
-    if (output(context, &events, THIS_CPU, &state->words, size))
-        return 0;
-    if (stepped == DONE)
-        return 0;
+    int is_written = !output(context, &events, THIS_CPU, &state->words, size);
     state->part = 1;
     state->words.count = 0;
-    tail_call(context, &programs, WALKER);
+    return is_written;
+}
+
+/* Goes on after some frames. */
+INLINE int go_on(void *context, struct state *state, enum step stepped) {
+    int is_last = stepped != GO_ON && stepped != NOT_CACHED;
+    if (is_last)
+        end(state);
+    if (stepped == FAILED)
+        return fall_back(context);
+    if ((is_last || is_full(state)) && !flush(context, state, is_last))
+        return 0;
+    if (is_last)
+        return 0;
+    if (stepped == NOT_CACHED)
+        tail_call(context, &programs, FINDER);
+    else
+        tail_call(context, &programs, WALKER);
+    end(state);
     return fall_back(context);
 }
 
+/* By rules that were looked up before. */
+SECTION("perf_event/walk") int walk(void *context) {
+    struct state *state = own_state();
+    struct process *process = own_process();
+    if (!state || !process)
+        return fall_back(context);
+    enum step stepped = GO_ON;
+    for (u32 frame = 0; frame < FRAMES; frame++) {
+        u64 address = state->pc - state->is_return;
+        struct cached *cached = cached_at(state, address);
+        if (cached->address != address || cached->generation != process->generation) {
+            stepped = NOT_CACHED;
+            break;
+        }
+        stepped = step(state, process, cached->rule);
+        if (stepped != GO_ON || is_full(state))
+            break;
+    }
+    return go_on(context, state, stepped);
+}
+
+/* Apart from the walker, since each branch within a loop is another path for each frame. */
+SECTION("perf_event/find") int find_rules(void *context) {
+    struct state *state = own_state();
+    struct process *process = own_process();
+    if (!state || !process)
+        return fall_back(context);
+    enum step stepped = GO_ON;
+    for (u32 frame = 0; frame < FOUND_FRAMES; frame++) {
+        u64 address = state->pc - state->is_return;
+        u32 rule = find(process, address);
+        if (rule == NO_RULE) {
+            stepped = read_rest(state, process);
+            break;
+        }
+        struct cached *cached = cached_at(state, address);
+        cached->address = address;
+        cached->generation = process->generation;
+        cached->rule = rule;
+        stepped = step(state, process, rule);
+        if (stepped != GO_ON || is_full(state))
+            break;
+    }
+    return go_on(context, state, stepped);
+}

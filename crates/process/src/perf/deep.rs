@@ -154,6 +154,8 @@ impl DeepStacks {
 pub(super) struct Dispatcher {
     next: BpfMap,
     program: OwnedFd,
+    /// Of the timer.
+    period_ns: u64,
     outputs: Option<Outputs>,
     begun: Option<DeepStacks>,
     others: Option<OtherStacks>,
@@ -199,7 +201,7 @@ fn outputs<'o, 'r>(
 
 impl Dispatcher {
     /// `None` if programs may not be loaded.
-    pub(super) fn new() -> Option<Dispatcher> {
+    pub(super) fn new(frequency: u64) -> Option<Dispatcher> {
         sp_offset()?;
         let next = BpfMap::new(MapKind::Programs, 4, 4, PROGRAMS).ok()?;
         let mut code = Code::default();
@@ -212,6 +214,7 @@ impl Dispatcher {
         Some(Dispatcher {
             next,
             program,
+            period_ns: 1_000_000_000 / frequency.max(1),
             outputs: None,
             begun: None,
             others: None,
@@ -235,6 +238,7 @@ impl Dispatcher {
         let outputs = outputs(&mut self.outputs, rings)?;
         Some(WalkLoader {
             cpus: outputs.cpus,
+            period_ns: self.period_ns,
             programs: self.next.try_clone().ok()?,
             events: outputs.events.try_clone().ok()?,
         })
@@ -653,7 +657,7 @@ mod tests {
 
     #[test]
     fn the_kernel_accepts_the_programs() {
-        let Some(mut dispatcher) = Dispatcher::new() else {
+        let Some(mut dispatcher) = Dispatcher::new(997) else {
             println!("SKIPPED: no programs may be loaded here");
             return;
         };

@@ -16,8 +16,10 @@ pub(super) const WALKER: u32 = 2;
 pub(super) const OTHERS: u32 = 3;
 /// The one that copies the stacks of tasks, and continues with [`COPIER`].
 pub(super) const TASKS: u32 = 4;
+/// The one that looks rules up for [`WALKER`].
+pub(super) const FINDER: u32 = 5;
 /// How many there are.
-pub(super) const PROGRAMS: u32 = 5;
+pub(super) const PROGRAMS: u32 = 6;
 
 /// Whether our numbers of processes are those that programs see.
 pub(super) fn is_initial_namespace() -> bool {

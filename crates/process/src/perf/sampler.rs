@@ -282,7 +282,7 @@ impl Sampler {
             Trigger::Clock(_) | Trigger::Waits(_) | Trigger::Counted(_) => Vec::new(),
         };
         let dispatcher = match options.trigger {
-            Trigger::Clock(_) => Dispatcher::new(),
+            Trigger::Clock(frequency) => Dispatcher::new(frequency),
             Trigger::Entries(_) | Trigger::Calls(..) | Trigger::Waits(_) | Trigger::Counted(_) => None,
         };
         // The first event for groups takes no samples.

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::programs::{BEGIN, LICENSE, WALKER, is_initial_namespace};
+use super::programs::{BEGIN, FINDER, LICENSE, WALKER, is_initial_namespace};
 use crate::sys::{self, BpfMap, MapKind};
 
 /// The most tables.
@@ -29,8 +29,8 @@ pub enum WalkMap {
     States,
     /// By CPU, events to write to.
     Events,
-    /// Programs to continue with: the copier is number 1, the walker number 2, and the copier of
-    /// other stacks number 3.
+    /// Programs to continue with: the copier is number 1, the walker number 2, the copier of other
+    /// stacks number 3, and the finder number 5.
     Programs,
 }
 
@@ -48,14 +48,21 @@ pub struct WalkCode {
 pub struct WalkProgram {
     /// Runs first.
     pub begin: WalkCode,
-    /// Walks some frames, and continues with itself.
+    /// Walks some frames by rules that were looked up before, and continues with itself, or with
+    /// the finder.
     pub walk: WalkCode,
+    /// Looks up the rules of some frames, walks them, and continues with the walker.
+    pub find: WalkCode,
     /// Bytes of a process's value.
     pub process_bytes: u32,
     /// Bytes of a page of a table.
     pub page_bytes: u32,
     /// Bytes of a CPU's state.
     pub state_bytes: u32,
+    /// Where a state has the timer's period, in nanoseconds.
+    pub period_at: usize,
+    /// Where a state has the number of samples that the timer left out.
+    pub missed_at: usize,
 }
 
 /// The tables in the kernel.
@@ -87,9 +94,13 @@ impl KernelTable {
 struct Shared {
     processes: BpfMap,
     tables: BpfMap,
+    states: BpfMap,
+    cpus: u32,
+    missed_at: usize,
     page_bytes: u32,
     /// One more than the highest number of a table.
     end: AtomicU32,
+    generations: AtomicU32,
 }
 
 impl KernelTables {
@@ -117,12 +128,33 @@ impl KernelTables {
         self.shared.tables.remove_all(&words(&(0..end).collect::<Vec<_>>()));
     }
 
+    /// Another number at each call, for the ranges of a process; never 0.
+    pub fn generation(&self) -> u32 {
+        let next = || self.shared.generations.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        match next() {
+            0 => next(),
+            generation => generation,
+        }
+    }
+
     /// Walks the stacks of this process from now on, by ranges in the program's format.
     ///
     /// # Errors
     /// If there are too many processes.
     pub fn set_process(&self, pid: u32, ranges: &[u8]) -> io::Result<()> {
         self.shared.processes.set(&pid.to_ne_bytes(), ranges)
+    }
+
+    /// How many samples the timer has left out, because walks took longer than its period.
+    pub fn missed(&self) -> u64 {
+        let states = &self.shared.states;
+        let missed_at = self.shared.missed_at;
+        let of_cpu = |cpu: u32| {
+            let state = states.get(&cpu.to_ne_bytes()).ok()?;
+            let word = state.get(missed_at..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*word))
+        };
+        (0..self.shared.cpus).filter_map(of_cpu).sum()
     }
 
     /// Copies the stacks of this process from now on.
@@ -137,6 +169,7 @@ impl KernelTables {
 pub struct WalkLoader {
     /// One more than the highest number of a CPU.
     pub(super) cpus: u32,
+    pub(super) period_ns: u64,
     /// By which events find the program.
     pub(super) programs: BpfMap,
     /// By CPU, events to write to.
@@ -156,7 +189,7 @@ impl WalkLoader {
         let processes = BpfMap::new(MapKind::SparseHash, 4, program.process_bytes, MOST_PROCESSES)?;
         let page = BpfMap::new(MapKind::InnerArray, 4, program.page_bytes, 1)?;
         let tables = BpfMap::of_maps(&page, MOST_TABLES)?;
-        let states = BpfMap::new(MapKind::Array, 4, program.state_bytes, self.cpus)?;
+        let states = self.states(program)?;
         let load = |code: &WalkCode| {
             let fd = |map: WalkMap| match map {
                 WalkMap::Processes => processes.as_fd(),
@@ -167,20 +200,42 @@ impl WalkLoader {
             };
             sys::load_program(&linked(code, fd), LICENSE)
         };
-        let (walk, begin) = (load(&program.walk)?, load(&program.begin)?);
-        // The map keeps the programs, and they keep the states.
-        for (number, program) in [(WALKER, walk), (BEGIN, begin)] {
+        // The first one is called once the others are there. The map keeps the programs, and they
+        // keep the states.
+        let parts = [
+            (FINDER, &program.find),
+            (WALKER, &program.walk),
+            (BEGIN, &program.begin),
+        ];
+        for (number, code) in parts {
+            let loaded = load(code)?;
             self.programs
-                .set(&number.to_ne_bytes(), &program.as_raw_fd().to_ne_bytes())?;
+                .set(&number.to_ne_bytes(), &loaded.as_raw_fd().to_ne_bytes())?;
         }
         Ok(KernelTables {
             shared: Arc::new(Shared {
                 processes,
                 tables,
+                states,
+                cpus: self.cpus,
+                missed_at: program.missed_at,
                 page_bytes: program.page_bytes,
                 end: AtomicU32::new(0),
+                generations: AtomicU32::new(0),
             }),
         })
+    }
+
+    /// What the program keeps for each CPU.
+    fn states(&self, program: &WalkProgram) -> io::Result<BpfMap> {
+        let states = BpfMap::new(MapKind::Array, 4, program.state_bytes, self.cpus)?;
+        let mut state = vec![0; program.state_bytes as usize];
+        let period = state.get_mut(program.period_at..).and_then(<[u8]>::first_chunk_mut);
+        *period.ok_or(io::ErrorKind::InvalidInput)? = self.period_ns.to_ne_bytes();
+        for cpu in 0..self.cpus {
+            states.set(&cpu.to_ne_bytes(), &state)?;
+        }
+        Ok(states)
     }
 }
 
@@ -213,9 +268,13 @@ mod tests {
         };
         let shared = Shared {
             processes: BpfMap::new(MapKind::Hash, 4, 8, 1).expect("others could be made"),
+            states: BpfMap::new(MapKind::Array, 4, 16, 2).expect("others could be made"),
+            cpus: 2,
+            missed_at: 8,
             tables,
             page_bytes: PAGE,
             end: AtomicU32::new(0),
+            generations: AtomicU32::new(u32::MAX - 1),
         };
         let tables = KernelTables {
             shared: Arc::new(shared),
@@ -228,6 +287,15 @@ mod tests {
         tables.set_tables(3, &some(1)).expect("there is room");
         tables.set_tables(4, &[]).expect("nothing is to be set");
         assert!(tables.set_tables(6, &some(3)).is_err(), "there are eight");
+        for (cpu, missed) in [(0_u32, 5_u64), (1, 7)] {
+            let state = [3, missed].map(u64::to_ne_bytes);
+            let states = &tables.shared.states;
+            states
+                .set(&cpu.to_ne_bytes(), state.as_flattened())
+                .expect("there are two");
+        }
+        assert_eq!(tables.missed(), 12);
+        assert_eq!([(); 3].map(|()| tables.generation()), [u32::MAX, 1, 2], "0 is none");
         let remove = |number: u32| tables.shared.tables.remove(&number.to_ne_bytes());
         remove(1).expect("it is there");
         tables.remove_tables();

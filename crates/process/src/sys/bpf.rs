@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 const ATTR_SIZE: usize = 72;
 
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
@@ -87,6 +88,25 @@ impl BpfMap {
         let mut attr = self.element(key);
         put(&mut attr, 16, (value.as_ptr().expose_provenance() as u64).to_ne_bytes());
         call(MAP_UPDATE_ELEM, &mut attr).map(drop)
+    }
+
+    /// The value of a key, which must have the length that the map was created with.
+    ///
+    /// # Errors
+    /// `ENOENT` if it is not there.
+    pub fn get(&self, key: &[u8]) -> io::Result<Vec<u8>> {
+        if key.len() != self.key_bytes {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut value = vec![0; self.value_bytes];
+        let mut attr = self.element(key);
+        put(
+            &mut attr,
+            16,
+            (value.as_mut_ptr().expose_provenance() as u64).to_ne_bytes(),
+        );
+        call(MAP_LOOKUP_ELEM, &mut attr)?;
+        Ok(value)
     }
 
     /// The same map by a descriptor of its own.
@@ -180,10 +200,11 @@ pub fn load_program(instructions: &[u64], license: &CStr) -> io::Result<OwnedFd>
 }
 
 /// Each caller's `attr` has only pointers to memory that is borrowed for the call, and as long as
-/// its command reads: a map's keys and values, the number of instructions, a C string.
+/// its command reads or writes: a map's keys and values, the number of instructions, a C string.
 fn call(command: libc::c_int, attr: &mut [u8; ATTR_SIZE]) -> io::Result<i32> {
     // SAFETY: `attr` is a `union bpf_attr` of the size given, which the kernel may write. The
-    // commands used here only read through the pointers in it, which are valid as described above.
+    // commands used here only read through the pointers in it, except for a look-up, which writes a
+    // value into a buffer of that length; the pointers are valid as described above.
     match unsafe { libc::syscall(libc::SYS_bpf, command, attr.as_mut_ptr(), ATTR_SIZE) } {
         done if done >= 0 => Ok(done as i32),
         _ => Err(io::Error::last_os_error()),

@@ -194,7 +194,13 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
     }
     facts.push(format!("{} lost", summary.lost));
     if summary.samples > 0 {
-        facts.push(format!("{:.1} % complete", summary.complete_fraction() * 100.0));
+        // Otherwise it would differ from that of `record`, which counts samples.
+        let of = match &summary.measure {
+            Some(measure) if measure.is_time => " of the time",
+            Some(_) => " of them",
+            None => "",
+        };
+        facts.push(format!("{:.1} %{of} complete", summary.complete_fraction() * 100.0));
     }
     facts.push(format!("{} frames", summary.frames));
     facts.push(format!("{} of trace", bytes(summary.trace_bytes)));
