@@ -141,7 +141,11 @@ pub(crate) struct Module {
     pub(crate) base_vaddr: u64,
     pub(crate) mem_size: u64,
     pub(crate) position_independent: bool,
+    /// Where the process has mapped the file.
     code: CodeSegments,
+    /// Whether the file has its segments elsewhere than the one that the process has mapped:
+    /// adding tables to a file may move them.
+    is_moved: bool,
     /// Its table. For a file with only call frame information, it is made when
     /// [`CallFrames::function`] gives no answer.
     pub(crate) table: OnceCell<Option<Bytes>>,
@@ -212,8 +216,13 @@ impl Module {
 
     /// The file's bytes from `address`, in its mapping, to the mapping's end; at most this many.
     fn file_at(&self, mapping: &Mapping, address: u64, most: usize) -> Option<&[u8]> {
-        let offset = mapping.file_offset.checked_add(address.checked_sub(mapping.start)?)?;
         let file = self.file.as_ref()?;
+        let offset = match self.is_moved {
+            true => self
+                .image()?
+                .offset_of_svma(address.wrapping_sub(self.bias(mapping)?))?,
+            false => mapping.file_offset.checked_add(address.checked_sub(mapping.start)?)?,
+        };
         let offset = usize::try_from(offset).ok()?;
         let len = usize::try_from(mapping.end.checked_sub(address)?).ok()?;
         file.slice(offset, len.min(most).min(file.len().checked_sub(offset)?))
@@ -388,9 +397,11 @@ impl ModuleSet {
         places.iter().find_map(|place| {
             let file = self.open(place, snapshot, mapping)?;
             let image = image_of_process(&file, snapshot, wanted).ok()?;
+            let first = first_mapping(snapshot, mapping);
+            let mapped = self.mapped_elsewhere(snapshot, mapping, first, place, &image);
             Some(Descriptor(
                 image.object(announced::DESCRIPTOR)?,
-                CodeSegments::of(&image),
+                mapped.unwrap_or_else(|| CodeSegments::of(&image)),
             ))
         })
     }
@@ -416,7 +427,15 @@ impl ModuleSet {
                 };
                 let file = Rc::new(file);
                 match image_of_process(&file, snapshot, wanted) {
-                    Ok(image) => return Some(self.keep(path, &image, Some(place), Some(&file), number)),
+                    Ok(image) => {
+                        let mapped = self.mapped_elsewhere(snapshot, mapping, first, &place, &image);
+                        let module = self.keep(path, &image, Some(place), Some(&file), number);
+                        return Some(Module {
+                            is_moved: mapped.is_some(),
+                            code: mapped.unwrap_or(module.code),
+                            ..module
+                        });
+                    }
                     Err(reason) => self.tell(&place.to_string_lossy(), reason),
                 }
                 told = true;
@@ -447,6 +466,33 @@ impl ModuleSet {
             candidates.push(PathBuf::from(path));
         }
         candidates
+    }
+
+    /// Where the process has mapped the segments of a file, if the image that was found instead
+    /// has them elsewhere.
+    fn mapped_elsewhere(
+        &self,
+        snapshot: &Snapshot<'_>,
+        mapping: &Mapping,
+        first: &Mapping,
+        place: &Path,
+        image: &Image<'_>,
+    ) -> Option<CodeSegments> {
+        let mapped = if !snapshot.is_live {
+            segments_in_memory(snapshot, first)
+        } else if self.executable.as_deref() == Some(place) {
+            let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
+            let own = self.candidates(snapshot, mapping, path).into_iter().skip(1);
+            let mut own = own.filter_map(|place| open(&place, snapshot, mapping, false));
+            own.find_map(|file| Some(CodeSegments::of(&Image::of(&file).ok()?)))
+        } else {
+            // Its inode shows that it is the same file.
+            None
+        };
+        let is_other = |mapped: &CodeSegments| {
+            mapped.address_of(mapping.file_offset).is_some() && *mapped != CodeSegments::of(image)
+        };
+        mapped.filter(is_other)
     }
 
     /// Reads a module from memory, as far as memory contains it.
@@ -528,6 +574,7 @@ impl ModuleSet {
             mem_size: image.mem_size(),
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
+            is_moved: false,
             table,
             origin,
             own: own.map(|own| Bytes {
@@ -588,6 +635,15 @@ pub(crate) fn first_mapping<'s>(snapshot: &'s Snapshot<'_>, mapping: &'s Mapping
         .take_while(|other| other.path == mapping.path || other.path.is_empty())
         .find(|other| other.path == mapping.path && other.file_offset == 0)
         .unwrap_or(mapping)
+}
+
+fn segments_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Option<CodeSegments> {
+    if first.file_offset != 0 {
+        return None;
+    }
+    let bytes = read(snapshot, first.start, HEADERS.min(first.end.checked_sub(first.start)?));
+    let image = Image::parse_memory(&bytes, first.start).ok()?;
+    Some(CodeSegments::of(&image))
 }
 
 pub(crate) fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
