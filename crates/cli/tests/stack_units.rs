@@ -174,6 +174,39 @@ int main()
     }
 }
 
+/// Names and lines of another build are those of other code.
+#[test]
+fn another_build_of_the_program_that_runs_is_not_used() {
+    const SOURCE: &str = r#"
+#include <unistd.h>
+volatile int go = 1;
+int waits(int argument)
+{
+    write(1, "ready\n", 6);
+    while (go)
+        pause();
+    return argument;
+}
+int main(void) { return waits(5); }
+"#;
+    let [folder, other] = [scratch(), scratch()];
+    let [Some(built), Some(other)] = [(&folder, ""), (&other, "int before(int i) { return i * 3; }\n")]
+        .map(|(folder, before)| linked(folder, &["--args"], &["gcc", "-O0"], &format!("{before}{SOURCE}")))
+    else {
+        return;
+    };
+    let running = parked(&built, &[]);
+    let pid = running.pid().to_string();
+    let [with_other, own] =
+        [&other, &built].map(|file| stack(&[&pid, "--args", "--exe", file.to_str().expect("text")]));
+    running.signal(Signal::KILL);
+    assert!(with_other.stderr.contains("build ID"), "{}", with_other.describe());
+    assert_eq!(own.stderr, "", "{}", own.describe());
+    for finished in [with_other, own] {
+        assert!(finished.stdout.contains("(argument=5)"), "{}", finished.describe());
+    }
+}
+
 /// Go's linker leaves no room for a further segment, so adding tables moves the others in the file.
 /// A process or core of the file without tables has them where they were.
 #[test]

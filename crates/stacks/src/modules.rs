@@ -67,12 +67,9 @@ impl fmt::Display for Problem {
                         hex(found)
                     },
                 );
-                write!(
-                    f,
-                    "is another file than the process had: build id {found}, not {wanted}"
-                )
+                write!(f, "build ID mismatch: the process has {wanted}, this file has {found}")
             }
-            Reason::OtherMachine(found) => write!(f, "is another file than the process had: for {found}"),
+            Reason::OtherMachine(found) => write!(f, "CPU mismatch: this file is for {found}"),
             Reason::Elf(error) => error.fmt(f),
             Reason::Tables(error) => error.fmt(f),
         }
@@ -396,7 +393,8 @@ impl ModuleSet {
         let places = self.candidates(snapshot, mapping, path);
         places.iter().find_map(|place| {
             let file = self.open(place, snapshot, mapping)?;
-            let image = image_of_process(&file, snapshot, wanted).ok()?;
+            let wanted = self.wanted(snapshot, mapping, place, wanted);
+            let image = image_of_process(&file, snapshot, &wanted).ok()?;
             let first = first_mapping(snapshot, mapping);
             let mapped = self.mapped_elsewhere(snapshot, mapping, first, place, &image);
             Some(Descriptor(
@@ -426,7 +424,8 @@ impl ModuleSet {
                     continue;
                 };
                 let file = Rc::new(file);
-                match image_of_process(&file, snapshot, wanted) {
+                let wanted = self.wanted(snapshot, mapping, &place, wanted);
+                match image_of_process(&file, snapshot, &wanted) {
                     Ok(image) => {
                         let mapped = self.mapped_elsewhere(snapshot, mapping, first, &place, &image);
                         let module = self.keep(path, &image, Some(place), Some(&file), number);
@@ -480,19 +479,31 @@ impl ModuleSet {
     ) -> Option<CodeSegments> {
         let mapped = if !snapshot.is_live {
             segments_in_memory(snapshot, first)
-        } else if self.executable.as_deref() == Some(place) {
-            let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
-            let own = self.candidates(snapshot, mapping, path).into_iter().skip(1);
-            let mut own = own.filter_map(|place| open(&place, snapshot, mapping, false));
-            own.find_map(|file| Some(CodeSegments::of(&Image::of(&file).ok()?)))
         } else {
-            // Its inode shows that it is the same file.
-            None
+            let own = self.own_file(snapshot, mapping, place);
+            own.and_then(|own| Some(CodeSegments::of(&Image::of(&own).ok()?)))
         };
         let is_other = |mapped: &CodeSegments| {
             mapped.address_of(mapping.file_offset).is_some() && *mapped != CodeSegments::of(image)
         };
         mapped.filter(is_other)
+    }
+
+    /// The file that a live process has mapped, if another one was given in its place.
+    fn own_file(&self, snapshot: &Snapshot<'_>, mapping: &Mapping, place: &Path) -> Option<FileBytes> {
+        if !snapshot.is_live || self.executable.as_deref() != Some(place) {
+            return None;
+        }
+        let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
+        let own = self.candidates(snapshot, mapping, path).into_iter().skip(1);
+        own.filter_map(|place| open(&place, snapshot, mapping, false)).next()
+    }
+
+    /// The build ID that a file must have: the mapped file's, even where its inode identifies it.
+    fn wanted(&self, snapshot: &Snapshot<'_>, mapping: &Mapping, place: &Path, known: &[u8]) -> Vec<u8> {
+        let own = self.own_file(snapshot, mapping, place);
+        let own = own.and_then(|own| Some(Image::of(&own).ok()?.build_id()?.to_vec()));
+        own.unwrap_or_else(|| known.to_vec())
     }
 
     /// Reads a module from memory, as far as memory contains it.
