@@ -248,3 +248,42 @@ fn a_file_whose_segments_tables_have_moved() {
     }
     running.signal(Signal::KILL);
 }
+
+/// Go's linker writes a build ID of its own.
+#[test]
+fn another_build_of_a_go_program_is_not_used() {
+    let folders = [scratch(), scratch()];
+    let Some(built) = available(go_program(&folders[0], "")) else {
+        return;
+    };
+    let other =
+        available(go_program(&folders[1], "-X main.other=1 -buildid=other/build")).expect("the first was built");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "mkfifo in && exec \"$0\" 0<>in"]).arg(&built);
+    let running = command::start(shell.current_dir(folders[0].path()), LIMIT).expect("there is a shell");
+    assert!(running.wait_at_rest("ready"));
+    let core = folders[0].path().join("core");
+    let made = available(debugger::gcore(running.pid(), &core));
+    let pid = running.pid().to_string();
+    let other = other.to_str().expect("text");
+    let live = stack(&[&pid, "--exe", other]);
+    running.signal(Signal::KILL);
+    let with_core = made.map(|()| stack(&[core.to_str().expect("text"), "--exe", other]));
+    // A newer build at the same path.
+    fs::remove_file(&built).expect("it was just built");
+    fs::copy(other, &built).expect("a scratch folder");
+    if made.is_some() {
+        let replaced = stack(&[core.to_str().expect("text")]);
+        assert!(
+            replaced.stderr.contains("build ID mismatch: "),
+            "{}",
+            replaced.describe()
+        );
+        assert!(!replaced.stdout.contains("main."), "{}", replaced.describe());
+    }
+    for finished in [Some(live), with_core].into_iter().flatten() {
+        let is_named = finished.stderr.contains("build ID mismatch: ") && finished.stderr.contains("other/build");
+        assert!(is_named, "{}", finished.describe());
+        assert!(finished.stdout.contains("main.wait"), "{}", finished.describe());
+    }
+}

@@ -59,20 +59,22 @@ impl fmt::Display for Problem {
         match &self.reason {
             Reason::Missing => f.write_str("not found"),
             Reason::OtherBuild(wanted, found) => {
-                let (wanted, found) = (
-                    hex(wanted),
-                    if found.is_empty() {
-                        "none".to_owned()
-                    } else {
-                        hex(found)
-                    },
-                );
+                let (wanted, found) = (build_id_text(wanted), build_id_text(found));
                 write!(f, "build ID mismatch: the process has {wanted}, this file has {found}")
             }
             Reason::OtherMachine(found) => write!(f, "CPU mismatch: this file is for {found}"),
             Reason::Elf(error) => error.fmt(f),
             Reason::Tables(error) => error.fmt(f),
         }
+    }
+}
+
+fn build_id_text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok("") => "none".to_owned(),
+        // Go's, of several hashes in base 64.
+        Ok(text) if text.contains('/') && text.bytes().all(|byte| byte.is_ascii_graphic()) => text.to_owned(),
+        _ => hex(bytes),
     }
 }
 
@@ -502,7 +504,7 @@ impl ModuleSet {
     /// The build ID that a file must have: the mapped file's, even where its inode identifies it.
     fn wanted(&self, snapshot: &Snapshot<'_>, mapping: &Mapping, place: &Path, known: &[u8]) -> Vec<u8> {
         let own = self.own_file(snapshot, mapping, place);
-        let own = own.and_then(|own| Some(Image::of(&own).ok()?.build_id()?.to_vec()));
+        let own = own.and_then(|own| Some(identity(&Image::of(&own).ok()?)?.to_vec()));
         own.unwrap_or_else(|| known.to_vec())
     }
 
@@ -606,7 +608,7 @@ fn key(snapshot: &Snapshot<'_>, mapping: &Mapping, first: &Mapping) -> Key {
         // The inode is as reliable, and costs nothing.
         Vec::new()
     } else {
-        build_id_in_memory(snapshot, first)
+        identity_in_memory(snapshot, first)
     };
     (mapping.path.clone(), mapping.inode, build_id)
 }
@@ -614,7 +616,7 @@ fn key(snapshot: &Snapshot<'_>, mapping: &Mapping, first: &Mapping) -> Key {
 /// The image of a file, if it is the one with the `wanted` build ID, which may be unknown.
 fn image_of_process<'f>(file: &'f FileBytes, snapshot: &Snapshot<'_>, wanted: &[u8]) -> Result<Image<'f>, Reason> {
     let image = Image::of(file).map_err(Reason::Elf)?;
-    let found = image.build_id().unwrap_or_default();
+    let found = identity(&image).unwrap_or_default();
     match image.arch().cpu == snapshot.arch.cpu {
         false => Err(Reason::OtherMachine(image.arch().name())),
         true if wanted.is_empty() || found == wanted => Ok(image),
@@ -658,6 +660,23 @@ fn segments_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Option<CodeSe
 }
 
 pub(crate) fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
+    note_in_memory(snapshot, first, |image| image.build_id())
+}
+
+/// The build ID by which files are compared: GNU's, or else Go's.
+fn identity<'a>(image: &Image<'a>) -> Option<&'a [u8]> {
+    image.build_id().or_else(|| image.go_build_id())
+}
+
+pub(crate) fn identity_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
+    note_in_memory(snapshot, first, identity)
+}
+
+fn note_in_memory(
+    snapshot: &Snapshot<'_>,
+    first: &Mapping,
+    find: impl for<'a> Fn(&Image<'a>) -> Option<&'a [u8]>,
+) -> Vec<u8> {
     if first.file_offset != 0 {
         return Vec::new();
     }
@@ -669,7 +688,7 @@ pub(crate) fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Ve
     let image = Image::parse_memory(&bytes, first.start);
     image
         .ok()
-        .and_then(|image| Some(image.build_id()?.to_vec()))
+        .and_then(|image| Some(find(&image)?.to_vec()))
         .unwrap_or_default()
 }
 
