@@ -48,6 +48,9 @@ pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
     })?;
     if !arguments.quiet {
         eprintln!("backtrail: {}", summary(trace, &packed));
+        for note in &packed.notes {
+            crate::error::say!("backtrail: note: {note}");
+        }
     }
     Ok(Status::Done)
 }

@@ -1,7 +1,7 @@
 //! Reads recordings for the verbs that show or export them.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use backtrail_export::Samples;
 use backtrail_profile::{Options, Profile};
@@ -11,6 +11,9 @@ use clap::Args;
 
 use crate::error::{Failure, one_line, shown};
 use crate::filter::FilterArguments;
+
+/// Limit of the entries of a folder that are looked at.
+const MOST_ENTRIES: usize = 100_000;
 
 /// What is counted of a recording with times off the CPU.
 #[derive(Args)]
@@ -130,9 +133,25 @@ pub(crate) fn failed(trace: &Path, error: ReadError) -> Failure {
             ..
         }) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => match trace.try_exists() {
             Ok(false) => Failure::of(trace, "no such file or directory"),
-            _ => Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote"),
+            _ => match recordings_in(trace) {
+                None => Failure::of(trace, "not a recording").help("name the directory that `backtrail record` wrote"),
+                Some((count, last)) => {
+                    let of_several = Failure::of(trace, format!("a folder of recordings: it has {count}"));
+                    of_several.help(format!("name one of them, such as the last one, {}", shown(&last)))
+                }
+            },
         },
         ReadError::Trace(error) => Failure::new(error),
         error => Failure::of(trace, error),
     }
+}
+
+/// How many recordings a folder has directly in it, and the last one by its name; `None` if it has
+/// none. `record --rotate` and `--snapshot-on` write such folders.
+fn recordings_in(folder: &Path) -> Option<(usize, PathBuf)> {
+    let entries = std::fs::read_dir(folder).ok()?.take(MOST_ENTRIES).flatten();
+    let recordings = entries.map(|entry| entry.path());
+    let recordings: Vec<PathBuf> = recordings.filter(|path| path.join("metadata").is_file()).collect();
+    let last = recordings.iter().max()?.clone();
+    Some((recordings.len(), last))
 }

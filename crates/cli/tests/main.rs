@@ -54,6 +54,7 @@ mod stack_core;
 mod stack_live;
 mod stack_odd;
 mod stack_programs;
+mod stack_units;
 mod stack_vectors;
 #[cfg(feature = "store")]
 mod store;

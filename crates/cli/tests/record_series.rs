@@ -4,6 +4,7 @@ use crate::common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,14 @@ fn nothing_is_lost_between_two_recordings() {
     // Each has its names: the report needs no other file.
     let middle = &parts[parts.len() / 2];
     assert!(middle.join("symbols").exists(), "{}", finished.describe());
+    // The folder itself is no recording; one in it is named.
+    let mut report = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    let refused = command::run(report.args(["report", text(&folder)]), LIMIT).expect("the command is there");
+    assert_eq!(refused.code(), 2, "{}", refused.describe());
+    let last = parts.last().expect("there are several");
+    for part in [format!("it has {}", parts.len()), last.display().to_string()] {
+        assert!(refused.stderr.contains(&part), "{}", refused.describe());
+    }
 }
 
 #[test]

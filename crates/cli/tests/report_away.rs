@@ -166,3 +166,25 @@ fn a_recording_without_symbols_gets_them_later() {
     assert!(finished.stderr.contains("damaged"), "{}", finished.describe());
     assert_eq!(finished.stdout, before);
 }
+
+#[test]
+fn files_that_are_not_found_are_noted() {
+    let Some(setup) = setup() else { return };
+    let Some(built) = available(program::SHARES.build()) else {
+        return;
+    };
+    let copy = setup.path("copy");
+    fs::copy(&built, &copy).expect("the test's directory can be written");
+    let workload = Workload {
+        name: "a copy",
+        arguments: vec![text(&copy).to_owned(), "1".to_owned()],
+    };
+    let recording = setup.record(&["--no-symbols"], &workload);
+    recording.ended_with(0);
+    fs::remove_file(&copy).expect("it is there");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    let finished = command::run(run.args(["pack", text(&recording.trace)]), LIMIT).expect("it runs");
+    assert_eq!(finished.code(), 0, "{}", finished.describe());
+    let note = format!("note: not found, so shown as module+offset: {}", copy.display());
+    assert!(finished.stderr.contains(&note), "{}", finished.describe());
+}

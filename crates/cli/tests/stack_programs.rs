@@ -541,7 +541,7 @@ fn without_address_0(_: &mut BTreeMap<u32, Thread>, gdb: &mut BTreeMap<u32, Vec<
 }
 
 /// The parked program in Go, with these flags for its linker.
-fn go_program(folder: &TempDir, flags: &str) -> Result<PathBuf, Missing> {
+pub(crate) fn go_program(folder: &TempDir, flags: &str) -> Result<PathBuf, Missing> {
     let built = folder.path().join("parked_go");
     let mut build = Command::new("go");
     build.args(["build", "-ldflags", flags, "-o"]).arg(&built);

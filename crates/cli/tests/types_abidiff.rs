@@ -418,3 +418,26 @@ fn functions_without_types() {
     assert_eq!(lines, ["breaking: symbol n::f(int): removed"], "{text}");
     assert_eq!(output.status.code(), Some(1));
 }
+
+/// A member or an argument whose type has its name still: what was and what is would be one text.
+#[test]
+fn types_that_change_under_their_names() {
+    let folder = scratch();
+    let source = |argument: &str| {
+        format!(
+            "typedef int (*call_t)(void *, {argument}); struct box {{ int x; call_t call; }};\n\
+             int direct(call_t call) {{ return call(0, 1); }} int boxed(struct box *b) {{ return b->x; }}\n"
+        )
+    };
+    let [old, new] = [("old.so", "int"), ("new.so", "long")].map(|(name, of)| library(&folder, name, &source(of)));
+    let mut diff = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    let output = diff.args(["types", "diff"]).args([&old, &new]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "breaking: function direct: a type that it takes or returns has changed: int direct(call_t)\n",
+        "breaking: struct box: call is call_t (8 bytes), which has changed\n",
+        "breaking: typedef call_t: was int (*)(void *, int), is int (*)(void *, long int)\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}

@@ -442,3 +442,18 @@ fn the_running_kernel_compiles() {
     let Ok(gcc) = gcc else { return skip("no gcc") };
     assert!(gcc.status.success(), "{}", String::from_utf8_lossy(&gcc.stderr));
 }
+
+#[test]
+fn qualified_pointers_without_names() {
+    let Some(tools) = Tools::new(Release::V2_40, Machine::X86_64) else {
+        return;
+    };
+    let source = tools.path("qualified.c");
+    let text = "int one(int *restrict p, char *const *q, int (*const f)(void *restrict)) { return *p + **q + !f; }\n";
+    fs::write(&source, text).unwrap();
+    let object = tools.compile(&source);
+    assert_eq!(
+        printed(&["find", object.to_str().unwrap(), "one"]),
+        "int one(int *restrict, char *const *, int (*const)(void *restrict));\n"
+    );
+}

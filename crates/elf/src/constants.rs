@@ -84,6 +84,8 @@ pub(crate) const CHDR_BYTES: usize = 24;
 pub(crate) const CHDR32_BYTES: usize = 12;
 
 pub(crate) const NT_GNU_BUILD_ID: u32 = 3;
+/// `ELF_NOTE_GOBUILDID_TAG`, `cmd/link/internal/ld/elf.go`.
+pub(crate) const NT_GO_BUILD_ID: u32 = 4;
 
 /// Notes of cores (`linux/elf.h`), all of the owner `CORE`.
 pub(crate) const NT_PRSTATUS: u32 = 1;

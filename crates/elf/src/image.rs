@@ -368,13 +368,23 @@ impl<'a> File<'a> {
 
     /// The build id, from a note section or segment.
     pub fn build_id(&self) -> Option<&'a [u8]> {
+        self.in_notes(notes::build_id)
+    }
+
+    /// Go's build ID: a text. Before Go 1.24, its linker writes no other one.
+    pub fn go_build_id(&self) -> Option<&'a [u8]> {
+        self.in_notes(notes::go_build_id)
+    }
+
+    /// The first thing that is found in a note section or segment.
+    fn in_notes(&self, find: impl Fn(Bytes<'a>, u64) -> Option<&'a [u8]>) -> Option<&'a [u8]> {
         let sections = self.sections.iter().filter(|section| section.kind == SHT_NOTE);
         let by_section = sections.filter_map(|section| Some((self.raw(section).ok()??, section.align)));
         let segments = self.segments.iter().filter(|segment| segment.kind == PT_NOTE);
         let by_segment = segments.filter_map(|segment| Some((self.segment_bytes(segment)?, segment.align)));
         by_section
             .chain(by_segment)
-            .find_map(|(data, align)| notes::build_id(Bytes::new(data, self.endian()), align))
+            .find_map(|(data, align)| find(Bytes::new(data, self.endian()), align))
     }
 
     /// The header of the first section with this name.

@@ -2,7 +2,7 @@
 
 use backtrail_wire::{Bytes, Endian};
 
-use crate::constants::NT_GNU_BUILD_ID;
+use crate::constants::{NT_GNU_BUILD_ID, NT_GO_BUILD_ID};
 
 /// The build id in bare notes of this machine's byte order: `/sys/kernel/notes`.
 pub fn build_id_of_notes(notes: &[u8]) -> Option<&[u8]> {
@@ -12,6 +12,16 @@ pub fn build_id_of_notes(notes: &[u8]) -> Option<&[u8]> {
 /// The build id in the notes of `data`, whose entries are aligned to `align` bytes (4, or 8 if the
 /// header says so).
 pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
+    contents(data, align, b"GNU\0", NT_GNU_BUILD_ID)
+}
+
+/// Like `build_id`, but the text that Go's linker writes.
+pub(crate) fn go_build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
+    contents(data, align, b"Go\0\0", NT_GO_BUILD_ID)
+}
+
+/// The contents of the first note of this owner and kind that has any.
+fn contents<'a>(data: Bytes<'a>, align: u64, owner: &[u8], wanted: u32) -> Option<&'a [u8]> {
     let align = if align == 8 { 8 } else { 4 };
     let mut offset = 0usize;
     loop {
@@ -22,7 +32,7 @@ pub(crate) fn build_id<'a>(data: Bytes<'a>, align: u64) -> Option<&'a [u8]> {
         let desc_at = name_at.checked_add(name_len)?.checked_next_multiple_of(align)?;
         let name = data.slice(name_at, name_len).ok()?;
         let desc = data.slice(desc_at, desc_len).ok()?;
-        if kind == NT_GNU_BUILD_ID && name == b"GNU\0" && !desc.is_empty() {
+        if kind == wanted && name == owner && !desc.is_empty() {
             return Some(desc);
         }
         offset = desc_at.checked_add(desc_len)?.checked_next_multiple_of(align)?;

@@ -7,6 +7,10 @@ use std::fmt::{self, Write as _};
 /// nobody reads names near this long. A truncated name ends in `…`.
 pub const MAX_NAME_LENGTH: usize = 8 << 10;
 
+/// How many beginnings of a name are tried, and the longest one: each is parsed from the start.
+const MOST_BEGINNINGS: usize = 64;
+const LONGEST_BEGINNING: usize = 1 << 10;
+
 /// The name without mangling: Rust (legacy without its hash, and v0) and C++ (Itanium ABI, with
 /// parameters, without the return type that only templates have). Other names stay as they are, and
 /// so do suffixes of clones such as `.constprop.0` and `.cold`.
@@ -28,9 +32,23 @@ fn demangle_cpp(name: &str) -> Option<String> {
     if !name.starts_with("_Z") && !name.starts_with("__Z") && !name.starts_with("_GLOBAL_") {
         return None;
     }
-    let symbol = cpp_demangle::Symbol::new(name.as_bytes()).ok()?;
     let options = cpp_demangle::DemangleOptions::new().no_return_type();
-    Bounded::write(|out| symbol.structured_demangle(out, &options))
+    match cpp_demangle::Symbol::new(name.as_bytes()) {
+        Ok(symbol) => Bounded::write(|out| symbol.structured_demangle(out, &options)),
+        Err(_) => demangle_beginning(name, &options.no_params()),
+    }
+}
+
+/// The function's name and its template arguments. The demangler does not know all that gcc has in
+/// the types of parameters and results, such as the one of `std::swap`.
+fn demangle_beginning(name: &str, options: &cpp_demangle::DemangleOptions) -> Option<String> {
+    let ends = name.match_indices('E').map(|(at, _)| at).rev();
+    let beginnings = ends.filter_map(|at| name.get(..=at)).take(MOST_BEGINNINGS);
+    let parsed = beginnings.filter(|beginning| beginning.len() <= LONGEST_BEGINNING);
+    let symbol = parsed.filter_map(|beginning| cpp_demangle::Symbol::new(beginning.as_bytes()).ok());
+    symbol
+        .take(1)
+        .find_map(|symbol| Bounded::write(|out| symbol.structured_demangle(out, options)))
 }
 
 fn cut(name: &str) -> Cow<'_, str> {
@@ -112,6 +130,21 @@ mod tests {
         );
         assert_eq!(demangle("_Z3addIiET_S0_S0_"), "add<int>(int, int)");
         assert_eq!(demangle("_ZN1A3runEv"), "A::run()");
+    }
+
+    #[test]
+    fn cpp_names_with_types_that_the_demangler_does_not_know() {
+        assert_eq!(
+            demangle(
+                "_ZSt4swapIjENSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_likeIT_EESt21is_move_constructibleIS4_\
+                 ESt18is_move_assignableIS4_EEE5valueEvE4typeERS4_SE_"
+            ),
+            "std::swap<unsigned int>"
+        );
+        assert_eq!(
+            demangle("_ZN1a1bIiE3putINS_1cEEENSt9enable_ifIXsrSt6__and_IJT_EE5valueEvE4typeES4_"),
+            "a::b<int>::put<a::c>"
+        );
     }
 
     #[test]

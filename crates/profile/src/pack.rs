@@ -9,12 +9,15 @@ use crate::profile::{Options, Profile};
 use crate::symbolize::Symbolizer;
 
 /// What was added to a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Packed {
     /// Distinct addresses with names.
     pub addresses: u64,
     /// Bytes that they take.
     pub bytes: u64,
+    /// Why functions will be shown without names, as reports of the recording say it.
+    pub notes: Vec<String>,
 }
 
 /// Why names could not be added to a recording.
@@ -70,7 +73,11 @@ pub fn pack(directory: &Path, options: Options) -> Result<Packed, PackError> {
     let symbols = profile.into_symbols();
     let addresses = symbols.spaces.iter().map(|space| space.entries.len() as u64).sum();
     let bytes = add_symbols(directory, &symbols)?;
-    Ok(Packed { addresses, bytes })
+    Ok(Packed {
+        addresses,
+        bytes,
+        notes: symbols.notes,
+    })
 }
 
 impl Profile {

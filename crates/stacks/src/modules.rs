@@ -59,23 +59,22 @@ impl fmt::Display for Problem {
         match &self.reason {
             Reason::Missing => f.write_str("not found"),
             Reason::OtherBuild(wanted, found) => {
-                let (wanted, found) = (
-                    hex(wanted),
-                    if found.is_empty() {
-                        "none".to_owned()
-                    } else {
-                        hex(found)
-                    },
-                );
-                write!(
-                    f,
-                    "is another file than the process had: build id {found}, not {wanted}"
-                )
+                let (wanted, found) = (build_id_text(wanted), build_id_text(found));
+                write!(f, "build ID mismatch: the process has {wanted}, this file has {found}")
             }
-            Reason::OtherMachine(found) => write!(f, "is another file than the process had: for {found}"),
+            Reason::OtherMachine(found) => write!(f, "CPU mismatch: this file is for {found}"),
             Reason::Elf(error) => error.fmt(f),
             Reason::Tables(error) => error.fmt(f),
         }
+    }
+}
+
+fn build_id_text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok("") => "none".to_owned(),
+        // Go's, of several hashes in base 64.
+        Ok(text) if text.contains('/') && text.bytes().all(|byte| byte.is_ascii_graphic()) => text.to_owned(),
+        _ => hex(bytes),
     }
 }
 
@@ -141,7 +140,11 @@ pub(crate) struct Module {
     pub(crate) base_vaddr: u64,
     pub(crate) mem_size: u64,
     pub(crate) position_independent: bool,
+    /// Where the process has mapped the file.
     code: CodeSegments,
+    /// Whether the file has its segments elsewhere than the one that the process has mapped:
+    /// adding tables to a file may move them.
+    is_moved: bool,
     /// Its table. For a file with only call frame information, it is made when
     /// [`CallFrames::function`] gives no answer.
     pub(crate) table: OnceCell<Option<Bytes>>,
@@ -212,8 +215,13 @@ impl Module {
 
     /// The file's bytes from `address`, in its mapping, to the mapping's end; at most this many.
     fn file_at(&self, mapping: &Mapping, address: u64, most: usize) -> Option<&[u8]> {
-        let offset = mapping.file_offset.checked_add(address.checked_sub(mapping.start)?)?;
         let file = self.file.as_ref()?;
+        let offset = match self.is_moved {
+            true => self
+                .image()?
+                .offset_of_svma(address.wrapping_sub(self.bias(mapping)?))?,
+            false => mapping.file_offset.checked_add(address.checked_sub(mapping.start)?)?,
+        };
         let offset = usize::try_from(offset).ok()?;
         let len = usize::try_from(mapping.end.checked_sub(address)?).ok()?;
         file.slice(offset, len.min(most).min(file.len().checked_sub(offset)?))
@@ -387,10 +395,13 @@ impl ModuleSet {
         let places = self.candidates(snapshot, mapping, path);
         places.iter().find_map(|place| {
             let file = self.open(place, snapshot, mapping)?;
-            let image = image_of_process(&file, snapshot, wanted).ok()?;
+            let wanted = self.wanted(snapshot, mapping, place, wanted);
+            let image = image_of_process(&file, snapshot, &wanted).ok()?;
+            let first = first_mapping(snapshot, mapping);
+            let mapped = self.mapped_elsewhere(snapshot, mapping, first, place, &image);
             Some(Descriptor(
                 image.object(announced::DESCRIPTOR)?,
-                CodeSegments::of(&image),
+                mapped.unwrap_or_else(|| CodeSegments::of(&image)),
             ))
         })
     }
@@ -415,8 +426,17 @@ impl ModuleSet {
                     continue;
                 };
                 let file = Rc::new(file);
-                match image_of_process(&file, snapshot, wanted) {
-                    Ok(image) => return Some(self.keep(path, &image, Some(place), Some(&file), number)),
+                let wanted = self.wanted(snapshot, mapping, &place, wanted);
+                match image_of_process(&file, snapshot, &wanted) {
+                    Ok(image) => {
+                        let mapped = self.mapped_elsewhere(snapshot, mapping, first, &place, &image);
+                        let module = self.keep(path, &image, Some(place), Some(&file), number);
+                        return Some(Module {
+                            is_moved: mapped.is_some(),
+                            code: mapped.unwrap_or(module.code),
+                            ..module
+                        });
+                    }
                     Err(reason) => self.tell(&place.to_string_lossy(), reason),
                 }
                 told = true;
@@ -447,6 +467,45 @@ impl ModuleSet {
             candidates.push(PathBuf::from(path));
         }
         candidates
+    }
+
+    /// Where the process has mapped the segments of a file, if the image that was found instead
+    /// has them elsewhere.
+    fn mapped_elsewhere(
+        &self,
+        snapshot: &Snapshot<'_>,
+        mapping: &Mapping,
+        first: &Mapping,
+        place: &Path,
+        image: &Image<'_>,
+    ) -> Option<CodeSegments> {
+        let mapped = if !snapshot.is_live {
+            segments_in_memory(snapshot, first)
+        } else {
+            let own = self.own_file(snapshot, mapping, place);
+            own.and_then(|own| Some(CodeSegments::of(&Image::of(&own).ok()?)))
+        };
+        let is_other = |mapped: &CodeSegments| {
+            mapped.address_of(mapping.file_offset).is_some() && *mapped != CodeSegments::of(image)
+        };
+        mapped.filter(is_other)
+    }
+
+    /// The file that a live process has mapped, if another one was given in its place.
+    fn own_file(&self, snapshot: &Snapshot<'_>, mapping: &Mapping, place: &Path) -> Option<FileBytes> {
+        if !snapshot.is_live || self.executable.as_deref() != Some(place) {
+            return None;
+        }
+        let path = mapping.path.strip_suffix(DELETED).unwrap_or(&mapping.path);
+        let own = self.candidates(snapshot, mapping, path).into_iter().skip(1);
+        own.filter_map(|place| open(&place, snapshot, mapping, false)).next()
+    }
+
+    /// The build ID that a file must have: the mapped file's, even where its inode identifies it.
+    fn wanted(&self, snapshot: &Snapshot<'_>, mapping: &Mapping, place: &Path, known: &[u8]) -> Vec<u8> {
+        let own = self.own_file(snapshot, mapping, place);
+        let own = own.and_then(|own| Some(identity(&Image::of(&own).ok()?)?.to_vec()));
+        own.unwrap_or_else(|| known.to_vec())
     }
 
     /// Reads a module from memory, as far as memory contains it.
@@ -528,6 +587,7 @@ impl ModuleSet {
             mem_size: image.mem_size(),
             position_independent: image.is_position_independent(),
             code: CodeSegments::of(image),
+            is_moved: false,
             table,
             origin,
             own: own.map(|own| Bytes {
@@ -548,7 +608,7 @@ fn key(snapshot: &Snapshot<'_>, mapping: &Mapping, first: &Mapping) -> Key {
         // The inode is as reliable, and costs nothing.
         Vec::new()
     } else {
-        build_id_in_memory(snapshot, first)
+        identity_in_memory(snapshot, first)
     };
     (mapping.path.clone(), mapping.inode, build_id)
 }
@@ -556,7 +616,7 @@ fn key(snapshot: &Snapshot<'_>, mapping: &Mapping, first: &Mapping) -> Key {
 /// The image of a file, if it is the one with the `wanted` build ID, which may be unknown.
 fn image_of_process<'f>(file: &'f FileBytes, snapshot: &Snapshot<'_>, wanted: &[u8]) -> Result<Image<'f>, Reason> {
     let image = Image::of(file).map_err(Reason::Elf)?;
-    let found = image.build_id().unwrap_or_default();
+    let found = identity(&image).unwrap_or_default();
     match image.arch().cpu == snapshot.arch.cpu {
         false => Err(Reason::OtherMachine(image.arch().name())),
         true if wanted.is_empty() || found == wanted => Ok(image),
@@ -590,7 +650,33 @@ pub(crate) fn first_mapping<'s>(snapshot: &'s Snapshot<'_>, mapping: &'s Mapping
         .unwrap_or(mapping)
 }
 
+fn segments_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Option<CodeSegments> {
+    if first.file_offset != 0 {
+        return None;
+    }
+    let bytes = read(snapshot, first.start, HEADERS.min(first.end.checked_sub(first.start)?));
+    let image = Image::parse_memory(&bytes, first.start).ok()?;
+    Some(CodeSegments::of(&image))
+}
+
 pub(crate) fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
+    note_in_memory(snapshot, first, |image| image.build_id())
+}
+
+/// The build ID by which files are compared: GNU's, or else Go's.
+fn identity<'a>(image: &Image<'a>) -> Option<&'a [u8]> {
+    image.build_id().or_else(|| image.go_build_id())
+}
+
+pub(crate) fn identity_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Vec<u8> {
+    note_in_memory(snapshot, first, identity)
+}
+
+fn note_in_memory(
+    snapshot: &Snapshot<'_>,
+    first: &Mapping,
+    find: impl for<'a> Fn(&Image<'a>) -> Option<&'a [u8]>,
+) -> Vec<u8> {
     if first.file_offset != 0 {
         return Vec::new();
     }
@@ -602,7 +688,7 @@ pub(crate) fn build_id_in_memory(snapshot: &Snapshot<'_>, first: &Mapping) -> Ve
     let image = Image::parse_memory(&bytes, first.start);
     image
         .ok()
-        .and_then(|image| Some(image.build_id()?.to_vec()))
+        .and_then(|image| Some(find(&image)?.to_vec()))
         .unwrap_or_default()
 }
 

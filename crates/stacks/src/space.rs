@@ -16,7 +16,7 @@ use backtrail_recording::{Module as Recorded, is_jit_dump};
 use backtrail_unwind::{AddressKind, Coverage, Memory, Modules, OnTop, Restore, Restored, Table, Uncovered};
 
 use crate::arguments::module::Source;
-use crate::modules::{Bytes, Module, ModuleSet, build_id_in_memory, first_mapping};
+use crate::modules::{Bytes, Module, ModuleSet, first_mapping, identity_in_memory};
 use crate::process::How;
 
 /// A mapping of code, and its file.
@@ -218,7 +218,8 @@ impl<'s> Space<'s> {
             mapped: (first.file_offset != 0).then_some(mapping.start..mapping.end),
             position_independent: true,
             path: mapping.path.clone(),
-            build_id: build_id_in_memory(self.snapshot, first),
+            // Go's too, so that no other file at this path is taken for it.
+            build_id: identity_in_memory(self.snapshot, first),
             elsewhere: 0,
         }
     }

@@ -16,7 +16,7 @@ use backtrail_process::sys::SignalSource;
 use backtrail_profile::{Live, LiveBy, Options as ProfileOptions};
 use backtrail_record::{
     DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Dialect, Error, Item, Machine, Options, Outcome, Storage, Target, Trigger,
-    Walk, observe,
+    Walk, Warning, observe,
 };
 use backtrail_recording::{Detail, Frame, Sample};
 use clap::{Args, ValueEnum, ValueHint};
@@ -157,11 +157,21 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
     shown.map_err(Failure::of_stdout)?;
     for warning in outcome.warnings() {
         crate::error::say!("backtrail: warning: {warning}");
-        if let Some(help) = warning.help() {
+        if let Some(help) = help(warning) {
             crate::error::say!("help: {help}");
         }
     }
     Ok(Status::Done)
+}
+
+/// What can be done, with the options of this subcommand.
+fn help(warning: Warning) -> Option<&'static str> {
+    match warning {
+        Warning::Lost(_) => {
+            Some("sample less often with -F, or let it raise its priority (as root, or with ulimit -e)")
+        }
+        warning => warning.help(),
+    }
 }
 
 /// A way to show the counts until the recording is over.
@@ -236,5 +246,16 @@ fn count(live: &Mutex<Live>, receiver: &Receiver<Passed>) {
             Passed::Item(item, _) => live.add(&item),
             Passed::File(file) => live.hold(file),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_only_options_of_this_subcommand() {
+        let help = help(Warning::Lost(30)).expect("something can be done");
+        assert!(help.contains("-F") && !help.contains("--"), "{help}");
     }
 }

@@ -299,6 +299,8 @@ impl fmt::Display for Aspect {
             Aspect::Size(None, new) => write!(f, "of no known size, now {} bytes", new.unwrap_or(0)),
             Aspect::Of(old, new) | Aspect::Qualified(old, new) => write!(f, "was {old}, is {new}"),
             Aspect::Moved(name, old, new) => write!(f, "{name} was at {}, is at {}", Place(*old), Place(*new)),
+            // The type's name is the same; the type has a line of its own.
+            Aspect::Resized(name, old, new) if old == new => write!(f, "{name} is {old}, which has changed"),
             Aspect::Resized(name, old, new) | Aspect::QualifiedMember(name, old, new) => {
                 write!(f, "{name} was {old}, is {new}")
             }

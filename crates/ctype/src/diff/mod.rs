@@ -232,7 +232,8 @@ fn symbols(old: &Side<'_>, new: &Side<'_>, comparison: &mut Comparison<'_, '_>) 
         };
         let (was, is) = (text(old, symbol), text(new, now));
         let detail = match was == is {
-            true => format!("{was} has another size, or other members"),
+            true if is_object => format!("{was} has another size, or other members"),
+            true => format!("a type that it takes or returns has changed: {was}"),
             false => format!("was {was}, is {is}"),
         };
         changes.push(change(key, severity, detail));

@@ -40,7 +40,10 @@ impl<'d> Printer<'d> {
                 }
                 Kind::Slice => found.reference()?,
                 Kind::Pointer => {
-                    inner = format!("*{qualifiers}{inner}");
+                    inner = match &inner[..] {
+                        "" => format!("*{}", qualifiers.trim_end()),
+                        _ => format!("*{qualifiers}{inner}"),
+                    };
                     qualifiers.clear();
                     let to = found.reference()?;
                     if self.is_array_or_function(unit, to)? {

@@ -32,7 +32,7 @@ struct Dict<'a> {
 #[derive(Clone, Copy)]
 struct Named {
     id: TypeId,
-    /// Whether the type is only declared.
+    /// Whether the type is only declared, or is a name of one that is.
     is_declaration: bool,
     looks: u64,
 }
@@ -92,7 +92,7 @@ fn dict<'a>(graph: &Graph<'a>, looks: &mut Looks<'_, 'a>) -> Dict<'a> {
                 let named = dict.named.entry((node.body.namespace(), node.name)).or_default();
                 named.push(Named {
                     id,
-                    is_declaration: matches!(node.body, Body::Forward(_)),
+                    is_declaration: is_declared(graph, node),
                     looks: looks.of(id, 0),
                 });
                 continue;
@@ -101,6 +101,24 @@ fn dict<'a>(graph: &Graph<'a>, looks: &mut Looks<'_, 'a>) -> Dict<'a> {
         dict.nameless.entry(key).or_insert(id);
     }
     dict
+}
+
+/// Whether the type is only declared in this dict, or is a name of one that is.
+fn is_declared(graph: &Graph<'_>, node: &Node<'_>) -> bool {
+    let mut body = node.body;
+    for _ in 0..DEEPEST {
+        let to = match body {
+            Body::Forward(_) => return true,
+            Body::Reference(kind, to) if kind != Kind::Pointer => to,
+            Body::Array(array) => array.contents,
+            _ => return false,
+        };
+        match graph.get(to) {
+            Some(node) => body = node.body,
+            None => return false,
+        }
+    }
+    false
 }
 
 /// A hash of the layout of a type's values: it differs for types that differ, whatever dicts they

@@ -451,7 +451,9 @@ impl<'d> Builder<'_, 'd> {
 
     fn aggregate(&mut self, kind: Kind, at: Place, die: &Die<'d>) -> Body {
         if die.declaration {
-            return Body::Forward(kind);
+            // Names are without their namespaces, so that another class may have this one.
+            let is_sure = self.which != Which::Arguments || containers(die.name).next().is_some();
+            return if is_sure { Body::Forward(kind) } else { Body::Unknown };
         }
         let mut members = Vec::new();
         for (place, member) in self.children(at) {

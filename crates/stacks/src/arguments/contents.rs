@@ -46,11 +46,7 @@ impl<'d> Show<'_, 'd> {
     fn try_container_at(&mut self, declared: &Type<'d>, address: u64, depth: u32) -> Option<()> {
         let name = declared.name().ok()?;
         containers(name).next().filter(|_| depth < DEEPEST)?;
-        // Pointers that units share lead to declarations of what units define differently.
-        let found = match declared.kind() {
-            Kind::Forward => self.types.resolve((self.named)(name)?).ok()?,
-            _ => *declared,
-        };
+        let found = self.resolve(declared.id()).ok()?;
         let size = Some(found.size()).filter(|&size| size <= LARGEST_VALUE)?;
         let bytes = self.memory(address, size)?;
         self.container(&found, &bytes, depth + 1)
@@ -77,7 +73,7 @@ impl<'d> Show<'_, 'd> {
             End::Pointer(end) => {
                 let start = start()?;
                 let len = self.word(found, end, Kind::Pointer, bytes)?.checked_sub(start)?;
-                let size = self.measures.size(self.element_of(found, name)?).ok();
+                let size = self.size(self.element_of(found, name)?);
                 let size = size.filter(|&size| size > 0)?;
                 let count = len.is_multiple_of(size).then(|| len / size)?;
                 self.sequence(found, name, start, count, depth)
@@ -125,7 +121,7 @@ impl<'d> Show<'_, 'd> {
     /// Appends the elements of a container with this name.
     fn sequence(&mut self, found: &Type<'d>, name: &[u8], start: u64, count: u64, depth: u32) -> Option<()> {
         let id = self.element_of(found, name)?;
-        let size = self.measures.size(id).ok().filter(|&size| size > 0)?;
+        let size = self.size(id).filter(|&size| size > 0)?;
         // Bytes may be a text.
         if size == 1 && self.shown.amount < Amount::All {
             self.leave_out(Hidden::Text);
@@ -147,19 +143,15 @@ impl<'d> Show<'_, 'd> {
     /// The type of elements that a member without a name shows: of arrays of no pointers to them.
     pub(super) fn marked(&self, found: &Type<'d>) -> Option<TypeId> {
         let (_, marker) = self.nearest(found, "", |of| self.is_marker(of))?;
-        let pointer = self.types.resolve(marker.array().ok()?.contents).ok()?;
-        let of = self.types.resolve(pointer.reference().ok()?).ok()?;
-        match of.kind() {
-            // Pointers that units share lead to declarations of what units define differently.
-            Kind::Forward => (self.named)(of.name().ok()?),
-            _ => Some(of.id()),
-        }
+        let pointer = self.resolve(marker.array().ok()?.contents).ok()?;
+        let of = self.resolve(pointer.reference().ok()?).ok()?;
+        (of.kind() != Kind::Forward).then_some(of.id())
     }
 
     /// Whether a type without values only shows that of elements.
     pub(super) fn is_marker(&self, of: &Type<'d>) -> bool {
         let contents = of.array().ok().filter(|array| array.count == 0);
-        let contents = contents.and_then(|array| self.types.resolve(array.contents).ok());
+        let contents = contents.and_then(|array| self.resolve(array.contents).ok());
         contents.is_some_and(|contents| contents.kind() == Kind::Pointer)
     }
 
@@ -168,7 +160,7 @@ impl<'d> Show<'_, 'd> {
     pub(super) fn element(&self, name: &[u8]) -> Option<TypeId> {
         let name = element(name)?;
         let id = (self.named)(name)?;
-        let found = self.types.resolve(id).ok()?;
+        let found = self.resolve(id).ok()?;
         let is_shown = match found.kind() {
             Kind::Integer | Kind::Float => true,
             _ => containers(name).next().is_some(),
@@ -218,7 +210,7 @@ impl Search<'_> {
             if self.searched > MOST_SEARCHED || depth > DEEPEST_MEMBER {
                 return None;
             }
-            let Ok(of) = show.types.resolve(member.id) else {
+            let Ok(of) = show.resolve(member.id) else {
                 continue;
             };
             let at = start.checked_add(member.offset / 8)?;

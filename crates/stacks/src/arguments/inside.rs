@@ -128,7 +128,7 @@ impl<'d> Show<'_, 'd> {
                     if searched > MOST_SEARCHED {
                         return None;
                     }
-                    let Ok(of) = self.types.resolve(member.id) else {
+                    let Ok(of) = self.resolve(member.id) else {
                         continue;
                     };
                     let at = start.checked_add(member.offset / 8)?;

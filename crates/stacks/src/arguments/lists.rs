@@ -38,7 +38,7 @@ struct Nodes<const N: usize> {
 impl<'d> Show<'_, 'd> {
     /// Elements of this type, of which none is known yet.
     pub(super) fn no_elements(&mut self, id: TypeId, form: Form) -> Option<Elements> {
-        let size = usize::try_from(self.measures.size(id).ok()?).ok()?;
+        let size = usize::try_from(self.size(id)?).ok()?;
         let (key, value) = match form {
             Form::Values => ((0, id), None),
             Form::Pairs => {
@@ -57,7 +57,7 @@ impl<'d> Show<'_, 'd> {
 
     /// The members of a pair.
     fn pair(&self, id: TypeId) -> Option<((usize, TypeId), (usize, TypeId))> {
-        let pair = self.types.resolve(id).ok()?;
+        let pair = self.resolve(id).ok()?;
         let member = |names: [&[u8]; 2]| {
             let mut members = pair.members().ok()?.filter_map(Result::ok);
             let member = members.find(|member| names.contains(&member.name))?;
@@ -211,7 +211,7 @@ impl<'d> Show<'_, 'd> {
         links: [&str; N],
         form: Form,
     ) -> Option<(Nodes<N>, Elements)> {
-        let node = self.types.resolve(self.marked(found)?).ok()?;
+        let node = self.resolve(self.marked(found)?).ok()?;
         let (at, storage) = self.nearest(&node, "_M_storage", |of| of.kind() == Kind::Struct)?;
         let elements = self.no_elements(self.marked(&storage)?, form)?;
         let mut offsets = [0; N];

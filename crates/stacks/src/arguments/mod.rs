@@ -23,7 +23,7 @@ use backtrail_arch::{Arch, Register, Registers};
 use backtrail_args::abi::{Passing, Piece, Place};
 use backtrail_args::table::{BEYOND, CallSite, Outcome, PARAMETERS, Value, Values, compute};
 use backtrail_cfi::proof;
-use backtrail_ctype::{AlignmentRule, Kind, Measures, TypeId, Types};
+use backtrail_ctype::{Kind, TypeId, Types};
 use backtrail_process::Snapshot;
 use backtrail_unwind::AddressKind;
 use backtrail_wire::Endian;
@@ -34,6 +34,7 @@ use crate::shown::{Amount, HIDDEN, Shown};
 use crate::space::Space;
 use module::Opened;
 use module::Source;
+use module::defined;
 use show::{Byte, MOST_VALUES, Show, known};
 
 /// Maximum size of a value; larger ones are not shown.
@@ -120,7 +121,6 @@ pub(crate) fn values_at(
             endian,
             x87: true,
             types,
-            measures: Measures::new(types, AlignmentRule::StrictestMember),
             out: String::new(),
             code: Vec::new(),
             shown: &shown,
@@ -385,8 +385,9 @@ impl<'l, 's> Look<'l, 's> {
             Some(base < cfa && base.wrapping_add_signed(offset) >= cfa)
         };
         let is_struct = || {
-            let kind = known.opened.types(known.dict)?.resolve(parameter.type_id).ok()?.kind();
-            Some(matches!(kind, Kind::Struct | Kind::Union))
+            let named = |name: &[u8]| known.opened.named(known.dict, name);
+            let found = defined(known.opened.types(known.dict)?, &named, parameter.type_id);
+            Some(matches!(found.ok()?.kind(), Kind::Struct | Kind::Union))
         };
         let is_large = parameter.size.is_some_and(|size| size > 8);
         is_large && parameter.passed.is_none() && is_struct() == Some(true) && is_passed_there() == Some(true)
@@ -409,7 +410,6 @@ impl<'l, 's> Look<'l, 's> {
                 endian: self.snapshot.endian,
                 x87: known.opened.table.abi().data_model().x87,
                 types,
-                measures: Measures::new(types, AlignmentRule::StrictestMember),
                 out: String::new(),
                 code: Vec::new(),
                 shown: self.shown,

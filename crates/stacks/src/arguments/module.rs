@@ -7,7 +7,7 @@ use backtrail_arch::Arch;
 use backtrail_args::table::{SECTION, Table};
 use backtrail_ctype::link::Section;
 use backtrail_ctype::print::Plain;
-use backtrail_ctype::{AlignmentRule, Kind, Measures, Surroundings, TypeId, Types};
+use backtrail_ctype::{AlignmentRule, Error, Kind, Measures, Surroundings, Type, TypeId, Types};
 use backtrail_debuginfo::arguments::checksum;
 use backtrail_debuginfo::types::surroundings;
 use backtrail_elf::Image;
@@ -53,6 +53,9 @@ pub(crate) struct Opened<'s> {
     /// The names in each dict.
     names: RefCell<FxHashMap<Option<u32>, Names>>,
 }
+
+/// Limit of the dimensions of an array; a type that contains itself has no end.
+const MOST_DIMENSIONS: u32 = 64;
 
 /// Types by their names; `None` for several of one name.
 pub(super) type Names = FxHashMap<Vec<u8>, Option<TypeId>>;
@@ -103,10 +106,38 @@ impl<'s> Opened<'s> {
                 return (None, None);
             };
             let name = Plain::new(types).declaration(id, "").ok().map(Arc::from);
-            (name, Measures::new(types, AlignmentRule::StrictestMember).size(id).ok())
+            (name, size(types, &|name| self.named(dict, name), id))
         });
         found.clone()
     }
+}
+
+/// The type without typedefs and qualifiers. Types that units share lead to declarations of structs
+/// that units define differently; `named` finds the unit's own definition.
+pub(super) fn defined<'d>(
+    types: Types<'d>,
+    named: &dyn Fn(&[u8]) -> Option<TypeId>,
+    id: TypeId,
+) -> Result<Type<'d>, Error> {
+    let found = types.resolve(id)?;
+    if found.kind() != Kind::Forward {
+        return Ok(found);
+    }
+    let definition = named(found.name()?);
+    definition.map_or(Ok(found), |definition| types.resolve(definition))
+}
+
+/// The size of a type's values in bytes, also if it is known only from the unit's own definition.
+pub(super) fn size(types: Types<'_>, named: &dyn Fn(&[u8]) -> Option<TypeId>, id: TypeId) -> Option<u64> {
+    let mut count = 1u64;
+    let mut found = defined(types, named, id).ok()?;
+    for _ in 0..MOST_DIMENSIONS {
+        let Ok(array) = found.array() else { break };
+        count = count.checked_mul(array.count.into())?;
+        found = defined(types, named, array.contents).ok()?;
+    }
+    let mut measures = Measures::new(types, AlignmentRule::StrictestMember);
+    count.checked_mul(measures.size(found.id()).ok()?)
 }
 
 /// The numbers, structs and unions of a dict and its parent by their names; `None` for several.

@@ -31,21 +31,17 @@ impl<'d> Show<'_, 'd> {
     }
 
     fn try_owned(&mut self, id: TypeId, address: u64, depth: u32) -> Option<()> {
-        let size = self
-            .measures
-            .size(id)
-            .ok()
-            .filter(|size| (1..=LARGEST_VALUE).contains(size))?;
+        let size = self.size(id).filter(|size| (1..=LARGEST_VALUE).contains(size))?;
         let bytes = self.memory(address, size)?;
         self.value(id, &bytes, depth + 1)
     }
 
     /// Appends the address of a value after its counters, and the value.
     pub(super) fn counted(&mut self, found: &Type<'d>, value: &str, start: u64, depth: u32) -> Option<()> {
-        let counted = self.types.resolve(self.marked(found)?).ok()?;
+        let counted = self.resolve(self.marked(found)?).ok()?;
         let (at, of) = self.nearest(&counted, value, |_| true)?;
         // Where a value of unknown type is depends on that type.
-        self.measures.size(of.id()).ok().filter(|&size| size > 0)?;
+        self.size(of.id()).filter(|&size| size > 0)?;
         let address = start.checked_add(at as u64)?;
         self.out += &format!("{address:#x}");
         self.owned(of.id(), address, depth);
@@ -63,9 +59,9 @@ impl<'d> Show<'_, 'd> {
                 let member = member.ok()?;
                 let at = start + usize::try_from(member.offset / 8).ok()?;
                 if is_named(member.name, b"_Tuple_impl<") {
-                    next = Some((at, self.types.resolve(member.id).ok()?));
+                    next = Some((at, self.resolve(member.id).ok()?));
                 } else if is_named(member.name, b"_Head_base<") {
-                    let base = self.types.resolve(member.id).ok()?;
+                    let base = self.resolve(member.id).ok()?;
                     let (within, value) = match self.nearest(&base, value, |_| true) {
                         Some(found) => found,
                         // Classes without members are bases themselves.

@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use backtrail_args::shape::WideFloat;
-use backtrail_ctype::{Encoding, Enumerator, Kind, Measures, StructMember, Type, TypeId, Types};
+use backtrail_ctype::{Encoding, Enumerator, Error, Kind, StructMember, Type, TypeId, Types};
 use backtrail_wire::{Endian, read_bits, sign_extend};
 
 use super::float::{self, shortest};
+use super::module::{defined, size};
 use crate::process::Hidden;
 use crate::shown::{Amount, HIDDEN, Shown};
 
@@ -43,7 +44,6 @@ pub(super) struct Show<'s, 'd> {
     /// Whether `long double` is the format of x87.
     pub(super) x87: bool,
     pub(super) types: Types<'d>,
-    pub(super) measures: Measures<'d>,
     pub(super) out: String,
     /// The addresses of functions, with the ends of their texts in `out`.
     pub(super) code: Vec<(usize, u64)>,
@@ -64,11 +64,7 @@ impl<'d> Show<'_, 'd> {
             self.out.push_str(LEFT_OUT);
             return Some(());
         }
-        let found = match self.types.resolve(id).ok()? {
-            // Structs that units share lead to declarations of what units define differently.
-            found if found.kind() == Kind::Forward => self.types.resolve((self.named)(found.name().ok()?)?).ok()?,
-            found => found,
-        };
+        let found = self.resolve(id).ok()?;
         let of_its_size = || bytes.get(..usize::try_from(found.size()).ok().filter(|&len| len > 0)?);
         match found.kind() {
             Kind::Integer => self.integer(found.encoding().ok()?, &known(of_its_size()?)?),
@@ -86,6 +82,16 @@ impl<'d> Show<'_, 'd> {
             Kind::Array => self.array(&found, bytes, depth),
             _ => None,
         }
+    }
+
+    /// The type without typedefs and qualifiers, and the definition of one that is only declared.
+    pub(super) fn resolve(&self, id: TypeId) -> Result<Type<'d>, Error> {
+        defined(self.types, self.named, id)
+    }
+
+    /// The size of a type's values in bytes.
+    pub(super) fn size(&self, id: TypeId) -> Option<u64> {
+        size(self.types, self.named, id)
     }
 
     /// Takes back what was appended to these first bytes.
@@ -205,7 +211,7 @@ impl<'d> Show<'_, 'd> {
         let address = self.number(bytes)?;
         // Writing to a string never fails.
         let _ = write!(self.out, "{address:#x}");
-        let to = pointer.reference().ok().and_then(|to| self.types.resolve(to).ok());
+        let to = pointer.reference().ok().and_then(|to| self.resolve(to).ok());
         match to.filter(|_| address != 0) {
             Some(to) if is_char(&to) => self.text_at(address),
             Some(to) if to.kind() == Kind::Function => self.code.push((self.out.len(), address)),
@@ -420,7 +426,7 @@ impl<'d> Show<'_, 'd> {
 
     /// Whether a member only shows the type of elements, or is a base class without members.
     fn has_no_value(&self, member: &StructMember<'_>) -> bool {
-        let Ok(of) = self.types.resolve(member.id) else {
+        let Ok(of) = self.resolve(member.id) else {
             return false;
         };
         let is_empty = || of.members().is_ok_and(|mut members| members.next().is_none());
@@ -443,7 +449,7 @@ impl<'d> Show<'_, 'd> {
         let [start, end] = [first / 8, first.checked_add(bits.into())?.div_ceil(8)].map(usize::try_from);
         let bytes = known(bytes.get(start.ok()?..end.ok()?)?)?;
         let number = read_bits(&bytes, first % 8, bits, self.endian).ok()?;
-        let of = self.types.resolve(slice.of).ok()?;
+        let of = self.resolve(slice.of).ok()?;
         match of.kind() {
             Kind::Enum => self.enumerator(&of, number, bits),
             Kind::Integer => {
@@ -456,7 +462,7 @@ impl<'d> Show<'_, 'd> {
 
     fn array(&mut self, found: &Type<'d>, bytes: &[Byte], depth: u32) -> Option<()> {
         let array = found.array().ok()?;
-        let element = self.types.resolve(array.contents).ok()?;
+        let element = self.resolve(array.contents).ok()?;
         let count = array.count as usize;
         if is_char(&element) && count > 0 {
             let text = known(bytes.get(..count)?)?;
@@ -479,7 +485,7 @@ impl<'d> Show<'_, 'd> {
     /// Appends elements of this type, which follow each other in `bytes`. If these end early, only
     /// the first elements are known.
     pub(super) fn elements(&mut self, id: TypeId, count: usize, bytes: &[Byte], depth: u32) -> Option<()> {
-        let size = self.measures.size(id).ok()?;
+        let size = self.size(id)?;
         let size = usize::try_from(size).ok().filter(|&size| size > 0)?;
         let known = bytes.len() / size;
         let element = |index: usize| bytes.get(index * size..(index + 1) * size);

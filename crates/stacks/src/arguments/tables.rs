@@ -130,7 +130,7 @@ impl<'d> Show<'_, 'd> {
         if elements.value.is_none() {
             // Without the nothing after each key.
             let (at, key) = elements.key;
-            let len = usize::try_from(self.measures.size(key).ok()?).ok()?;
+            let len = usize::try_from(self.size(key)?).ok()?;
             let keys = elements.bytes.chunks_exact(elements.size);
             let keys: Option<Vec<&[Byte]>> = keys.map(|pair| pair.get(at..at.checked_add(len)?)).collect();
             elements.bytes = keys?.concat();
@@ -150,17 +150,17 @@ impl<'d> Show<'_, 'd> {
             self.number(&known(bytes.get(at..at.checked_add(WORD)?)?)?)
         };
         let (height, root) = (word("height")?, word("node")?);
-        let leaf = self.types.resolve(self.marked(found)?).ok()?;
+        let leaf = self.resolve(self.marked(found)?).ok()?;
         let (len, _) = self.nearest(&leaf, "len", |of| of.size() == 2)?;
         let (keys, key) = self.slots(&leaf, "keys")?;
         let (most, key) = (key.0, key.1);
-        let key_size = usize::try_from(self.measures.size(key).ok()?).ok()?;
+        let key_size = usize::try_from(self.size(key)?).ok()?;
         let value = match form {
             Form::Values => None,
             Form::Pairs => Some(self.slots(&leaf, "vals")?),
         };
         let value_size = match value {
-            Some((_, (_, value))) => usize::try_from(self.measures.size(value).ok()?).ok()?,
+            Some((_, (_, value))) => usize::try_from(self.size(value)?).ok()?,
             None => 0,
         };
         let branches = Branches {
@@ -187,7 +187,7 @@ impl<'d> Show<'_, 'd> {
     fn slots(&self, leaf: &Type<'d>, name: &str) -> Option<(usize, (usize, TypeId))> {
         let (at, slots) = self.nearest(leaf, name, |of| of.kind() == Kind::Array)?;
         let array = slots.array().ok()?;
-        let of = self.types.resolve(array.contents).ok()?;
+        let of = self.resolve(array.contents).ok()?;
         Some((at, (usize::try_from(array.count).ok()?, self.marked(&of)?)))
     }
 

@@ -62,16 +62,12 @@ impl<'d> Show<'_, 'd> {
             .map_while(Result::ok)
             .peekable();
         let first = members.next().filter(|first| first.name.is_empty())?;
-        if self.types.resolve(first.id).ok()?.kind() != Kind::Integer {
+        if self.resolve(first.id).ok()?.kind() != Kind::Integer {
             return None;
         }
         let mut selectors = Vec::new();
         while let Some(member) = members.next_if(|member| member.name.is_empty()) {
-            let of = self
-                .types
-                .resolve(member.id)
-                .ok()
-                .filter(|of| of.kind() == Kind::Enum)?;
+            let of = self.resolve(member.id).ok().filter(|of| of.kind() == Kind::Enum)?;
             selectors.push((member.offset / 8, of));
         }
         Some(Variants {
@@ -83,7 +79,7 @@ impl<'d> Show<'_, 'd> {
     /// Appends a variant by its name, with its members.
     pub(super) fn variant(&mut self, variant: &StructMember<'_>, bytes: &[Byte], depth: u32) -> Option<()> {
         let name = String::from_utf8_lossy(variant.name);
-        let of = self.types.resolve(variant.id).ok()?;
+        let of = self.resolve(variant.id).ok()?;
         self.out += &name;
         if of.members().ok()?.next().is_none() {
             return Some(());

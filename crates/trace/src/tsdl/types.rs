@@ -387,15 +387,26 @@ fn mappings(labels: &[Label], integer: &RawInteger) -> Result<Vec<Mapping>> {
         true => (-(1i128 << (integer.size - 1)), (1i128 << (integer.size - 1)) - 1),
         false => (0, (1i128 << integer.size) - 1),
     };
+    // As babeltrace2 does: 64 bits, of the container's sign.
+    let wrapped = |value: i128| match integer.signed {
+        true => i128::from(value as i64),
+        false => i128::from(value as u64),
+    };
     let mut mappings: Vec<Mapping> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     let mut next = 0i128;
     for label in labels {
         let (first, last) = label.range.unwrap_or((next, next));
-        if first > last || first < least || last > greatest {
+        if first > last {
             return error(ErrorKind::Value("label"), label.position);
         }
+        let (first, last) = (wrapped(first), wrapped(last));
         next = last + 1;
+        // LTTng's programs use an enum with containers that are too small for some of its values.
+        let (first, last) = (first.max(least), last.min(greatest));
+        if first > last {
+            continue;
+        }
         let range = Range { first, last };
         match by_name.get(label.name.as_str()) {
             Some(&index) => mappings[index].ranges.push(range),

@@ -4,8 +4,7 @@
 //! `tsdl_cases.txt` has a case between empty lines: the verdict and what it is about, then the
 //! metadata. `$T` are types, `$H` these and a trace block; `$C` is a clock; `$F fields` is a stream
 //! and an event with these fields. Every stream is 24 bytes of 1. `alone` marks cases in which
-//! babeltrace2 disagrees: it accepts words as clocks and booleans, labels that are not numbers of
-//! the enumeration, and aborts.
+//! babeltrace2 disagrees: it accepts words as clocks and booleans, and aborts.
 
 use crate::support;
 
