@@ -51,7 +51,8 @@ impl<const N: usize> KeptStack<N> {
     }
 
     /// Whether the stack is that of the thread's last walk; `None` if that was for another purpose.
-    #[inline(always)]
+    /// In a function of its own so that the comparing loop has the registers for itself.
+    #[inline(never)]
     fn is_last(&self, from: &Captured) -> Option<bool> {
         let first = from.frame();
         let published = Published::now();
