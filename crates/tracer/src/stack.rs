@@ -10,18 +10,15 @@ mod walk {
 
     use backtrail_cbf::{Encoder, End, Frame, WordSize};
     use backtrail_local::handler::entry::{Captured, encode};
-    use backtrail_unwind::local::walk;
-    use backtrail_unwind::{AddressKind, Stop};
+    use backtrail_unwind::local::KeptStack;
 
     use super::MOST;
 
     /// Frames of a stack that is kept.
     const FRAMES: usize = 64;
-    /// In a kept address: it is no return address. Addresses of programs are less.
-    const IS_PC: u64 = 1 << 63;
 
     /// The last stack of a ring's thread: most events of a place have the stack of the one before,
-    /// and comparing addresses takes less time than encoding them.
+    /// and noticing that takes less time than encoding it.
     pub(crate) struct Cache {
         is_busy: AtomicBool,
         kept: UnsafeCell<Kept>,
@@ -36,10 +33,11 @@ mod walk {
     // SAFETY: only the ring's owner and its handlers use it, and `is_busy` keeps these apart.
     unsafe impl Sync for Cache {}
 
+    type Stack = KeptStack<FRAMES>;
+
     struct Kept {
-        count: usize,
-        is_complete: bool,
-        addresses: [u64; FRAMES],
+        stack: Stack,
+        own: usize,
         used: usize,
         bytes: [u8; MOST],
     }
@@ -49,9 +47,8 @@ mod walk {
             Cache {
                 is_busy: AtomicBool::new(false),
                 kept: UnsafeCell::new(Kept {
-                    count: 0,
-                    is_complete: false,
-                    addresses: [0; FRAMES],
+                    stack: Stack::EMPTY,
+                    own: 0,
                     used: 0,
                     bytes: [0; MOST],
                 }),
@@ -118,53 +115,35 @@ mod walk {
     unsafe extern "C" fn update(kept: *mut Kept, own: usize, caller: *const Captured) -> usize {
         // SAFETY: as our caller promises.
         let (kept, caller) = unsafe { (&mut *kept, &*caller) };
-        let (mut left_out, mut count, mut differs) = (0, 0, 0);
-        let stop = walk(&caller.position(), usize::MAX, |frame| {
-            if left_out < own {
-                left_out += 1;
-                return;
-            }
-            let address = match frame.kind {
-                AddressKind::Pc => frame.address | IS_PC,
-                AddressKind::Ra => frame.address,
+        if kept.stack.update(caller) || own != kept.own {
+            kept.own = own;
+            kept.used = match kept.stack.addresses().len() {
+                FRAMES => encode(&caller.position(), own, &mut kept.bytes).unwrap_or(0),
+                _ => kept.encode(),
             };
-            if let Some(place) = kept.addresses.get_mut(count) {
-                differs |= *place ^ address;
-                *place = address;
-            }
-            count += 1;
-        });
-        let is_complete = stop == Stop::EndOfStack;
-        if count > FRAMES {
-            kept.count = 0;
-            kept.used = encode(&caller.position(), own, &mut kept.bytes).unwrap_or(0);
-        } else if differs != 0 || count != kept.count || is_complete != kept.is_complete {
-            kept.count = count;
-            kept.is_complete = is_complete;
-            kept.encode();
         }
         0
     }
 
     impl Kept {
-        fn encode(&mut self) {
-            self.used = 0;
+        /// Encodes the stack and returns its length.
+        fn encode(&mut self) -> usize {
             let Ok(mut encoder) = Encoder::new(&mut self.bytes, WordSize::Bits64) else {
-                return;
+                return 0;
             };
-            let addresses = self.addresses.get(..self.count).unwrap_or_default();
+            let addresses = self.stack.addresses().get(self.own..).unwrap_or_default();
             let all = addresses.iter().all(|&address| {
-                let frame = match address & IS_PC {
+                let frame = match address & Stack::IS_PC {
                     0 => Frame::Ra(address),
-                    _ => Frame::Pc(address & !IS_PC),
+                    _ => Frame::Pc(address & !Stack::IS_PC),
                 };
                 encoder.push(frame).is_ok()
             });
-            self.used = encoder.finish(if all && self.is_complete {
+            encoder.finish(if all && self.stack.is_complete() {
                 End::Complete
             } else {
                 End::Truncated
-            });
+            })
         }
     }
 }

@@ -18,6 +18,7 @@
 use backtrail_arch::{Arch, Registers};
 
 use crate::cache::at;
+use crate::copy::copy;
 use crate::sink::{Each, Sink};
 use crate::step::{Found, find, follow};
 use crate::{CacheEntry, Frame, MemoStep, Memory, Modules, Position, RuleCache, Stop};
@@ -69,6 +70,8 @@ pub struct MemoState {
     /// `None` if no step is known from the outermost kept frame.
     stop: Option<Stop>,
     was_short: bool,
+    /// The number of walks that differed from the one before.
+    number: u64,
     /// Places where kept frames may be, by stack pointer.
     places: [u16; PLACES],
 }
@@ -81,6 +84,7 @@ impl MemoState {
         reads: 0,
         stop: None,
         was_short: false,
+        number: 0,
         places: [0; PLACES],
     };
 
@@ -93,6 +97,19 @@ impl MemoState {
     /// The part of the buffer of steps that is used: the outermost frame first.
     pub fn kept<'s>(&self, steps: &'s [MemoStep]) -> &'s [MemoStep] {
         steps.get(self.begin..self.end()).unwrap_or_default()
+    }
+
+    #[cfg(feature = "local")]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Forgets the walk, but not its number.
+    #[cfg(feature = "local")]
+    pub(crate) fn forget(&mut self) {
+        let number = self.number;
+        *self = MemoState::EMPTY;
+        self.number = number;
     }
 
     /// The place after the innermost kept frame.
@@ -312,9 +329,8 @@ impl<'m> Memo<'m> {
         self.state.was_short = false;
         // An identical stack is kept as it is.
         if limit > 0
-            && let Some(kept) = self.joined(self.state.find(here.sp), &here)
-            && kept + 1 == self.state.end()
-            && let (rest, Some(end)) = self.follow(arch, kept, 0, memory, limit - 1)
+            && sink.may_repeat()
+            && let Some((kept, rest, end)) = self.again(arch, &here, memory, limit - 1)
         {
             sink.push(&here);
             sink.push_kept(self.steps.get(rest..kept).unwrap_or_default());
@@ -558,6 +574,32 @@ impl<'m> Memo<'m> {
         is_joined.then_some(place)
     }
 
+    /// The innermost kept frame, how many frames were not reached from it, and why, if a walk from
+    /// this frame is the last one again, for at most `left` more frames.
+    #[inline(always)]
+    fn again(
+        &self,
+        arch: &Arch,
+        first: &MemoStep,
+        memory: &mut impl Memory,
+        left: usize,
+    ) -> Option<(usize, usize, End)> {
+        let kept = self.joined(self.state.find(first.sp), first)?;
+        let (rest, end) = match kept + 1 == self.state.end() {
+            true => self.follow(arch, kept, 0, memory, left),
+            false => return None,
+        };
+        Some((kept, rest, end?))
+    }
+
+    /// Whether a walk from this frame is the last one again, to the end of the stack.
+    #[cfg(feature = "local")]
+    #[inline(always)]
+    pub(crate) fn is_repeated(&self, arch: &Arch, first: &MemoStep, memory: &mut impl Memory) -> bool {
+        let again = self.again(arch, first, memory, usize::MAX);
+        matches!(again, Some((_, _, End::Kept))) && self.state.stop == Some(Stop::EndOfStack)
+    }
+
     /// Begins a walk, where there is room for one like the last, or else more room.
     #[inline(always)]
     fn begin(&mut self) {
@@ -571,6 +613,7 @@ impl<'m> Memo<'m> {
         self.new_reads = self.reads.len();
         self.noting = !self.steps.is_empty();
         self.crowded = false;
+        self.state.number = self.state.number.wrapping_add(1);
     }
 
     /// Number of words read that are not stored in the frames themselves.
@@ -852,32 +895,4 @@ fn split<'s>(
     }
     let (new, kept) = steps.split_at_mut_checked(begin)?;
     Some((kept.get(..state.steps)?, new.get_mut(from..to)?))
-}
-
-/// `copy_within` that cannot panic: elements outside the slice are not copied.
-#[inline]
-fn copy<T: Copy>(items: &mut [T], from: core::ops::Range<usize>, to: usize) {
-    let count = from.end.saturating_sub(from.start);
-    let (low, high) = (to.min(from.start), to.max(from.start));
-    if high - low >= count
-        && let Some((front, back)) = items.split_at_mut_checked(high)
-        && let (Some(front), Some(back)) = (front.get_mut(low..low + count), back.get_mut(..count))
-    {
-        match to < from.start {
-            true => front.iter_mut().zip(back).for_each(|(to, from)| *to = *from),
-            false => back.iter_mut().zip(front).for_each(|(to, from)| *to = *from),
-        }
-        return;
-    }
-    let mut one = |index: usize| {
-        if let Some(item) = items.get(from.start + index).copied()
-            && let Some(place) = items.get_mut(to + index)
-        {
-            *place = item;
-        }
-    };
-    match to < from.start {
-        true => (0..count).for_each(&mut one),
-        false => (0..count).rev().for_each(&mut one),
-    }
 }

@@ -13,6 +13,16 @@ pub(crate) trait Sink {
     #[cfg(feature = "local")]
     fn end(&mut self, _stop: Stop) {}
 
+    /// Whether the walk may be the last one again; false if that was tried.
+    #[inline(always)]
+    fn may_repeat(&self) -> bool {
+        true
+    }
+
+    /// The walk is remembered under this number.
+    #[cfg(feature = "local")]
+    fn remembered(&mut self, _walk: (u64, u64)) {}
+
     /// Receives frames of the last walk, the outermost first.
     #[inline(always)]
     fn push_kept(&mut self, steps: &[MemoStep]) {

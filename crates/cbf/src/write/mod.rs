@@ -3,7 +3,7 @@
 mod ends;
 mod instruction;
 
-use crate::constants::{ASYNC, END, PC, RA, TRUNC, VERSION, VERSION_SHIFT};
+use crate::constants::{ASYNC, END, OMIT, PC, RA, TRUNC, VERSION, VERSION_SHIFT};
 use crate::{EncodeError, Frame, WordSize};
 pub use ends::EndsEncoder;
 use instruction::Instruction;
@@ -26,6 +26,9 @@ pub enum End {
 /// instruction, for which one byte is reserved. So a full buffer loses no written frame: call
 /// [`Encoder::finish`] with [`End::Truncated`]. To keep the outermost frames as well, use
 /// [`EndsEncoder`].
+///
+/// Instructions are copied as a whole, which is faster than byte by byte: up to seven bytes of the
+/// buffer after the backtrace's end are overwritten.
 ///
 /// No call allocates, locks or panics. Each call's time is bounded by the bytes that it writes.
 #[derive(Debug)]
@@ -51,11 +54,13 @@ struct Rep {
 impl<'a> Encoder<'a> {
     /// Begins a backtrace at the start of `out`, which must hold at least two bytes.
     /// [`WordSize::max_encoded_len`] returns a length that always suffices.
+    #[inline]
     pub fn new(out: &'a mut [u8], word: WordSize) -> Result<Encoder<'a>, EncodeError> {
         Self::with_reserve(out, word, 1)
     }
 
     /// Like [`Encoder::new`], but frames leave `reserved` bytes free.
+    #[inline]
     fn with_reserve(out: &'a mut [u8], word: WordSize, reserved: usize) -> Result<Encoder<'a>, EncodeError> {
         let needed = reserved.saturating_add(1);
         if out.len() < needed {
@@ -82,7 +87,11 @@ impl<'a> Encoder<'a> {
     /// after `WiderThanWord`, other frames may still be pushed.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), EncodeError> {
-        self.push_repeated(frame, 1)
+        self.check(frame)?;
+        match self.last == Some(frame) {
+            true => self.write_copies(1).map(|_| ()),
+            false => self.write_frame(frame),
+        }
     }
 
     /// Adds `count` copies of a frame; does nothing if `count` is 0. Up to [`MAX_REP`] copies take
@@ -91,9 +100,7 @@ impl<'a> Encoder<'a> {
     /// # Errors
     /// As [`Encoder::push`]. If the buffer gets full, the copies that fit have been written.
     pub fn push_repeated(&mut self, frame: Frame, count: u64) -> Result<(), EncodeError> {
-        if !frame.fits(self.word) {
-            return Err(EncodeError::WiderThanWord { frame, word: self.word });
-        }
+        self.check(frame)?;
         let mut left = count;
         if left > 0 && self.last != Some(frame) {
             self.write_frame(frame)?;
@@ -106,6 +113,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Ends the backtrace and returns its length in bytes. There is always room for the end.
+    #[inline]
     pub fn finish(self, end: End) -> usize {
         if let Some(last) = self.out.get_mut(self.len) {
             *last = match end {
@@ -116,14 +124,30 @@ impl<'a> Encoder<'a> {
         self.len.saturating_add(1)
     }
 
+    #[inline]
+    fn check(&self, frame: Frame) -> Result<(), EncodeError> {
+        match frame.fits(self.word) {
+            true => Ok(()),
+            false => Err(EncodeError::WiderThanWord { frame, word: self.word }),
+        }
+    }
+
+    /// Adds a frame that fits into the word and differs from the last one.
+    #[inline]
     fn write_frame(&mut self, frame: Frame) -> Result<(), EncodeError> {
+        let opcode = match frame {
+            Frame::Pc(_) => PC,
+            Frame::Ra(_) => RA,
+            Frame::Async(_) => ASYNC,
+            Frame::Omit(_) => OMIT,
+        };
         let instruction = match frame {
-            Frame::Pc(address) => Instruction::address(PC, address, self.base, self.word),
-            Frame::Ra(address) => Instruction::address(RA, address, self.base, self.word),
-            Frame::Async(address) => Instruction::address(ASYNC, address, self.base, self.word),
+            Frame::Pc(address) | Frame::Ra(address) | Frame::Async(address) => {
+                Instruction::address(opcode, address, self.base, self.word)
+            }
             Frame::Omit(count) => Instruction::omit(count),
         };
-        self.write(self.len, &instruction)?;
+        self.write(self.len, instruction)?;
         self.base = frame.address().or(self.base);
         self.last = Some(frame);
         self.rep = Rep {
@@ -135,6 +159,7 @@ impl<'a> Encoder<'a> {
 
     /// Adds up to `wanted` copies of the last frame, as many as one `rep` can hold, and returns
     /// their number.
+    #[inline]
     fn write_copies(&mut self, wanted: u64) -> Result<u64, EncodeError> {
         let most = MAX_REP.min(self.word.max());
         let before = if self.rep.count < most {
@@ -150,21 +175,19 @@ impl<'a> Encoder<'a> {
             start: before.start,
             count: before.count.saturating_add(added),
         };
-        self.write(rep.start, &Instruction::rep(rep.count))?;
+        self.write(rep.start, Instruction::rep(rep.count))?;
         self.rep = rep;
         Ok(added)
     }
 
     /// Writes an instruction at `start`, as the last one, if there is room.
-    fn write(&mut self, start: usize, instruction: &Instruction) -> Result<(), EncodeError> {
-        let bytes = instruction.bytes();
-        let end = start.saturating_add(bytes.len());
+    #[inline]
+    fn write(&mut self, start: usize, instruction: Instruction) -> Result<(), EncodeError> {
+        let end = start.saturating_add(instruction.len());
         if end > self.out.len().saturating_sub(self.reserved) {
             return Err(EncodeError::BufferFull);
         }
-        for (to, from) in self.out.iter_mut().skip(start).zip(bytes) {
-            *to = *from;
-        }
+        instruction.put(self.out.get_mut(start..).unwrap_or_default());
         self.len = end;
         Ok(())
     }

@@ -13,6 +13,7 @@ mod calls;
 mod found;
 mod frames;
 pub mod guarded;
+mod kept;
 mod loaded;
 mod memory;
 mod modules;
@@ -22,6 +23,7 @@ mod syscall;
 mod thread;
 
 pub use backtrail_callframe::{Entries, Function, Search, Source, is_searchable};
+pub use kept::KeptStack;
 pub use loaded::{CallFrames, Identity, Module, loaded_range, loader_name};
 pub use memory::read_words;
 pub use modules::{Arrivals, Snapshot, is_published, publish, wait_for_unknown_module};
@@ -334,6 +336,7 @@ fn walk_from<S: Sink>(first: MemoStep, registers: &impl Fn() -> Registers, limit
             match end {
                 None => onward::go_on(first, registers, state.bounds(), published, limit, sink),
                 Some(stop) => {
+                    sink.remembered(state.walk());
                     sink.end(stop);
                     sink
                 }

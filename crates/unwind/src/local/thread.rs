@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, 
 use super::memory::Bounds;
 use super::modules::{Published, Volatile};
 use super::syscall;
-use crate::{CacheEntry, MemoRead, MemoState, MemoStep, RuleCache};
+use crate::{CacheEntry, Memo, MemoRead, MemoState, MemoStep, RuleCache};
 
 /// Maximum number of threads with a state; further ones are walked without, more slowly.
 const MOST_THREADS: usize = 4096;
@@ -157,6 +157,10 @@ fn stack_bounds(pid: i32, tid: i32) -> Bounds {
     }
 }
 
+/// A walk of a thread: the number of its state's owner, and that of the walk. No two walks that
+/// differ have the same.
+pub(super) type Walk = (u64, u64);
+
 /// The state that a walk may use.
 pub(super) enum Lent<'s> {
     All(Lease<'s>),
@@ -179,9 +183,26 @@ impl<'s> Lease<'s> {
     /// Forgets the last walk and the rules if a module that they come from may have been unloaded.
     #[inline(always)]
     pub(super) fn forget_what_changed(&mut self, published: &Published) {
-        if self.body.generation != published.generation() || !published.has_all(self.body.volatile.get_mut()) {
+        if self.has_changed(published) {
             self.body.forget(published);
         }
+    }
+
+    #[inline(always)]
+    pub(super) fn has_changed(&mut self, published: &Published) -> bool {
+        self.body.generation != published.generation() || !published.has_all(self.body.volatile.get_mut())
+    }
+
+    /// The number of the last walk that differed from the one before.
+    #[inline(always)]
+    pub(super) fn walk(&self) -> Walk {
+        (self.head.owner.load(Ordering::Relaxed), self.body.memo.number())
+    }
+
+    #[inline(always)]
+    pub(super) fn memo(&mut self) -> Memo<'_> {
+        let (_, memo, steps, reads, _) = self.parts();
+        Memo::new(memo, steps, reads)
     }
 
     #[inline(always)]
@@ -214,7 +235,7 @@ impl Body {
             RuleCache::new(&mut self.rules).clear();
         }
         self.generation = published.generation();
-        self.memo = MemoState::EMPTY;
+        self.memo.forget();
         self.volatile.set(Volatile::NONE);
     }
 }
