@@ -35,6 +35,9 @@ type Parts = Rc<[(Range<u64>, u32)]>;
 /// kernel: more than those of a program that is deep only while it starts, because loading the
 /// program takes a quarter of a second of a CPU.
 const ENOUGH_CUT: u32 = 250;
+/// Lost samples after which all processes are walked in the kernel, whose records are far smaller
+/// than copies: threads with real-time priority leave the recorder little time to read them.
+const ENOUGH_LOST: u64 = 250;
 
 /// Which processes are walked in the kernel: all that can be, or those with deep stacks.
 #[derive(Debug, Default)]
@@ -77,12 +80,19 @@ impl<'a> InKernel<'a> {
         self.wanted.is_none()
     }
 
-    /// Loads the program once a process needs it.
-    pub(crate) fn prepare(&mut self, sampler: &mut Sampler) {
-        let Some(Wanted::Deep(cut)) = &self.wanted else { return };
+    /// Loads the program once a process needs it, or enough samples were lost.
+    pub(crate) fn prepare(&mut self, sampler: &mut Sampler, lost: u64) {
+        if self.wanted.is_some() && lost >= ENOUGH_LOST {
+            self.wanted = Some(Wanted::All);
+        }
+        let is_needed = match &self.wanted {
+            None => false,
+            Some(Wanted::All) => true,
+            Some(Wanted::Deep(cut)) => cut.values().any(|count| *count >= ENOUGH_CUT),
+        };
         if let Some(loaded) = self.loading.take_if(|loading| loading.is_finished()) {
             self.walks = loaded.join().ok().flatten().map(KernelWalks::new);
-        } else if self.walks.is_none() && self.loading.is_none() && cut.values().any(|count| *count >= ENOUGH_CUT) {
+        } else if self.walks.is_none() && self.loading.is_none() && is_needed {
             let loader = sampler.walk_loader();
             self.loading = loader.and_then(|loader| aside::start("backtrail-load", || load(loader)).ok());
         } else {

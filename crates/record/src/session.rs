@@ -442,7 +442,7 @@ impl<'a> Session<'a> {
         });
         self.modules.take_made(false);
         self.walker.prepare_for_newer(sampler);
-        self.kernel_walks.prepare(sampler);
+        self.kernel_walks.prepare(sampler, self.outcome.lost);
     }
 
     pub(crate) fn finish(&mut self, store: Option<&mut Store<'_>>) {
