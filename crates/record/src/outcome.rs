@@ -174,8 +174,8 @@ impl Warning {
             }
             Warning::NotHeld(_) => Some("raise the limit of open files with ulimit -n"),
             Warning::Lost(_) => Some(
-                "sample less often with -F or --count, copy less stack with --stack-copy, or let the recorder raise its priority \
-                 (as root, or with ulimit -e)",
+                "sample less often with -F or --count, copy less stack with --stack-copy, write less as root with \
+                 --walk kernel, or let the recorder raise its priority (as root, or with ulimit -e)",
             ),
             Warning::Cut(_) => Some(
                 "copies of short programs, and of stacks deeper than 60 KiB that change fast, are cut; as root, deep stacks \
