@@ -197,8 +197,7 @@ fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
         // Otherwise it would differ from that of `record`, which counts samples.
         let of = match &summary.measure {
             Some(measure) if measure.is_time => " of the time",
-            Some(_) => " of them",
-            None => "",
+            _ => "",
         };
         facts.push(format!("{:.1} %{of} complete", summary.complete_fraction() * 100.0));
     }
