@@ -58,12 +58,12 @@ impl PackedRule {
     const NOTHING: u64 = 0;
     const NOT_COVERED: u64 = 1;
     const OUTERMOST: u64 = 2;
-    const CALLER: u64 = 3;
+    pub(crate) const CALLER: u64 = 3;
     const SIGNAL: u64 = 4;
-    const KINDS: u64 = 7;
+    pub(crate) const KINDS: u64 = 7;
     const MANGLED: u64 = 1 << 3;
     pub(crate) const HAS_FP: u64 = 1 << 4;
-    const FROM_FP: u64 = 1 << 5;
+    pub(crate) const FROM_FP: u64 = 1 << 5;
     pub(crate) const PAIR: u64 = 1 << 6;
     /// The return address is just below the CFA.
     const ON_TOP: u64 = 1 << 7;
@@ -149,6 +149,11 @@ impl PackedRule {
     #[inline(always)]
     pub(crate) fn is_plain(self) -> bool {
         self.0 & Self::KINDS == Self::CALLER
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_outermost(self) -> bool {
+        self.0 & Self::KINDS == Self::OUTERMOST
     }
 
     /// Whether the CFA is relative to the frame pointer; otherwise it is relative to the stack

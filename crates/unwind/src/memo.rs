@@ -3,7 +3,8 @@
 //! A step depends only on the frame's registers, the words that it reads, and the tables. So if a
 //! walk reaches a frame of the last walk with the same registers, the rest of the walk is the same,
 //! as long as the same words are read. Comparing them is several times faster than walking: no
-//! table is looked up, and no read waits for the one before.
+//! table is looked up, and no read waits for the one before. A frame pointer that no step needs may
+//! differ: see [`join`].
 //!
 //! Frames are in a borrowed buffer. The kept walk begins with the end of the stack and its
 //! outermost frame; the current walk grows towards the buffer's front, above the kept walk or below
@@ -15,6 +16,10 @@
 //! A kept frame is found by its stack pointer: a small table gives the place where a frame with
 //! such a stack pointer may be. It may be wrong, since the frame itself is checked.
 
+mod join;
+#[cfg(test)]
+mod tests;
+
 use backtrail_arch::{Arch, Registers};
 
 use crate::cache::at;
@@ -22,6 +27,7 @@ use crate::copy::copy;
 use crate::sink::{Each, Sink};
 use crate::step::{Found, find, follow};
 use crate::{CacheEntry, Frame, MemoStep, Memory, Modules, Position, RuleCache, Stop};
+use join::stays;
 
 /// A word that a step read.
 #[derive(Clone, Copy, Debug)]
@@ -169,6 +175,9 @@ pub struct Memo<'m> {
     noting: bool,
     /// Whether the last walk was dropped to make room.
     crowded: bool,
+    /// The place of a kept step that uses the frame pointer of each frame further inside, as far as
+    /// this walk has looked.
+    fp_needed: usize,
 }
 
 /// Memory whose reads are recorded.
@@ -186,14 +195,6 @@ impl<M: Memory> Memory for Noted<'_, '_, M> {
         });
         word
     }
-}
-
-/// Where a walk ends that has joined the last one.
-#[derive(Clone, Copy)]
-enum End {
-    /// Where that did.
-    Kept,
-    Limit,
 }
 
 /// The frame that a run has reached, except for program counter and stack pointer.
@@ -252,6 +253,7 @@ impl<'m> Memo<'m> {
             pending: 0,
             noting: !steps.is_empty(),
             crowded: false,
+            fp_needed: usize::MAX,
             state,
             steps,
             reads,
@@ -394,7 +396,10 @@ impl<'m> Memo<'m> {
             }
             match self.step(arch, here, &mut known, registers, &found, modules, memory) {
                 Ok(caller) => here = caller,
-                Err(stop) => return self.end(is_narrow(arch, &here, &found, modules), stop),
+                Err(stop) => {
+                    let is_narrow = is_narrow(arch, &here, &found, modules);
+                    return self.end(is_narrow, found.ends_without_fp(), stop);
+                }
             }
         }
     }
@@ -427,8 +432,9 @@ impl<'m> Memo<'m> {
             here = MemoStep::led(pc, sp, self.run.fp, self.run.how);
             let Some(place) = self.run.met else { break };
             let kept = self.state.kept(self.steps);
-            if kept.get(place).is_some_and(|kept| kept.is_like(&here))
-                && let Some(frames) = stays::<M>(arch, kept, place, memory)
+            let is_like = kept.get(place).is_some_and(|kept| kept.is_like(&here));
+            if (is_like || self.is_like_but_fp(self.state.begin + place, &here))
+                && let Some(frames) = stays::<M>(arch, self.state.kept(self.steps), place, memory)
             {
                 same = frames;
                 break;
@@ -535,8 +541,8 @@ impl<'m> Memo<'m> {
     }
 
     /// Keeps the walk, whose last step has found the end.
-    fn end(&mut self, is_narrow: bool, stop: Stop) -> Stop {
-        let end = MemoStep::end(is_narrow, self.pending);
+    fn end(&mut self, is_narrow: bool, is_without_fp: bool, stop: Stop) -> Stop {
+        let end = MemoStep::end(is_narrow, is_without_fp, self.pending);
         self.push_step(end);
         self.keep(0, 0, Some(stop).filter(|_| self.noting));
         stop
@@ -564,42 +570,6 @@ impl<'m> Memo<'m> {
         }
     }
 
-    /// The place of a kept frame, if the walk continues as from there.
-    #[inline(always)]
-    fn joined(&self, place: usize, here: &MemoStep) -> Option<usize> {
-        let next = place.wrapping_sub(self.state.begin).wrapping_sub(1);
-        let [next, kept] = self.state.kept(self.steps).get(next..)?.first_chunk()?;
-        let is_joined = kept.is_like(here)
-            && (kept.has(MemoStep::WHOLE) && here.has(MemoStep::WHOLE) || next.has(MemoStep::NARROW));
-        is_joined.then_some(place)
-    }
-
-    /// The innermost kept frame, how many frames were not reached from it, and why, if a walk from
-    /// this frame is the last one again, for at most `left` more frames.
-    #[inline(always)]
-    fn again(
-        &self,
-        arch: &Arch,
-        first: &MemoStep,
-        memory: &mut impl Memory,
-        left: usize,
-    ) -> Option<(usize, usize, End)> {
-        let kept = self.joined(self.state.find(first.sp), first)?;
-        let (rest, end) = match kept + 1 == self.state.end() {
-            true => self.follow(arch, kept, 0, memory, left),
-            false => return None,
-        };
-        Some((kept, rest, end?))
-    }
-
-    /// Whether a walk from this frame is the last one again, to the end of the stack.
-    #[cfg(feature = "local")]
-    #[inline(always)]
-    pub(crate) fn is_repeated(&self, arch: &Arch, first: &MemoStep, memory: &mut impl Memory) -> bool {
-        let again = self.again(arch, first, memory, usize::MAX);
-        matches!(again, Some((_, _, End::Kept))) && self.state.stop == Some(Stop::EndOfStack)
-    }
-
     /// Begins a walk, where there is room for one like the last, or else more room.
     #[inline(always)]
     fn begin(&mut self) {
@@ -613,6 +583,7 @@ impl<'m> Memo<'m> {
         self.new_reads = self.reads.len();
         self.noting = !self.steps.is_empty();
         self.crowded = false;
+        self.fp_needed = usize::MAX;
         self.state.number = self.state.number.wrapping_add(1);
     }
 
@@ -642,56 +613,6 @@ impl<'m> Memo<'m> {
     fn keep_to(&mut self, kept: usize) {
         self.drop_kept(kept);
         self.keep(self.state.steps, self.state.reads, self.state.stop);
-    }
-
-    /// Follows the last walk after `kept` frames, of which the next ones are known to be the
-    /// `same`, as long as the same words are read, for at most `left` frames. Returns how many
-    /// frames were not reached, and why the walk ended there.
-    #[inline(always)]
-    fn follow(
-        &self,
-        arch: &Arch,
-        kept: usize,
-        same: usize,
-        memory: &mut impl Memory,
-        left: usize,
-    ) -> (usize, Option<End>) {
-        // It must be known whether there is one more frame.
-        let last = kept.saturating_sub(left.saturating_add(1)).max(self.state.begin);
-        let mut rest = kept.saturating_sub(same).max(last);
-        let steps = self.steps.get(last..rest).unwrap_or_default();
-        let mut reads = self.state.reads;
-        for step in steps.iter().rev() {
-            let is_same = match step.has(MemoStep::PLAIN) {
-                true => step.is_read_again(arch, memory),
-                false => step.reads() == 0 || self.are_read_again(step, &mut reads, memory),
-            };
-            if !is_same {
-                return (rest, None);
-            }
-            rest -= 1;
-        }
-        match steps.first() {
-            Some(end) if end.has(MemoStep::END) => (rest + 1, Some(End::Kept)),
-            _ if kept - rest > left => (rest + 1, Some(End::Limit)),
-            _ => (rest, None),
-        }
-    }
-
-    fn reason(&self, end: End) -> Stop {
-        match (end, self.state.stop) {
-            (End::Kept, Some(stop)) => stop,
-            _ => Stop::Limit,
-        }
-    }
-
-    /// Whether the words that a step has read, stored before these `reads`, are unchanged.
-    #[inline(never)]
-    fn are_read_again(&self, step: &MemoStep, reads: &mut usize, memory: &mut impl Memory) -> bool {
-        let begin = reads.saturating_sub(usize::from(step.reads()));
-        let read = self.reads.get(begin..*reads).unwrap_or_default();
-        *reads = begin;
-        read.iter().rev().all(|read| read.is_same(memory))
     }
 
     /// Makes the followed part of the last walk part of the new one: from `kept`, where it was
@@ -857,27 +778,6 @@ struct Passed {
     count: usize,
     /// The outermost of them.
     last: Option<MemoStep>,
-}
-
-/// Whether a walk that has reached this kept frame will stay with the last walk for some frames:
-/// the number of plain steps after it that were checked. Different stacks often have a single frame
-/// in common, and following it would cost more than it saves.
-#[inline(never)]
-fn stays<M: Modules>(arch: &Arch, kept: &[MemoStep], place: usize, memory: &mut impl Memory) -> Option<usize> {
-    const ENOUGH: usize = 4;
-    let arch = M::ARCH.unwrap_or(arch);
-    let next = kept.get(place.saturating_sub(ENOUGH)..place).unwrap_or_default();
-    let mut same = 0;
-    for step in next.iter().rev() {
-        if !step.has(MemoStep::PLAIN) {
-            break;
-        }
-        if !step.is_read_again(arch, memory) {
-            return None;
-        }
-        same += 1;
-    }
-    (!next.is_empty()).then_some(same)
 }
 
 /// The kept walk, and the room for new steps from one place to another, above or below.

@@ -12,10 +12,22 @@ pub struct MemoStep {
     pub(crate) pc: u64,
     pub(crate) sp: u64,
     pub(crate) fp: u64,
-    /// Flags (bits 8 to 15). After a plain step, also the rest of its rule: whether it has read the
-    /// return address and the frame pointer, and where from `sp`; after another, how many words it
-    /// has read (48 to 63).
+    /// Flags (bits 8 to 15). After a plain step, also whether it has read the return address and
+    /// the frame pointer, and where from `sp`; after another, how many words it has read (48 to
+    /// 63). A step by a [plain](PackedRule::is_plain) rule keeps the rest of the rule; other steps
+    /// leave its kind (0 to 2) clear.
     how: u64,
+}
+
+/// What a step does with the frame pointer of the frame that it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UseOfFp {
+    /// Where it leads may depend on it.
+    Needed,
+    /// It does not, and the caller's is another one, or there is no caller.
+    Dropped,
+    /// It does not, and the caller has the same.
+    Passed,
 }
 
 const _: () = {
@@ -89,9 +101,13 @@ impl MemoStep {
         }
     }
 
-    pub(crate) fn end(is_narrow: bool, reads: u16) -> MemoStep {
+    pub(crate) fn end(is_narrow: bool, is_without_fp: bool, reads: u16) -> MemoStep {
+        let flag = |holds: bool, flag: u64| if holds { flag } else { 0 };
         MemoStep {
-            how: Self::END | if is_narrow { Self::NARROW } else { 0 } | u64::from(reads) << 48,
+            how: Self::END
+                | flag(is_narrow, Self::NARROW)
+                | flag(is_without_fp, PackedRule::CALLER)
+                | u64::from(reads) << 48,
             ..MemoStep::EMPTY
         }
     }
@@ -164,6 +180,38 @@ impl MemoStep {
         let told = Self::RA | Self::SP | Self::FP | Self::END;
         let flags = (self.how ^ other.how) & told;
         (self.pc ^ other.pc) | (self.sp ^ other.sp) | (self.fp ^ other.fp) | flags == 0
+    }
+
+    /// Whether both are the same frame but for a known frame pointer.
+    #[inline]
+    pub(crate) fn is_like_but_fp(&self, other: &MemoStep) -> bool {
+        let same = MemoStep { fp: self.fp, ..*other };
+        self.has(Self::FP) && self.is_like(&same)
+    }
+
+    /// What the step that led here has done with its callee's frame pointer. Steps that are not by
+    /// a plain rule may have done anything.
+    #[inline]
+    pub(crate) fn use_of_fp(&self) -> UseOfFp {
+        if self.how & (PackedRule::KINDS | PackedRule::FROM_FP) != PackedRule::CALLER {
+            UseOfFp::Needed
+        } else if self.has(Self::READ_FP | Self::END) {
+            UseOfFp::Dropped
+        } else {
+            UseOfFp::Passed
+        }
+    }
+
+    /// The frame pointer that the step would read now, if it is by a plain rule and the return
+    /// address is unchanged.
+    #[inline]
+    pub(crate) fn fp_read_again(&self, arch: &Arch, memory: &mut impl Memory) -> Option<u64> {
+        let is_by_rule = self.how & PackedRule::KINDS == PackedRule::CALLER && self.has(Self::PLAIN);
+        let is_same = is_by_rule && self.has(Self::READ_FP) && memory.is(self.ra_at(), arch.strip(u64::MAX), self.pc);
+        match is_same {
+            true => memory.word_at_hand(self.fp_at()),
+            false => None,
+        }
     }
 
     /// Whether both are at the same address and have the same stack pointer.

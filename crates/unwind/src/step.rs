@@ -98,6 +98,15 @@ impl Found {
         }
     }
 
+    /// Whether a step that found no caller would have found none with any frame pointer. Rules with
+    /// a CFA from SP read FP from the stack if at all, after what can fail.
+    pub(crate) fn ends_without_fp(&self) -> bool {
+        match self {
+            Found::Packed(rule) => rule.is_outermost() || rule.is_plain() && !rule.is_from_fp(),
+            _ => false,
+        }
+    }
+
     /// What a table says.
     fn rule(&self, arch: &Arch) -> Option<TableRule> {
         match self {
