@@ -265,8 +265,9 @@ impl Expected {
     fn of(arch: &Arch, distance: i64, is_injected: bool) -> Expected {
         let word = i64::from(arch.pointer_bytes);
         let pushed = match arch.cpu {
-            // The link register, and a word that keeps the stack aligned.
+            // The link register, and on AArch64 a word that keeps the stack aligned.
             Cpu::Aarch64 if is_injected => 16,
+            Cpu::S390x if is_injected => 8,
             _ => 0,
         };
         if !arch.link_register {
