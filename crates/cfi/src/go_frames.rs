@@ -84,7 +84,13 @@ fn functions(image: &Image<'_>) -> Option<Vec<FunctionRows>> {
                 on_aarch64(function, code)
             })
             .collect(),
-        Cpu::S390x => functions.into_iter().map(Function::into_rows).collect(),
+        Cpu::S390x => functions
+            .into_iter()
+            .map(|function| match INJECTED.contains(&function.name.as_str()) {
+                true => injected(function.into_rows(), 8),
+                false => function.into_rows(),
+            })
+            .collect(),
     })
 }
 
@@ -96,7 +102,7 @@ fn on_aarch64(function: Function, code: &[u8]) -> FunctionRows {
         return function.into_rows_of_called();
     }
     if INJECTED.contains(&function.name.as_str()) {
-        return injected(function.into_rows());
+        return injected(function.into_rows(), 16);
     }
     let switches = function.flags & SP_WRITE != 0 && !function.is_first();
     let mut rows = function.into_rows();
@@ -158,14 +164,14 @@ fn count_from_copy(rows: &mut FunctionRows, code: &[u8]) -> bool {
 }
 
 /// What a signal enters as if it were called at the place of the interruption: the link register
-/// has that place, and its old value is in a word of its own, with another to align the stack.
-fn injected(mut rows: FunctionRows) -> FunctionRows {
-    const PUSHED: i32 = 16;
+/// has that place, and its old value is in a word of its own, on AArch64 with another to align the
+/// stack: `pushed` bytes.
+fn injected(mut rows: FunctionRows, pushed: i32) -> FunctionRows {
     rows.signal_frame = true;
     for rule in rows.rows.iter_mut().filter_map(|row| row.rule.as_mut()) {
-        rule.cfa.offset = rule.cfa.offset.saturating_add(PUSHED);
+        rule.cfa.offset = rule.cfa.offset.saturating_add(pushed);
         if rule.ra.base == Base::Cfa {
-            rule.ra.offset = rule.ra.offset.saturating_sub(PUSHED);
+            rule.ra.offset = rule.ra.offset.saturating_sub(pushed);
         }
     }
     rows

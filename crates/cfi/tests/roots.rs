@@ -147,3 +147,38 @@ fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
         assert!(lost.any(|rule| rule.cfa.base == Base::Register(16)), "{name}");
     }
 }
+
+/// Signal handlers push the link register of the code that they interrupt, and at its end
+/// `asyncPreempt` has removed that too, together with its own frame.
+#[test]
+fn what_handlers_of_go_push_counts_for_the_interrupted_frame() {
+    let folder = backtrail_testkit::scratch();
+    let source = backtrail_testkit::place::workspace().join("crates/cli/tests/programs/parked.go");
+    for (architecture, name, sp) in [
+        ("arm64", "runtime.asyncPreempt.abi0", 31),
+        ("s390x", "runtime.asyncPreempt", 15),
+    ] {
+        let built = folder.path().join(architecture);
+        let mut build = Command::new("go");
+        build.args(["build", "-o"]).arg(&built).arg(&source);
+        build.env("GOCACHE", backtrail_testkit::place::target().join("testprograms/go"));
+        build.env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
+        build.env("GOARCH", architecture).env("CGO_ENABLED", "0");
+        let Some(made) = available(run(&mut build, Duration::from_secs(60))) else {
+            return;
+        };
+        assert!(made.status.success(), "{}", made.describe());
+        let file = FileBytes::open(&built).unwrap();
+        let image = Image::parse(file.bytes()).unwrap();
+        let table = Tables::without_cache().load(&image).unwrap();
+        let section = table.section().unwrap();
+        let symbols = Symbols::new(&image);
+        let preempt = symbols.iter().find(|symbol| symbol.name == name).unwrap();
+        // The jump back to the interrupted code, which constants may follow.
+        let end = preempt.address + preempt.size;
+        let mut rows = (preempt.address..end).filter_map(|svma| section.lookup(svma).unwrap());
+        let last = rows.next_back().unwrap();
+        assert_eq!(last.row.rule.unwrap().cfa, Location::register(sp, 0), "{architecture}");
+        assert!(last.function.signal_frame, "{architecture}");
+    }
+}

@@ -10,7 +10,7 @@ use std::process::Command;
 use adding::*;
 use backtrail_testkit::command;
 use backtrail_testkit::peers::{Binutils, Machine, Release};
-use backtrail_testkit::{available, elf_file, scratch};
+use backtrail_testkit::{available, elf_file, place, scratch};
 use serde_json::Value;
 
 /// How programs are linked, and for each whether the program headers stay where they were.
@@ -389,6 +389,140 @@ fn other_machines() {
             same_output(&mut run_by_qemu(&before), &mut run_by_qemu(&stripped));
         }
     }
+}
+
+/// Go's own linker puts the section headers right after the program headers, and no other page can
+/// precede the first one in a position-independent program, or at AArch64's lowest address.
+#[test]
+fn programs_of_gos_linker() {
+    let folder = scratch();
+    let source = folder.path().join("hello.go");
+    fs::write(&source, "package main\n\nfunc main() { println(len(\"hello\")) }\n").unwrap();
+    for (architecture, machine, qemu, mode) in [
+        ("amd64", Machine::X86_64, None, "exe"),
+        ("amd64", Machine::X86_64, None, "pie"),
+        ("arm64", Machine::Aarch64, Some("qemu-aarch64-static"), "exe"),
+        ("s390x", Machine::S390x, Some("qemu-s390x-static"), "exe"),
+    ] {
+        println!("{architecture} {mode}");
+        let (before, after) = (folder.path().join("before"), folder.path().join("after"));
+        let mut build = Command::new("go");
+        build
+            .args(["build", "-buildmode", mode, "-o"])
+            .arg(&before)
+            .arg(&source);
+        build.env("GOCACHE", place::target().join("testprograms/go"));
+        build.env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
+        build.env("GOARCH", architecture).env("CGO_ENABLED", "0");
+        let Some(built) = available(command::run(&mut build, LIMIT)) else {
+            return;
+        };
+        assert!(built.status.success(), "{}", built.describe());
+        add(&before, &[], &after);
+        holds(machine, &before, &after);
+        let program = |path: &Path| match qemu {
+            Some(qemu) => {
+                let mut run = Command::new(qemu);
+                run.arg(path);
+                run
+            }
+            None => Command::new(path),
+        };
+        let can_run = qemu.is_some() || cfg!(target_arch = "x86_64");
+        if !can_run || available(command::run(&mut program(&before), LIMIT)).is_none() {
+            continue;
+        }
+        same_output(&mut program(&before), &mut program(&after));
+        let Some(binutils) = Binutils::get(Release::V2_44) else {
+            continue;
+        };
+        let stripped = folder.path().join("stripped");
+        let mut strip = binutils.tool(machine, "strip").command();
+        let done = run(strip.arg("-o").arg(&stripped).arg(&after));
+        assert!(done.status.success() && done.stderr.is_empty(), "{}", done.describe());
+        checked(&stripped);
+        same_output(&mut program(&before), &mut program(&stripped));
+    }
+}
+
+/// Where little but relocations follows the program headers: in static programs of musl, which
+/// Rust's toolchain makes too, and in libraries with a few symbols.
+#[test]
+fn relocations_make_room() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    let library = r"
+        static int values[3] = {40, 1, 1};
+        static int *const pointers[] = {values, values + 1, values + 2};
+        int sum(int count) {
+            int sum = 0;
+            for (int i = 0; i < count; i++) sum += *((int *const volatile *)pointers)[i];
+            return sum;
+        }";
+    let program = r#"
+        int sum(int);
+        int puts(const char *);
+        int main(void) { puts(sum(3) == 42 ? "42" : "another"); return sum(1); }"#;
+    fs::write(path("library.c"), library).unwrap();
+    fs::write(path("program.c"), program).unwrap();
+    let small = "-Wl,--build-id=none,--hash-style=gnu,-z,noseparate-code";
+    let flags = ["-shared", "-fPIC", "-nostdlib", "-fuse-ld=bfd", small];
+    let (before, after) = (path("libsum.so"), path("with/libsum.so"));
+    fs::create_dir(path("with")).unwrap();
+    if !cfg!(target_arch = "x86_64") || compile("gcc", &flags, &before, &path("library.c")).is_none() {
+        return;
+    }
+    add(&before, &[], &after);
+    holds(Machine::X86_64, &before, &after);
+    let here = format!("-L{}", folder.path().display());
+    let user = path("user");
+    let built = run(Command::new("gcc")
+        .arg("-o")
+        .args([&user, &path("program.c")])
+        .args([&here, "-lsum"]));
+    assert!(built.status.success(), "{}", built.describe());
+    let with = |library: &Path| {
+        let mut run = Command::new(&user);
+        run.env("LD_LIBRARY_PATH", library.parent().unwrap());
+        run
+    };
+    assert_eq!(same_output(&mut with(&before), &mut with(&after)), "42\n");
+
+    let start = Path::new("/usr/lib/x86_64-linux-musl");
+    if !start.join("rcrt1.o").exists() {
+        backtrail_testkit::skip("no musl for static position-independent programs");
+        return;
+    }
+    let flags = ["-fPIE", "-c"];
+    for source in ["program", "library"] {
+        let object = path(&format!("{source}.o"));
+        compile("musl-gcc", &flags, &object, &path(&format!("{source}.c"))).expect("a compiler for musl");
+    }
+    let (before, after) = (path("before"), path("after"));
+    let mut ld = Command::new("ld.bfd");
+    ld.args([
+        "-static",
+        "-pie",
+        "--no-dynamic-linker",
+        "-z",
+        "text",
+        "--build-id=none",
+    ]);
+    ld.args(["--hash-style=gnu", "-o"]).arg(&before);
+    ld.args([
+        start.join("rcrt1.o"),
+        start.join("crti.o"),
+        path("program.o"),
+        path("library.o"),
+    ]);
+    let linked = run(ld.args([start.join("libc.a"), start.join("crtn.o")]));
+    assert!(linked.status.success(), "{}", linked.describe());
+    add(&before, &[], &after);
+    holds(Machine::X86_64, &before, &after);
+    let same = same_output(&mut Command::new(&before), &mut Command::new(&after));
+    assert_eq!(same, "42\n");
+    run(Command::new("strip").arg(&after));
+    same_output(&mut Command::new(&before), &mut Command::new(&after));
 }
 
 /// Linkers write no .eh_frame for AArch64's procedure linkage tables; their rows follow from the

@@ -544,6 +544,17 @@ fn archives() {
             linker.name
         );
     }
+    for verb in ["check", "show", "size", "build", "convert"] {
+        let mut arguments = vec![verb.as_ref(), before.as_os_str()];
+        if verb == "convert" {
+            arguments.extend(["--to".as_ref(), "3".as_ref()] as [&std::ffi::OsStr; 2]);
+        }
+        if verb == "build" {
+            arguments.extend(["-o".as_ref(), "-".as_ref()] as [&std::ffi::OsStr; 2]);
+        }
+        let (_, stderr) = sframe(2, &arguments);
+        assert!(stderr.contains("an archive") && stderr.contains("help: "), "{stderr}");
+    }
     let thin = path("libthin.a");
     assert_eq!(run(Command::new("ar").arg("rcsT").args([&thin, &member])).code(), 0);
     let (_, stderr) = sframe(2, &["add".as_ref(), thin.as_os_str()]);

@@ -29,7 +29,7 @@ pub struct Added {
     pub partitions: u64,
     /// Whether all was there already.
     pub was_there: bool,
-    /// Remarks about the recording's names, one sentence each.
+    /// Remarks about the recording's names, and about what was not added, one sentence each.
     pub notes: Vec<String>,
 }
 
@@ -54,6 +54,7 @@ impl Store {
             event: reader.origin().clock_event().map(str::to_owned).or(options.event),
             ..options
         };
+        let has_waits = reader.origin().measured != Measured::Cpu;
         let profile = Profile::of_recording(reader, options).map_err(StoreError::Recording)?;
         let report = profile.finish(reader.stream_bytes());
         let intake = Intake::of(&report, reader.origin(), description)?;
@@ -63,6 +64,10 @@ impl Store {
             notes: report.notes().to_vec(),
             ..Added::default()
         };
+        if has_waits {
+            let note = "waits are not added: a store has samples of time on the CPU";
+            added.notes.push(note.to_owned());
+        }
         let name = format!("{:016x}", intake.recording());
         intake
             .for_each(|partition, tables, samples| self.add_partition(partition, tables, samples, &name, &mut added))?;
@@ -80,10 +85,13 @@ impl Store {
         name: &str,
         added: &mut Added,
     ) -> Result<(), StoreError> {
+        // Labels are written before recordings: a recording without any was added without labels.
+        let is_recorded = self.has_part(&tables::RECORDINGS, partition, name)?;
         for table in tables::ALL {
             let unsorted = tables.get(table.name);
             let samples = samples.filter(|samples| samples.table().name == table.name);
-            if (unsorted.is_none() && samples.is_none()) || self.has_part(table, partition, name)? {
+            let is_done = is_recorded && table.name == tables::LABELS.name;
+            if (unsorted.is_none() && samples.is_none()) || is_done || self.has_part(table, partition, name)? {
                 continue;
             }
             let sorted = unsorted.map(Sorted::of);

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use backtrail_profile::Options;
+use backtrail_recording::{Measured, Reader};
 use backtrail_store::tables::{self, SAMPLES};
-use backtrail_store::{Resolution, SCHEMA, Store};
+use backtrail_store::{Description, Resolution, SCHEMA, Store};
 use backtrail_testkit::TempDir;
 
-use crate::invented::{BEFORE_FIVE, Made, add, all_samples, record, samples};
+use crate::invented::{BEFORE_FIVE, Made, add, all_samples, record, record_measured, samples};
 
 pub(crate) fn folder() -> TempDir {
     backtrail_testkit::scratch()
@@ -89,9 +91,63 @@ fn the_same_recording_changes_nothing_and_a_part_is_completed() {
             continue;
         }
         fs::remove_file(path).unwrap();
-        assert_eq!(add(&store, &trace, Resolution::Exact).unwrap().files, 1, "{path:?}");
+        let mut removed = 1;
+        // Labels are written before what they are of.
+        if path.strip_prefix(store.folder()).unwrap().starts_with("labels") {
+            let file = path.strip_prefix(store.folder().join("labels")).unwrap();
+            fs::remove_file(store.folder().join("recordings").join(file)).unwrap();
+            removed = 2;
+        }
+        let added = add(&store, &trace, Resolution::Exact).unwrap();
+        assert_eq!(added.files, removed, "{path:?}");
         assert_eq!(contents(store.folder()), before, "{path:?}");
     }
+}
+
+#[test]
+fn a_recording_without_labels_gets_none_later() {
+    let folder = folder();
+    let trace = folder.path().join("trace");
+    let made = Made {
+        host: "a",
+        begin: BEFORE_FIVE,
+        samples: 100,
+    };
+    record(&trace, made);
+    let store = Store::open_or_create(&folder.path().join("store")).unwrap();
+    let description = Description {
+        service: "shop".to_owned(),
+        host: "a".to_owned(),
+        labels: Vec::new(),
+        resolution: Resolution::Exact,
+    };
+    let mut reader = Reader::open(&trace).unwrap();
+    store.add(&mut reader, &description, Options::default()).unwrap();
+    let before = contents(store.folder());
+    // Samples have their version in a column, which would stay empty.
+    assert!(add(&store, &trace, Resolution::Exact).unwrap().was_there);
+    assert_eq!(contents(store.folder()), before);
+}
+
+#[test]
+fn waits_are_named_that_are_not_added() {
+    let folder = folder();
+    let trace = folder.path().join("trace");
+    let made = Made {
+        host: "a",
+        begin: BEFORE_FIVE,
+        samples: 100,
+    };
+    let store = Store::open_or_create(&folder.path().join("store")).unwrap();
+    let note = "waits are not added: a store has samples of time on the CPU";
+    record(&trace, made);
+    let added = add(&store, &trace, Resolution::Exact).unwrap();
+    assert!(!added.notes.iter().any(|other| other == note));
+    let waits = folder.path().join("waits");
+    record_measured(&waits, made, Measured::Wall);
+    let added = add(&store, &waits, Resolution::Exact).unwrap();
+    assert_eq!(added.samples, 50);
+    assert!(added.notes.iter().any(|other| other == note), "{:?}", added.notes);
 }
 
 #[test]

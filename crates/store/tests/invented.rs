@@ -5,7 +5,8 @@ use std::path::Path;
 
 use backtrail_profile::Options;
 use backtrail_recording::{
-    Detail, Dialect, Environment, Frame, FrameKind, Measured, Module, Reader, Sample, Stop, Writer, WriterOptions,
+    Detail, Dialect, Environment, Frame, FrameKind, Measured, Module, Reader, Sample, Stop, Wait, WaitKind, Writer,
+    WriterOptions,
 };
 use backtrail_store::tables::SAMPLES;
 use backtrail_store::{Added, Description, Partition, Resolution, Store, StoreError, TableReader};
@@ -25,10 +26,15 @@ pub(crate) struct Made<'a> {
 
 /// Writes a recording of two threads of a process without symbols.
 pub(crate) fn record(folder: &Path, made: Made<'_>) {
+    record_measured(folder, made, Measured::Cpu);
+}
+
+/// The same; if waits are measured too, every second sample is one.
+pub(crate) fn record_measured(folder: &Path, made: Made<'_>, measured: Measured) {
     let options = WriterOptions {
         dialect: Dialect::V1_8,
         cpus: &[0, 1],
-        measured: Measured::Cpu,
+        measured,
         events: &[],
         min_duration: None,
         command: "/opt/shop/cart --port 80",
@@ -75,7 +81,12 @@ pub(crate) fn record(folder: &Path, made: Made<'_>) {
             }),
             live: false,
             in_kernel: false,
-            wait: None,
+            wait: (measured != Measured::Cpu && number % 2 == 1).then_some(Wait {
+                kind: WaitKind::Blocked,
+                duration: 500_000,
+                ready: 0,
+                waker: None,
+            }),
             passed: &[],
             detail: Detail::Nothing,
         };

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Cpu};
 use backtrail_elf::Image;
 use backtrail_sframe::{Base, Row};
 use backtrail_wire::Bytes;
@@ -28,6 +28,9 @@ pub(super) struct Function {
     flags: u8,
     /// Whether it begins a stack, as its name says or its flags.
     begins_stack: bool,
+    /// Whether a signal handler makes it look as if the interrupted code had called it
+    /// (`preparePanic`, `pushCall`). The table begins after what the handler pushes.
+    is_injected: bool,
     /// The pc before which each distance holds, and the distance.
     distances: Vec<(u64, i64)>,
 }
@@ -89,6 +92,7 @@ fn read(table: Bytes<'_>, text: u64) -> Option<Vec<Function>> {
             code,
             flags,
             begins_stack: flags & TOP_FRAME != 0 || name.is_some_and(|name| name.starts_with(b"_rt0_")),
+            is_injected: matches!(name, Some(b"runtime.sigpanic" | b"runtime.asyncPreempt")),
             distances,
         });
     }
@@ -224,7 +228,8 @@ impl Walk<'_> {
             arch: self.arch,
             seed: SEEDS[0],
         };
-        let (ours, expected) = (machine.by_rule(&rule, None), Expected::of(self.arch, distance));
+        let expected = Expected::of(self.arch, distance, function.is_injected);
+        let ours = machine.by_rule(&rule, None);
         // Assembly with a frame may be left by its frame pointer.
         let by_fp = rule.cfa.base == Base::Register(self.arch.fp.0) && function.flags & ASSEMBLY != 0 && distance > 0;
         let sp = machine.register(self.arch.sp.0.into());
@@ -257,8 +262,14 @@ struct Expected {
 }
 
 impl Expected {
-    fn of(arch: &Arch, distance: i64) -> Expected {
+    fn of(arch: &Arch, distance: i64, is_injected: bool) -> Expected {
         let word = i64::from(arch.pointer_bytes);
+        let pushed = match arch.cpu {
+            // The link register, and on AArch64 a word that keeps the stack aligned.
+            Cpu::Aarch64 if is_injected => 16,
+            Cpu::S390x if is_injected => 8,
+            _ => 0,
+        };
         if !arch.link_register {
             return Expected {
                 cfa: distance.saturating_add(word),
@@ -266,9 +277,9 @@ impl Expected {
             };
         }
         Expected {
-            cfa: distance,
+            cfa: distance.saturating_add(pushed),
             // A function with a frame keeps the link register at the frame's lowest address.
-            ra: (distance > 0).then(|| distance.saturating_neg()),
+            ra: (distance > 0).then(|| distance.saturating_add(pushed).saturating_neg()),
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Build) -> Result<Status, Failure> {
     arguments.limits.set();
     let path = &arguments.file;
     let plan = arguments.layout.plan()?;
-    let file = input::open(path)?;
+    let file = input::open_single(path)?;
     let image = input::image(path, &file)?;
     let options = plan.options(&image);
     let built = build::of_image(&image, &options).map_err(|error| Failure::of(path, error))?;

@@ -109,7 +109,7 @@ struct Checked<'a> {
 impl<'a> Checked<'a> {
     fn new(arguments: &Check, path: &'a Path) -> Result<Checked<'a>, Failure> {
         let fails = |error: &dyn std::fmt::Display| Failure::of(path, error);
-        let file = input::open(path)?;
+        let file = input::open_single(path)?;
         let image = input::image(path, &file)?;
         let raw = arguments.table.as_deref().map(Raw::open).transpose()?;
         let own = match (&raw, arguments.built) {
@@ -329,7 +329,7 @@ struct Raw<'a> {
 
 impl<'a> Raw<'a> {
     fn open(path: &'a Path) -> Result<Raw<'a>, Failure> {
-        let file = input::open(path)?;
+        let file = input::open_single(path)?;
         Ok(Raw { path, file })
     }
 

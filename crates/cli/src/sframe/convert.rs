@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         return Err(Failure::new("the result is not for a terminal").help("-o OUT writes it into a file"));
     }
     let version = arguments.readers.version(("--to", arguments.to))?;
-    let file = input::open(path)?;
+    let file = input::open_single(path)?;
     let table = Table::find(path, file.bytes())?;
     let (section, missing) = table.section().map_err(|error| Failure::of(path, error))?;
     if let Some(error) = missing {

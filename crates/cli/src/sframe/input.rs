@@ -27,6 +27,16 @@ pub(super) fn open(path: &Path) -> Result<FileBytes, Failure> {
     FileBytes::open(path).map_err(|error| Failure::of_io(path, &error))
 }
 
+/// Opens a file that has a table or frames itself, as an archive does not.
+pub(super) fn open_single(path: &Path) -> Result<FileBytes, Failure> {
+    let file = open(path)?;
+    match is_archive(&file) {
+        true => Err(Failure::of(path, "an archive: only its object files have tables")
+            .help("extract them with `ar x`, and name them instead")),
+        false => Ok(file),
+    }
+}
+
 /// Opens the file, and its contents.
 pub(super) fn open_both(path: &Path) -> Result<(File, FileBytes), Failure> {
     let fails = |error: std::io::Error| Failure::of_io(path, &error);

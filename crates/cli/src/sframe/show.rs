@@ -153,7 +153,7 @@ fn file_as_json(out: &mut dyn io::Write, path: &Path, strict: bool, told: &mut T
 
 /// The tables of a file, for `show`.
 fn with_tables<T>(path: &Path, show: impl FnOnce(&[Table<'_>]) -> T) -> Result<T, Failure> {
-    let file = input::open(path)?;
+    let file = input::open_single(path)?;
     let tables = Table::find_all(path, file.bytes())?;
     Ok(show(&tables))
 }

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Size) -> Result<Status, Failure> {
 }
 
 fn sizes(path: &Path, merge: u8) -> Result<Sizes, Failure> {
-    let file = input::open(path)?;
+    let file = input::open_single(path)?;
     let image = input::image(path, &file)?;
     Sizes::of(&image, merge).map_err(|error| Failure::of(path, error))
 }

@@ -2,7 +2,7 @@
 //!
 //! In a linked file, nothing that is loaded changes its address, except pieces that are in the way
 //! of longer program headers and are found by headers alone (the interpreter's path, notes, the
-//! tables of dynamic symbols). Places for a table, in order of preference:
+//! tables of dynamic symbols and relocations). Places for a table, in order of preference:
 //!
 //! 1. the place of the linker's own table, if it is long enough;
 //! 2. the padding of the page after a read-only segment, if there is room for one more program

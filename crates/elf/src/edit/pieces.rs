@@ -1,8 +1,8 @@
 //! Pieces that can be moved out of the way of the program headers.
 //!
-//! Linkers put the interpreter's path, notes, and the tables of dynamic symbols after the program
-//! headers. Code does not refer to any of them: they are found by program headers, section headers
-//! and the dynamic section, which can be updated.
+//! Linkers put the interpreter's path, notes, the tables of dynamic symbols and relocations after
+//! the program headers. Code does not refer to any of them: they are found by program headers,
+//! section headers and the dynamic section, which can be updated.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,9 +10,9 @@ use std::ops::Range;
 use backtrail_wire::Bytes;
 
 use super::foreign;
-use super::headers::{Draft, Encoder};
+use super::headers::{Draft, Encoder, SectionHeader};
 use crate::constants::*;
-use crate::notes;
+use crate::{Kind, notes};
 
 /// A piece that can be moved as a whole.
 #[derive(Clone, Debug)]
@@ -30,8 +30,9 @@ pub(super) struct Piece {
     sections: Vec<usize>,
     /// The entry of the dynamic section that points at it.
     tag: Option<u64>,
-    /// Whether it has notes of other owners than the tool chain, to which code may refer.
-    pub(super) is_foreign: bool,
+    /// How many of its first bytes code may refer to: all of notes of other owners than the tool
+    /// chain, and the first of relocations, which static programs relocate by themselves.
+    pub(super) referable: u64,
     /// Offsets in it of words that contain the distance from themselves to a place that stays.
     distances: Vec<usize>,
 }
@@ -96,7 +97,7 @@ fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
             segments: vec![index],
             sections: Vec::new(),
             tag: None,
-            is_foreign: false,
+            referable: 0,
             distances: Vec::new(),
         });
     }
@@ -125,7 +126,9 @@ fn by_segment(draft: &Draft<'_>) -> Vec<Piece> {
         // Some linkers put notes of both alignments into one segment, each aligned as if it were
         // alone.
         let notes = notes::all(bytes, piece.align).or_else(|| notes::all(bytes, 4));
-        piece.is_foreign = !is_path && notes.as_deref().is_some_and(foreign::is_foreign);
+        if !is_path && notes.as_deref().is_some_and(foreign::is_foreign) {
+            piece.referable = piece.len();
+        }
         let distances = match notes {
             _ if is_path => Some(Vec::new()),
             Some(notes) => foreign::distances(draft, &notes, piece.address..piece.address + piece.len()),
@@ -158,6 +161,8 @@ fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
             SHT_GNU_VERDEF => DT_VERDEF,
             SHT_GNU_VERNEED => DT_VERNEED,
             SHT_STRTAB if section.is_loaded() => DT_STRTAB,
+            // Static programs at fixed addresses find theirs by symbols.
+            SHT_RELA if draft.kind == Kind::Shared && are_relocations(draft, section) => DT_RELA,
             _ => continue,
         };
         let pointed_at = draft
@@ -172,11 +177,18 @@ fn by_dynamic_section(draft: &Draft<'_>, pieces: &mut Vec<Piece>) {
                 segments: Vec::new(),
                 sections: vec![index],
                 tag: Some(tag),
-                is_foreign: false,
+                referable: u64::from(tag == DT_RELA),
                 distances: Vec::new(),
             });
         }
     }
+}
+
+/// Whether the section is all that `DT_RELA` describes: others may be counted to it.
+fn are_relocations(draft: &Draft<'_>, section: &SectionHeader) -> bool {
+    draft
+        .dynamic_entry(DT_RELASZ)
+        .is_some_and(|(_, size)| size == section.size)
 }
 
 /// Sections that contain dynamic symbols: other modules may refer to their addresses.

@@ -94,15 +94,26 @@ pub(super) fn starts(draft: &Draft<'_>) -> Vec<u64> {
     starts
 }
 
-/// How far `end` is followed only by padding that no header describes.
+/// How far `end` is followed only by padding that no header describes, or by the section headers.
 fn free_until(draft: &Draft<'_>, starts: &[u64], end: u64) -> u64 {
     if draft.sections.is_empty() {
         // Without sections, zeros may have a meaning that only sections would describe.
         return end;
     }
-    let next = next_start(starts, end);
+    let mut next = next_start(starts, end);
     if covered(draft, end) || !is_padding(draft, end, next) {
         return end;
+    }
+    // Go's linker puts the section headers there, which are written anew at the file's end.
+    let old = draft.shoff..draft.sections_end();
+    let alone = starts.iter().filter(|start| old.contains(start)).count() == 1;
+    if next == old.start && alone {
+        let after = next_start(starts, old.end);
+        next = if is_padding(draft, old.end, after) {
+            after
+        } else {
+            old.end
+        };
     }
     let holds = |load: &&ProgramHeader| load.offset <= draft.phoff && draft.phoff < load.file_end();
     // The table must stay where it is loaded.
@@ -145,8 +156,8 @@ fn evict(draft: &Draft<'_>, starts: &[u64], end: u64, needed: u64) -> Option<Evi
         if piece.file.start != next || !is_padding(draft, free, next) {
             return None;
         }
-        let place = piece.address..piece.address.saturating_add(piece.len());
-        if piece.is_foreign && foreign::is_referred_to(draft, &place) {
+        let place = piece.address..piece.address.saturating_add(piece.referable);
+        if !place.is_empty() && foreign::is_referred_to(draft, &place) {
             return None;
         }
         free = free_until(draft, starts, piece.file.end);
@@ -201,7 +212,9 @@ impl Eviction {
         let kept: Vec<Vec<u8>> = self.kept.iter().map(|(piece, _)| bytes(draft, piece)).collect();
         let displaced = self.displaced.iter().map(|piece| bytes(draft, piece)).collect();
         let start = draft.table_end();
-        draft.view.patch(start, &vec![0; (self.end - start) as usize]);
+        // No more than a page, since the record contains all that was there.
+        let end = self.end.min(start + PAGE);
+        draft.view.patch(start, &vec![0; (end - start) as usize]);
         for ((piece, at), bytes) in self.kept.iter().zip(kept) {
             let address = piece.address.wrapping_sub(piece.file.start).wrapping_add(*at);
             let bytes = piece.at(address, draft, &bytes);
