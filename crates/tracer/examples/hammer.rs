@@ -3,9 +3,10 @@
 //! `hammer DIRECTORY EVENTS THREADS FORKS [wait]`: each thread of each process records EVENTS
 //! events `hammer:tick` with its number and a text of its own length, while a timer interrupts
 //! all of them with handlers that record `hammer:interrupt`. With `wait` the program then waits
-//! to be killed.
+//! to be killed; with `exec` it runs itself once more, without that word.
 #![allow(unsafe_code)]
 
+use std::os::unix::process::CommandExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -82,6 +83,12 @@ fn main() -> std::io::Result<()> {
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     }
     println!("done");
+    if arguments.get(5).is_some_and(|word| word == "exec") {
+        // SAFETY: no more interrupts, which the next program would not expect.
+        unsafe { libc::setitimer(libc::ITIMER_PROF, &std::mem::zeroed(), std::ptr::null_mut()) };
+        let mut again = std::process::Command::new(std::env::current_exe()?);
+        return Err(again.args(&arguments[1..5]).exec());
+    }
     while arguments.get(5).is_some() {
         std::thread::sleep(Duration::from_secs(1));
     }

@@ -3,12 +3,15 @@
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::layout::{LENGTH_BITS, control, packet};
 use crate::map::Map;
 use crate::protocol::{self, Memory, Shape, Start};
 use crate::room;
 use crate::stack;
+
+/// Nanoseconds between two requests for room in a full file system.
+const ASK_INTERVAL: u64 = 20_000_000;
 
 /// A ring of this process. These are the process's own facts about it, so that nothing in the
 /// shared file can lead a writer astray.
@@ -22,6 +25,8 @@ pub(crate) struct Ring {
     /// Where the packets are in the file, and how many of them are reserved there.
     file_at: usize,
     reserved: AtomicU64,
+    /// When to ask for more again: the file system was full.
+    ask_at: AtomicU64,
     /// Somebody is writing: a handler that interrupts it uses another ring,
     is_busy: AtomicBool,
     /// this one.
@@ -46,6 +51,7 @@ impl Ring {
             data: AtomicPtr::new(map.data(index)),
             file_at: map.geometry.data(index),
             reserved: AtomicU64::new(0),
+            ask_at: AtomicU64::new(0),
             is_busy: AtomicBool::new(false),
             next: AtomicPtr::new(core::ptr::null_mut()),
             shape: Shape {
@@ -125,6 +131,7 @@ impl Ring {
     /// The file is another one, in which nothing is reserved.
     pub(crate) fn move_to_other_file(&self) {
         self.reserved.store(0, Ordering::Relaxed);
+        self.ask_at.store(0, Ordering::Relaxed);
     }
 
     /// Counts an event that could not be written.
@@ -195,9 +202,15 @@ impl Memory for Ring {
         if index < self.reserved.load(Ordering::Relaxed) {
             return true;
         }
+        // A refusal takes a hundred times longer than an event, and every event would ask.
+        let now = clock::monotonic();
+        if now < self.ask_at.load(Ordering::Relaxed) {
+            return false;
+        }
         let is_reserved = room::reserve(self.file_at + at as usize, self.shape.packet_mask as usize + 1);
-        if is_reserved {
-            self.reserved.store(index + 1, Ordering::Relaxed);
+        match is_reserved {
+            true => self.reserved.store(index + 1, Ordering::Relaxed),
+            false => self.ask_at.store(now + ASK_INTERVAL, Ordering::Relaxed),
         }
         is_reserved
     }

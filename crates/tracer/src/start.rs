@@ -103,9 +103,9 @@ fn create(destination: &Destination) -> io::Result<(File, Option<CString>)> {
         Destination::Directory(folder) | Destination::Folder(folder) => {
             collect::make_meeting_folder(folder)?;
             let path = folder.join(file_name(std::process::id()));
-            // That of an earlier process with this number.
+            // That of an earlier process with this number, or of this one before an exec.
             if matches!(destination, Destination::Directory(_)) {
-                collect::recover(folder)?;
+                collect::recover_folder(folder, Some(std::process::id()))?;
             }
             let _ = fs::remove_file(&path);
             Ok((new_file(&path)?, Some(name(&folder.join("."))?)))

@@ -202,7 +202,23 @@ fn programs_with_more_rights_than_their_caller_do_not_let_it_choose_the_folder()
     }
 }
 
-/// A store into memory for which the file system has no room would end the program by SIGBUS.
+/// The program that it runs next may record into the same directory.
+#[test]
+fn what_a_program_has_recorded_before_an_exec_is_there() {
+    let scratch = backtrail_testkit::scratch();
+    let directory = scratch.path().join("trace");
+    let run = example("hammer")
+        .arg(&directory)
+        .args(["3000", "2", "0", "exec"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let found = check(&directory);
+    assert_eq!((found.ticks, found.missing), (2 * 2 * 3000, 0), "{found:?}");
+}
+
+/// A store into memory for which the file system has no room would end the program by SIGBUS. A
+/// refusal takes so long that the program could not ask with each event.
 #[test]
 fn a_full_file_system_loses_events_and_not_the_program() {
     let scratch = backtrail_testkit::scratch();
@@ -214,7 +230,7 @@ fn a_full_file_system_loses_events_and_not_the_program() {
         };
         let run = example("hammer")
             .arg(disk.path().join("trace"))
-            .args(["2000", "8", "3"])
+            .args(["50000", "8", "3"])
             .output()
             .unwrap();
         let found = check(disk.path());

@@ -345,9 +345,15 @@ impl Process {
 /// # Errors
 /// The folder cannot be read, or a trace cannot be written.
 pub fn recover(path: &Path) -> io::Result<usize> {
-    if path.is_file() {
-        return recover_file(path).map(|()| 1);
+    match path.is_file() {
+        true => recover_file(path).map(|()| 1),
+        false => recover_folder(path, None),
     }
+}
+
+/// The same for a folder. The rings of process `own`, which is about to make new ones, are those of
+/// the program that it was before an exec.
+pub(crate) fn recover_folder(path: &Path, own: Option<u32>) -> io::Result<usize> {
     let mut count = 0;
     for entry in fs::read_dir(path)? {
         let rings = entry?.path();
@@ -369,7 +375,7 @@ pub fn recover(path: &Path) -> io::Result<usize> {
             map.unmap();
             continue;
         }
-        let is_over = started(pid) != Some(map.word(head::STARTED).load(Ordering::Acquire));
+        let is_over = own == Some(pid) || started(pid) != Some(map.word(head::STARTED).load(Ordering::Acquire));
         if is_over {
             let mut drain = Drain::new(map, file, path, false, 0);
             drain.resume()?;
