@@ -380,14 +380,11 @@ fn check_labels(members: &[RawMember]) -> Result<()> {
 #[expect(
     clippy::arithmetic_side_effects,
     clippy::indexing_slicing,
-    reason = "at most 64 bits in 128; indexes of its own list"
+    reason = "64 bits in 128; indexes of its own list"
 )]
 fn mappings(labels: &[Label], integer: &RawInteger) -> Result<Vec<Mapping>> {
-    let (least, greatest) = match integer.signed {
-        true => (-(1i128 << (integer.size - 1)), (1i128 << (integer.size - 1)) - 1),
-        false => (0, (1i128 << integer.size) - 1),
-    };
-    // As babeltrace2 does: 64 bits, of the container's sign.
+    // LTTng's programs use an enum with containers that are too small for some of its values. As in
+    // babeltrace2, values have 64 bits and the container's sign.
     let wrapped = |value: i128| match integer.signed {
         true => i128::from(value as i64),
         false => i128::from(value as u64),
@@ -402,8 +399,6 @@ fn mappings(labels: &[Label], integer: &RawInteger) -> Result<Vec<Mapping>> {
         }
         let (first, last) = (wrapped(first), wrapped(last));
         next = last + 1;
-        // LTTng's programs use an enum with containers that are too small for some of its values.
-        let (first, last) = (first.max(least), last.min(greatest));
         if first > last {
             continue;
         }
