@@ -103,21 +103,26 @@ fn is_outermost(section: &Section<'_>, svma: u64) -> bool {
 /// The DWARF number of `rbp`.
 const RSP: u8 = 7;
 
-#[test]
-fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
-    let folder = backtrail_testkit::scratch();
+/// A program of Go's for Linux on this architecture. `None` without Go.
+fn built_by_go(folder: &Path, architecture: &str) -> Option<FileBytes> {
     let source = backtrail_testkit::place::workspace().join("crates/cli/tests/programs/parked.go");
-    let built = folder.path().join("parked");
+    let built = folder.join(architecture);
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&built).arg(&source);
     build.env("GOCACHE", backtrail_testkit::place::target().join("testprograms/go"));
     build.env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
-    build.env("GOARCH", "amd64").env("CGO_ENABLED", "0");
-    let Some(made) = available(run(&mut build, Duration::from_secs(60))) else {
+    build.env("GOARCH", architecture).env("CGO_ENABLED", "0");
+    let made = available(run(&mut build, Duration::from_secs(60)))?;
+    assert!(made.status.success(), "{}", made.describe());
+    Some(FileBytes::open(&built).unwrap())
+}
+
+#[test]
+fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
+    let folder = backtrail_testkit::scratch();
+    let Some(file) = built_by_go(folder.path(), "amd64") else {
         return;
     };
-    assert!(made.status.success(), "{}", made.describe());
-    let file = FileBytes::open(&built).unwrap();
     let image = Image::parse(file.bytes()).unwrap();
     let table = Tables::without_cache().load(&image).unwrap();
     let section = table.section().unwrap();
@@ -153,22 +158,13 @@ fn go_is_followed_by_the_frame_pointer_and_ends_where_a_goroutine_is_left() {
 #[test]
 fn what_handlers_of_go_push_counts_for_the_interrupted_frame() {
     let folder = backtrail_testkit::scratch();
-    let source = backtrail_testkit::place::workspace().join("crates/cli/tests/programs/parked.go");
     for (architecture, name, sp) in [
         ("arm64", "runtime.asyncPreempt.abi0", 31),
         ("s390x", "runtime.asyncPreempt", 15),
     ] {
-        let built = folder.path().join(architecture);
-        let mut build = Command::new("go");
-        build.args(["build", "-o"]).arg(&built).arg(&source);
-        build.env("GOCACHE", backtrail_testkit::place::target().join("testprograms/go"));
-        build.env("GOFLAGS", "-mod=mod").env("GO111MODULE", "off");
-        build.env("GOARCH", architecture).env("CGO_ENABLED", "0");
-        let Some(made) = available(run(&mut build, Duration::from_secs(60))) else {
+        let Some(file) = built_by_go(folder.path(), architecture) else {
             return;
         };
-        assert!(made.status.success(), "{}", made.describe());
-        let file = FileBytes::open(&built).unwrap();
         let image = Image::parse(file.bytes()).unwrap();
         let table = Tables::without_cache().load(&image).unwrap();
         let section = table.section().unwrap();

@@ -1,8 +1,9 @@
 //! `backtrail stack --args` in programs of several units that give one name to different types, and
 //! with a file that is laid out unlike the one that runs.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use backtrail_testkit::command::{self, Signal};
@@ -18,6 +19,14 @@ fn of_two_units(folder: &TempDir, compiler: &[&str], first: &str, second: &str) 
     fs::write(&other, second).expect("a scratch folder");
     let other = other.to_str().expect("text");
     linked(folder, &["--args"], &[compiler, &[other][..]].concat(), first)
+}
+
+/// The arguments of `waits` in this program, which waits there.
+fn values_in(built: &Path) -> BTreeMap<String, String> {
+    let running = parked(built, &[]);
+    let values = waits_with(&running, built);
+    running.signal(Signal::KILL);
+    values
 }
 
 /// gcc only declares a class in units that do not define its first virtual function. There, another
@@ -58,9 +67,7 @@ long sum(widget of) { return of.x + of.z; }
         let Some(built) = of_two_units(&folder, compiler, FIRST, SECOND) else {
             continue;
         };
-        let running = parked(&built, &[]);
-        let values = waits_with(&running, &built);
-        running.signal(Signal::KILL);
+        let values = values_in(&built);
         let is_right = |value: &String| value.contains("x = 7");
         assert!(values.get("first").is_none_or(is_right), "{compiler:?}: {values:?}");
         if compiler[0] == "g++" {
@@ -112,9 +119,7 @@ int two(int n)
         let Some(built) = of_two_units(&folder, compiler, FIRST, SECOND) else {
             continue;
         };
-        let running = parked(&built, &[]);
-        let values = waits_with(&running, &built);
-        running.signal(Signal::KILL);
+        let values = values_in(&built);
         let foo = "{a = 1, b = 2, c = 3, d = 4}";
         assert_eq!(values["named"], foo, "{compiler:?}");
         assert_eq!(values["bar"], format!("{{x = 5, f = {foo}, y = 6}}"), "{compiler:?}");
@@ -158,9 +163,7 @@ int main()
     let mut add = Command::new(env!("CARGO_BIN_EXE_backtrail"));
     let added = command::run(add.args(["sframe", "add", "--args"]).arg(&built), LIMIT);
     assert_eq!(added.expect("the binary is there").code(), 0);
-    let running = parked(&built, &[]);
-    let values = waits_with(&running, &built);
-    running.signal(Signal::KILL);
+    let values = values_in(&built);
     for (name, expected) in [
         ("text", r#""a text""#),
         ("map", r#"{[1] = "one", [2] = "two"}"#),

@@ -320,6 +320,7 @@ INLINE enum step step(struct state *state, struct process *process, u32 rule) {
         cfa = to + ((u64)(rule >> 11 & 0xff) << 3);
     } else if (kind == FROM_FP)
         cfa += state->fp;
+    /* Callers have a rule, but without this check the verifier takes several times as long. */
     else if (kind != NO_RULE)
         cfa += state->sp;
     else

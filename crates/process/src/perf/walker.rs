@@ -295,7 +295,7 @@ mod tests {
                 .expect("there are two");
         }
         assert_eq!(tables.missed(), 12);
-        assert_eq!([(); 3].map(|()| tables.generation()), [u32::MAX, 1, 2], "0 is none");
+        assert_eq!([(); 3].map(|()| tables.generation()), [u32::MAX, 1, 2], "never 0");
         let remove = |number: u32| tables.shared.tables.remove(&number.to_ne_bytes());
         remove(1).expect("it is there");
         tables.remove_tables();
