@@ -257,6 +257,35 @@ fn printed_sql_runs_in_any_folder() {
     assert!(!run.is_empty() && run == wanted, "{answer}\n{printed}");
 }
 
+/// Of three stacks on two hosts, one is in every minute, one seldom has many samples, and one never
+/// does. The samples are invented, since they must be of many minutes; the stacks are real.
+#[test]
+fn stacks_are_rare_that_take_much_in_few_minutes() {
+    let Some((setup, packages)) = stored() else { return };
+    let sql = query(&setup, &packages, &["rare", "--sql"]).stdout;
+    fs::write(setup.path("store.sql"), sql).expect("the test's folder can be written");
+    let script = r#"
+views, question = open(folder + '/store.sql').read().rsplit(';\n\n', 1)
+duckdb.execute(views)
+duckdb.execute("""CREATE TABLE chosen AS
+    SELECT row_number() OVER () AS place, stack
+    FROM (SELECT DISTINCT stack FROM stack_functions WHERE is_self ORDER BY stack LIMIT 3)""")
+duckdb.execute("""CREATE TABLE invented AS
+    SELECT host, 'web' AS service, stack, 30 AS count,
+        make_timestamptz(2026, 11, 23, 9, CAST(minute AS BIGINT), 7.5) AS time
+    FROM chosen, range(40) minutes(minute), (VALUES ('a'), ('b')) hosts(host), range(4) repeated(again)
+    WHERE place = 1 OR again = 0 OR place = 2 AND host = 'b' AND minute IN (5, 17)""")
+rare = duckdb.execute("SELECT stack FROM chosen WHERE place = 2").fetchone()[0]
+for row in duckdb.execute(question.replace('FROM samples', 'FROM invented')).fetchall():
+    print(*row[:5], row[6] == rare)
+"#;
+    // 120 of 270 samples, in 2 of 40 minutes of one host.
+    assert_eq!(
+        duckdb(&setup, &packages, script),
+        format!("{} 2 5.0 1 240 True\n", 100.0 * 120.0 / 270.0)
+    );
+}
+
 #[test]
 fn files_that_another_tool_compressed_are_not_called_damaged() {
     let Some((setup, packages)) = stored() else { return };
