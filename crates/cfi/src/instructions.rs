@@ -113,7 +113,7 @@ pub fn rule_at_run_time(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, 
 
 /// The location of a frame pointer that a hand-written helper has overwritten: none. The helper's
 /// caller has saved it.
-const LOST: Location = Location {
+pub(crate) const LOST: Location = Location {
     base: Base::Register(u8::MAX),
     offset: 0,
     deref: true,
@@ -783,7 +783,7 @@ fn is(instruction: &Instruction, mnemonic: Mnemonic) -> bool {
 }
 
 /// The register operand; for parts of the stack pointer and the frame pointer, the whole register.
-fn register(instruction: &Instruction, operand: u32) -> Register {
+pub(crate) fn register(instruction: &Instruction, operand: u32) -> Register {
     if operand >= instruction.op_count() || instruction.op_kind(operand) != OpKind::Register {
         return Register::None;
     }
@@ -796,7 +796,7 @@ fn register(instruction: &Instruction, operand: u32) -> Register {
 
 /// Whether the instruction may write the register, from its operands: the first one, and both of an
 /// exchange.
-fn writes(instruction: &Instruction, written: Register) -> bool {
+pub(crate) fn writes(instruction: &Instruction, written: Register) -> bool {
     if prologue::changes_nothing(instruction) {
         return false;
     }

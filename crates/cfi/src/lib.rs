@@ -27,6 +27,7 @@
 
 mod a64;
 pub mod announced;
+mod around;
 mod asked;
 pub mod build;
 mod by_hand;
@@ -39,6 +40,7 @@ mod compiled;
 pub mod eh_frame;
 pub mod erlang;
 mod error;
+mod fixed;
 mod go_frames;
 pub mod go_names;
 mod gopclntab;

@@ -228,7 +228,7 @@ fn ends_before(code: &[u8], start: u64, at: u64) -> bool {
 
 /// Whether execution does not continue after the last instruction before `at`: it is a return, a
 /// jump, or one that is not allowed.
-fn jumps_before(code: &[u8], start: u64, at: u64) -> bool {
+pub(crate) fn jumps_before(code: &[u8], start: u64, at: u64) -> bool {
     let before = at.checked_sub(start).and_then(|len| code.get(..len as usize));
     matches!(
         before,
