@@ -14,7 +14,7 @@ use types::must;
 
 /// A change of a library: what it is, before and after. The last part says why the two judge
 /// otherwise, where they do.
-const PAIRS: [(&str, &str, &str, Option<&str>); 16] = [
+const PAIRS: [(&str, &str, &str, Option<&str>); 17] = [
     (
         "nothing",
         "struct s { int a; }; int f(struct s *s) { return s->a; }",
@@ -73,6 +73,12 @@ const PAIRS: [(&str, &str, &str, Option<&str>); 16] = [
         "what is returned",
         "int f(void) { return 1; }",
         "double f(void) { return 1; }",
+        None,
+    ),
+    (
+        "a `long double` becomes a `__float128`",
+        "long double f(long double a) { return a; }",
+        "__float128 f(__float128 a) { return a; }",
         None,
     ),
     ("an object's size", "int table[4] = {1};", "int table[8] = {1};", None),

@@ -169,7 +169,9 @@ impl<'s, 'd> Comparison<'s, 'd> {
         Ok(match (before.kind(), after.kind()) {
             (Integer, Integer) => integers(before, after)?,
             (Float, Float) => {
-                let same = before.size() == after.size() && before.encoding()?.format == after.encoding()?.format;
+                let same = before.size() == after.size()
+                    && before.encoding()?.format == after.encoding()?.format
+                    && is_quadruple(before.name()?) == is_quadruple(after.name()?);
                 same_if(same)
             }
             (Integer, Enum) | (Enum, Integer) => match before.size() == after.size() {
@@ -305,6 +307,13 @@ struct Maybe<'d> {
     found: Option<Type<'d>>,
     qualified: bool,
     alias: &'d [u8],
+}
+
+/// Whether a float of this name has quadruple precision. The format has one encoding for it and for
+/// `long double`, which on x86 has other bits and is passed in other registers.
+fn is_quadruple(name: &[u8]) -> bool {
+    let mut words = name.split(|&byte| byte == b' ');
+    words.any(|word| matches!(word, b"_Float128" | b"__float128"))
 }
 
 fn same_if(same: bool) -> Likeness {
