@@ -14,7 +14,7 @@ use types::must;
 
 /// A change of a library: what it is, before and after. The last part says why the two judge
 /// otherwise, where they do.
-const PAIRS: [(&str, &str, &str, Option<&str>); 17] = [
+const PAIRS: [(&str, &str, &str, Option<&str>); 18] = [
     (
         "nothing",
         "struct s { int a; }; int f(struct s *s) { return s->a; }",
@@ -100,6 +100,12 @@ const PAIRS: [(&str, &str, &str, Option<&str>); 17] = [
         "a value more in an enum",
         "enum e { A, B }; int f(enum e e) { return e; }",
         "enum e { A, B, C }; int f(enum e e) { return e; }",
+        Some("harmless: told here, and by abidiff with --harmless"),
+    ),
+    (
+        "a member more in a union without a name",
+        "struct s { union { long a; char b[8]; } u; }; int f(struct s *s) { return s->u.a; }",
+        "struct s { union { char b[8]; int *c; long a; } u; }; int f(struct s *s) { return s->u.a; }",
         Some("harmless: told here, and by abidiff with --harmless"),
     ),
     (
