@@ -453,3 +453,54 @@ fn types_that_change_under_their_names() {
         assert!(text.contains(line), "{text}");
     }
 }
+
+/// A member in former padding changes the registers in which a struct is passed. A program that was
+/// compiled before shows whether it does.
+#[test]
+fn members_that_change_registers() {
+    let folder = scratch();
+    let source = folder.path().join("main.c");
+    let program = folder.path().join("program");
+    for (old, new) in [
+        ("double d; float f;", "double d; float f; int more;"),
+        ("double d; float f;", "double d; float f; float more;"),
+        ("double d; int f;", "double d; int f; int more;"),
+        (
+            "double d; struct { float f; } in;",
+            "double d; struct { float f; } in; int more;",
+        ),
+        ("double d[2]; float f;", "double d[2]; float f; int more;"),
+    ] {
+        let member = if old.contains("in;") { "in.f" } else { "f" };
+        let text = |members: &str| {
+            format!("typedef struct {{ {members} }} value; float get(value v) {{ return v.{member}; }}\n")
+        };
+        let Some(before) = compiled(&folder, "gcc", "old.so", &[("a.c", &text(old))]) else {
+            return;
+        };
+        let after = compiled(&folder, "gcc", "new.so", &[("a.c", &text(new))]).unwrap();
+        fs::write(
+            &source,
+            format!(
+                "typedef struct {{ {old} }} value; float get(value);\n\
+                 int main(void) {{ value v = {{}}; v.{member} = 7; return get(v) != 7; }}\n"
+            ),
+        )
+        .unwrap();
+        must(
+            Command::new("gcc")
+                .arg("-O1")
+                .arg(&source)
+                .arg(&after)
+                .arg("-o")
+                .arg(&program),
+        );
+        let works = Command::new(&program).status().unwrap().success();
+        if !cfg!(target_arch = "x86_64") {
+            return skip("the registers of x86-64");
+        }
+        let (_, found) = differences(&[], [&before, &after]);
+        let verdict = if works { "harmless" } else { "breaking" };
+        assert_eq!(found["verdict"], verdict, "{new}: {found}");
+    }
+}
