@@ -14,7 +14,7 @@ use types::must;
 
 /// A change of a library: what it is, before and after. The last part says why the two judge
 /// otherwise, where they do.
-const PAIRS: [(&str, &str, &str, Option<&str>); 16] = [
+const PAIRS: [(&str, &str, &str, Option<&str>); 18] = [
     (
         "nothing",
         "struct s { int a; }; int f(struct s *s) { return s->a; }",
@@ -75,6 +75,12 @@ const PAIRS: [(&str, &str, &str, Option<&str>); 16] = [
         "double f(void) { return 1; }",
         None,
     ),
+    (
+        "a `long double` becomes a `__float128`",
+        "long double f(long double a) { return a; }",
+        "__float128 f(__float128 a) { return a; }",
+        None,
+    ),
     ("an object's size", "int table[4] = {1};", "int table[8] = {1};", None),
     (
         "a struct behind a pointer grows, of a function that has another name inside",
@@ -94,6 +100,12 @@ const PAIRS: [(&str, &str, &str, Option<&str>); 16] = [
         "a value more in an enum",
         "enum e { A, B }; int f(enum e e) { return e; }",
         "enum e { A, B, C }; int f(enum e e) { return e; }",
+        Some("harmless: told here, and by abidiff with --harmless"),
+    ),
+    (
+        "a member more in a union without a name",
+        "struct s { union { long a; char b[8]; } u; }; int f(struct s *s) { return s->u.a; }",
+        "struct s { union { char b[8]; int *c; long a; } u; }; int f(struct s *s) { return s->u.a; }",
         Some("harmless: told here, and by abidiff with --harmless"),
     ),
     (
@@ -439,5 +451,56 @@ fn types_that_change_under_their_names() {
         "breaking: typedef call_t: was int (*)(void *, int), is int (*)(void *, long int)\n",
     ] {
         assert!(text.contains(line), "{text}");
+    }
+}
+
+/// A member in former padding changes the registers in which a struct is passed. A program that was
+/// compiled before shows whether it does.
+#[test]
+fn members_that_change_registers() {
+    let folder = scratch();
+    let source = folder.path().join("main.c");
+    let program = folder.path().join("program");
+    for (old, new) in [
+        ("double d; float f;", "double d; float f; int more;"),
+        ("double d; float f;", "double d; float f; float more;"),
+        ("double d; int f;", "double d; int f; int more;"),
+        (
+            "double d; struct { float f; } in;",
+            "double d; struct { float f; } in; int more;",
+        ),
+        ("double d[2]; float f;", "double d[2]; float f; int more;"),
+    ] {
+        let member = if old.contains("in;") { "in.f" } else { "f" };
+        let text = |members: &str| {
+            format!("typedef struct {{ {members} }} value; float get(value v) {{ return v.{member}; }}\n")
+        };
+        let Some(before) = compiled(&folder, "gcc", "old.so", &[("a.c", &text(old))]) else {
+            return;
+        };
+        let after = compiled(&folder, "gcc", "new.so", &[("a.c", &text(new))]).unwrap();
+        fs::write(
+            &source,
+            format!(
+                "typedef struct {{ {old} }} value; float get(value);\n\
+                 int main(void) {{ value v = {{}}; v.{member} = 7; return get(v) != 7; }}\n"
+            ),
+        )
+        .unwrap();
+        must(
+            Command::new("gcc")
+                .arg("-O1")
+                .arg(&source)
+                .arg(&after)
+                .arg("-o")
+                .arg(&program),
+        );
+        let works = Command::new(&program).status().unwrap().success();
+        if !cfg!(target_arch = "x86_64") {
+            return skip("the registers of x86-64");
+        }
+        let (_, found) = differences(&[], [&before, &after]);
+        let verdict = if works { "harmless" } else { "breaking" };
+        assert_eq!(found["verdict"], verdict, "{new}: {found}");
     }
 }

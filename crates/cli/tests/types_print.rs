@@ -457,3 +457,29 @@ fn qualified_pointers_without_names() {
         "int one(int *restrict, char *const *, int (*const)(void *restrict));\n"
     );
 }
+
+/// clang gives complex numbers of all sizes one name.
+#[test]
+fn complex_numbers_of_clang() {
+    const SOURCE: &str = "struct all { _Complex float f; _Complex double d; _Complex long double l; };\n\
+        _Complex float f(struct all *all) { return all->f; }\n";
+    let folder = scratch();
+    let (source, object) = (folder.path().join("complex.c"), folder.path().join("complex.o"));
+    fs::write(&source, SOURCE).unwrap();
+    for compiler in ["gcc", "clang"] {
+        let mut compile = Command::new(compiler);
+        compile.args(["-g", "-c"]).arg(&source).arg("-o").arg(&object);
+        match compile.output() {
+            Ok(output) => assert!(output.status.success(), "{output:?}"),
+            Err(error) => return skip(format!("{compiler}: {error}")),
+        }
+        let text = printed(&["print", "--asserts", object.to_str().unwrap()]);
+        let header = folder.path().join("printed.c");
+        fs::write(&header, &text).unwrap();
+        for reader in ["gcc", "clang"] {
+            must(Command::new(reader).args(["-fsyntax-only", "-Werror"]).arg(&header));
+        }
+        let found = printed(&["find", object.to_str().unwrap(), "f"]);
+        assert_eq!(found, "complex float f(struct all *);\n", "{compiler}");
+    }
+}

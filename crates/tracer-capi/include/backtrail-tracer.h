@@ -208,11 +208,14 @@ static inline const char *bt_text_(const void *text) {
 #define BT_OR_(name, ...) BT_SECOND_(~, ##__VA_ARGS__, name)
 #define BT_SECOND_(first, second, ...) second
 
-/* Applies BT_WHAT_ to each field; texts are separated by commas. */
-#define BT_COUNT_(...) \
+/*
+ * Applies BT_WHAT_ to each field; texts are separated by commas. Strict modes of gcc keep the comma
+ * before missing arguments of a macro that has no other parameter.
+ */
+#define BT_COUNT_(what, ...) \
     BT_17TH_(~, ##__VA_ARGS__, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 #define BT_17TH_(z, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, count, ...) count
-#define BT_EACH_(what, ...) BT_JOIN_(BT_EACH_, BT_COUNT_(__VA_ARGS__))(what, ##__VA_ARGS__)
+#define BT_EACH_(what, ...) BT_JOIN_(BT_EACH_, BT_COUNT_(what, ##__VA_ARGS__))(what, ##__VA_ARGS__)
 #define BT_JOIN_(a, b) BT_JOIN2_(a, b)
 #define BT_JOIN2_(a, b) a##b
 #define BT_COMMA_TEXT_ ","

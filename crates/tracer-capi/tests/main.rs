@@ -116,12 +116,15 @@ fn begins_in_the_program(directory: &Path, program: &Path) {
 fn a_c_program() {
     check_fields("fields.c", "gcc", &["-std=gnu11"]);
     check_fields("fields.c", "clang", &["-std=gnu11"]);
+    check_fields("fields.c", "gcc", &["-std=c11"]);
+    check_fields("fields.c", "clang", &["-std=c11"]);
 }
 
 #[test]
 fn a_cpp_program() {
     check_fields("fields.c", "g++", &["-x", "c++", "-std=gnu++17"]);
     check_fields("fields.c", "clang++", &["-x", "c++", "-std=gnu++17"]);
+    check_fields("fields.c", "g++", &["-x", "c++", "-std=c++11"]);
 }
 
 #[test]

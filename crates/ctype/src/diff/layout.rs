@@ -37,6 +37,18 @@ struct Member {
     size: Option<u64>,
     /// Its type, without that of the bit field.
     of: Node,
+    sort: Sort,
+}
+
+/// What decides in which registers a member is passed, with the struct that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Float,
+    Other,
+    /// A nameless struct or union, whose members are listed.
+    Listed,
+    /// A named struct or union.
+    Named,
 }
 
 /// One difference.
@@ -133,6 +145,37 @@ impl Layout {
             }
         }
         aspects
+    }
+
+    /// Whether a new member is in eight bytes that held floats only, of a type that registers hold:
+    /// these eight bytes are then passed in a general register.
+    pub(super) fn is_passed_otherwise(&self, new: &Layout, aspects: &[Aspect]) -> bool {
+        const EIGHT_BYTES: u64 = 64;
+        if self.size.is_none_or(|size| size > 16) || self.size != new.size {
+            return false;
+        }
+        let added = aspects.iter().filter_map(|aspect| match aspect {
+            Aspect::Added(path, at) => Some((path, at)),
+            _ => None,
+        });
+        let mut added = added.filter(|(path, at)| {
+            let mut members = new.members.iter();
+            members.any(|member| member.path == **path && member.bit_offset == **at && member.sort == Sort::Other)
+        });
+        added.any(|(_, at)| {
+            let eight = at / EIGHT_BYTES;
+            let overlaps = |member: &&Member| {
+                let bits = member.size.unwrap_or(0).saturating_mul(8).max(1);
+                let last = member.bit_offset.saturating_add(bits - 1);
+                (member.bit_offset / EIGHT_BYTES..=last / EIGHT_BYTES).contains(&eight)
+            };
+            let before = self.members.iter().filter(overlaps);
+            let sorts: Vec<Sort> = before
+                .map(|member| member.sort)
+                .filter(|sort| *sort != Sort::Listed)
+                .collect();
+            !sorts.is_empty() && sorts.iter().all(|sort| *sort == Sort::Float)
+        })
     }
 
     /// How much these differences matter to those who see the type.
@@ -252,6 +295,10 @@ impl Reader<'_> {
                     bit_offset,
                     bits,
                     of: Node { unit: self.unit, id },
+                    sort: match inner {
+                        Some(_) => Sort::Listed,
+                        None => self.sort(id)?,
+                    },
                 });
             }
             if let Some(inner) = inner {
@@ -259,6 +306,21 @@ impl Reader<'_> {
             }
         }
         Ok(())
+    }
+
+    fn sort(&self, id: TypeId) -> Result<Sort> {
+        let mut found = self.types.get(id)?;
+        for _ in 0..MAX_DEPTH {
+            match found.kind() {
+                Kind::Array => found = self.types.get(found.array()?.contents)?,
+                Kind::Typedef => found = self.types.get(found.reference()?)?,
+                kind if kind.is_qualifier() => found = self.types.get(found.reference()?)?,
+                Kind::Float => return Ok(Sort::Float),
+                Kind::Integer | Kind::Pointer | Kind::Enum => return Ok(Sort::Other),
+                _ => break,
+            }
+        }
+        Ok(Sort::Named)
     }
 
     /// The nameless struct or union that is a member's type, or its element type.

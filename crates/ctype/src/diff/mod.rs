@@ -140,6 +140,8 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
     let blind = old.symbols.is_empty() && new.symbols.is_empty();
     let reach = Reach::new(old);
     let definitions = Definitions::of(new);
+    let functions = old.symbols.iter().filter(|symbol| symbol.kind == SymbolKind::Function);
+    let functions: BTreeSet<&str> = functions.map(|symbol| &symbol.name[..]).collect();
     let mut of_types = Vec::new();
     for (key, all) in &Definitions::of(old).0 {
         for &before in all {
@@ -156,11 +158,15 @@ pub fn compare(old: &Side<'_>, new: &Side<'_>) -> Vec<Change> {
             way.symbols.sort();
             let is_unseen = way.symbols.is_empty() && !blind || reach.is_hidden(before);
             for (after, difference) in differences {
-                let Some((detail, mut severity)) = difference else {
+                let Some((mut detail, mut severity, is_passed)) = difference else {
                     continue;
                 };
                 if way.by_value && severity == Severity::Possible {
                     severity = Severity::Breaking;
+                }
+                if way.by_value && is_passed && way.symbols.iter().any(|name| functions.contains(&name[..])) {
+                    severity = Severity::Breaking;
+                    detail += "; passed by value in other registers";
                 }
                 if is_unseen {
                     severity = Severity::Harmless;
@@ -333,8 +339,9 @@ fn same_unit(name: &str, side: &Side<'_>) -> Option<usize> {
     })
 }
 
-/// The difference, and how much it matters to those who see the type; `None` if they are equal.
-fn difference(before: Node, after: Node, comparison: &mut Comparison<'_, '_>) -> Option<(String, Severity)> {
+/// The difference, how much it matters to those who see the type, and whether registers pass it
+/// otherwise; `None` if they are equal.
+fn difference(before: Node, after: Node, comparison: &mut Comparison<'_, '_>) -> Option<(String, Severity, bool)> {
     let of = |side: &Side<'_>, node: Node| Layout::of(side.units[node.unit].1, node);
     let [old, new] = comparison.sides();
     let (old, new) = match (of(old, before), of(new, after)) {
@@ -344,5 +351,6 @@ fn difference(before: Node, after: Node, comparison: &mut Comparison<'_, '_>) ->
     };
     let aspects = old.compare(&new, comparison);
     let text: Vec<String> = aspects.iter().map(Aspect::to_string).collect();
-    (!text.is_empty()).then(|| (text.join("; "), old.severity(&aspects)))
+    let is_passed_otherwise = old.is_passed_otherwise(&new, &aspects);
+    (!text.is_empty()).then(|| (text.join("; "), old.severity(&aspects), is_passed_otherwise))
 }

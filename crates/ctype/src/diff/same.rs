@@ -169,7 +169,9 @@ impl<'s, 'd> Comparison<'s, 'd> {
         Ok(match (before.kind(), after.kind()) {
             (Integer, Integer) => integers(before, after)?,
             (Float, Float) => {
-                let same = before.size() == after.size() && before.encoding()?.format == after.encoding()?.format;
+                let same = before.size() == after.size()
+                    && before.encoding()?.format == after.encoding()?.format
+                    && is_quadruple(before.name()?) == is_quadruple(after.name()?);
                 same_if(same)
             }
             (Integer, Enum) | (Enum, Integer) => match before.size() == after.size() {
@@ -271,21 +273,43 @@ impl<'s, 'd> Comparison<'s, 'd> {
         if before.size() != after.size() {
             return Ok(Likeness::Different);
         }
-        let (members, others) = (before.members()?, after.members()?);
-        if members.len() != others.len() {
-            return Ok(Likeness::Different);
-        }
+        let others = after.members()?.collect::<Result<Vec<_>>>()?;
+        let mut taken = vec![false; others.len()];
         let mut likeness = renamed;
-        for (member, other) in members.zip(others) {
-            let (member, other) = (member?, other?);
-            if member.offset != other.offset {
+        for (index, member) in before.members()?.enumerate() {
+            let member = member?;
+            let mut best = None;
+            // Most members are where they were.
+            for at in std::iter::once(index).chain(0..others.len()) {
+                let Some(other) = others.get(at).filter(|other| other.offset == member.offset) else {
+                    continue;
+                };
+                if taken[at] {
+                    continue;
+                }
+                let of = self.pair(old, new, member.id, other.id);
+                let mut like = self.at(of.0, of.1, depth + 1);
+                let is_named = member.name == other.name;
+                if !is_named {
+                    like = like.max(Likeness::Alike);
+                }
+                if best.is_none_or(|(least, _)| like < least) {
+                    best = Some((like, at));
+                }
+                if is_named && (like == Likeness::Same || !member.name.is_empty()) {
+                    best = Some((like, at));
+                    break;
+                }
+            }
+            let Some((like, at)) = best.filter(|(like, _)| *like != Likeness::Different) else {
                 return Ok(Likeness::Different);
-            }
-            if member.name != other.name {
-                likeness = likeness.max(Likeness::Alike);
-            }
-            let of = self.pair(old, new, member.id, other.id);
-            likeness = likeness.max(self.at(of.0, of.1, depth + 1));
+            };
+            taken[at] = true;
+            likeness = likeness.max(like);
+        }
+        // The others are in former padding, or more members of a union.
+        if taken.contains(&false) {
+            likeness = likeness.max(Likeness::Alike);
         }
         Ok(likeness)
     }
@@ -305,6 +329,13 @@ struct Maybe<'d> {
     found: Option<Type<'d>>,
     qualified: bool,
     alias: &'d [u8],
+}
+
+/// Whether a float of this name has quadruple precision. The format has one encoding for it and for
+/// `long double`, which on x86 has other bits and is passed in other registers.
+fn is_quadruple(name: &[u8]) -> bool {
+    let mut words = name.split(|&byte| byte == b' ');
+    words.any(|word| matches!(word, b"_Float128" | b"__float128"))
 }
 
 fn same_if(same: bool) -> Likeness {

@@ -23,6 +23,15 @@ const FLOATS: [(dw::DwAte, u64, u8); 8] = [
     (dw::DW_ATE_complex_float, 24, 5),
 ];
 
+/// clang calls the complex numbers of all sizes `complex`, which C takes for `_Complex double`.
+fn complex_name(size: u64) -> &'static [u8] {
+    match size {
+        8 => b"complex float",
+        16 => b"complex double",
+        _ => b"complex long double",
+    }
+}
+
 /// Limit of see-through types in a row; real ones have two at most.
 const MAX_ATOMIC: usize = 64;
 
@@ -260,6 +269,7 @@ impl<'d> Builder<'_, 'd> {
                 Body::Reference(kind, _) if kind.is_qualifier() => &[],
                 Body::Aggregate(..) if self.which == Which::Arguments && self.is_internal(at) => &[],
                 Body::Aggregate(..) if self.which == Which::Arguments && self.is_variant(at) => &[],
+                Body::Number(Kind::Float, size, _) if die.name == b"complex" => complex_name(size),
                 _ => die.name,
             };
             self.graph.replace(id, Node { name, root: true, body });

@@ -271,7 +271,13 @@ fn number(text: &mut Vec<u8>, bits: u64, class: &Integer) {
             false => decimal(text, bits),
         };
     }
-    let bits = bits & (u64::MAX >> (64 - class.size.clamp(1, 64)));
+    // babeltrace2 completes the first digit of a negative number with its sign.
+    let size = match (class.signed, class.base) {
+        (true, Base::Hexadecimal) => class.size.next_multiple_of(4),
+        (true, Base::Octal) => class.size.next_multiple_of(3),
+        _ => class.size,
+    };
+    let bits = bits & (u64::MAX >> (64 - size.clamp(1, 64)));
     match class.base {
         Base::Hexadecimal | Base::Decimal => {
             text.extend_from_slice(b"0x");

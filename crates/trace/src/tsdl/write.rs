@@ -405,9 +405,14 @@ impl<'d> Writer<'d> {
             if !is_label {
                 return self.fail(WriteErrorKind::Option);
             }
-            // Readers drop a leading underscore, so a label with one would not be found again.
-            if !is_identifier(&option.name) || option.name.starts_with('_') || KEYWORDS.contains(&option.name.as_str())
-            {
+            // Readers look for the name among the labels as it is written, but drop an underscore
+            // before they compare it with other options.
+            let plain = |name: &'d str| name.strip_prefix('_').unwrap_or(name);
+            let others = class
+                .options
+                .iter()
+                .filter(|other| plain(&other.name) == plain(&option.name));
+            if !is_identifier(&option.name) || KEYWORDS.contains(&option.name.as_str()) || others.count() > 1 {
                 return self.fail(WriteErrorKind::Name);
             }
             self.indent(depth + 1);

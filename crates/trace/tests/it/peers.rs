@@ -326,3 +326,73 @@ event { name = f; stream_id = 1; fields := struct { u32 a; }; };
         assert_eq!(our_text(&sunk.join("trace")).0, expected, "{version:?}");
     }
 }
+
+/// A trace of 1.8 with one event class of these fields, and an event for each content.
+fn by_hand(directory: &Path, fields: &str, contents: &[&[u8]]) {
+    std::fs::create_dir_all(directory).unwrap();
+    let metadata = format!(
+        "/* CTF 1.8 */\ntypealias integer {{ size = 8; align = 8; }} := u8;\n\
+         trace {{ major = 1; minor = 8; byte_order = be; packet.header := \
+         struct {{ integer {{ size = 32; align = 8; }} magic; }}; }};\n\
+         stream {{ }};\nevent {{ name = e; fields := struct {{ {fields} }}; }};\n"
+    );
+    std::fs::write(directory.join("metadata"), metadata).unwrap();
+    let mut stream = vec![0xc1, 0xfc, 0x1f, 0xc1];
+    stream.extend(contents.concat());
+    std::fs::write(directory.join("stream"), stream).unwrap();
+}
+
+/// Negative numbers in bases whose digits do not divide their size.
+#[test]
+fn negative_numbers_in_other_bases() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut fields = String::new();
+    // babeltrace2 prints hexadecimal numbers of 61 to 63 bits as 0.
+    for size in 1..=64 {
+        for base in [2, 8, 10, 16] {
+            if base == 16 && (61..=63).contains(&size) {
+                continue;
+            }
+            for signed in [true, false] {
+                fields += &format!(
+                    "integer {{ size = {size}; align = 64; base = {base}; signed = {signed}; }} f{size}_{base}_{signed};\n"
+                );
+            }
+        }
+    }
+    // The header has four bytes, and fields begin after eight.
+    let count = fields.lines().count() * 8;
+    let padding = [0; 4];
+    let contents = [0xff, 0x80, 0x40, 0xa5].map(|byte| vec![byte; count]);
+    let mut all: Vec<&[u8]> = vec![&padding];
+    all.extend(contents.iter().map(Vec::as_slice));
+    by_hand(directory.path(), &fields, &all);
+    let (ours, _) = our_text(directory.path());
+    assert_eq!(ours.lines().count(), 4);
+    for peer in [babeltrace2_2_0(), babeltrace2_2_1()].iter().flatten() {
+        compare(&ours, &peer_text(peer, directory.path()));
+    }
+}
+
+/// Labels that begin with an underscore name the options of variants as they are.
+#[test]
+fn options_with_an_underscore() {
+    let directory = tempfile::tempdir().unwrap();
+    let (original, again) = (directory.path().join("original"), directory.path().join("again"));
+    by_hand(
+        &original,
+        "enum : u8 { _a = 0, b = 1, __c = 2 } t; variant <t> { u8 _a; string b; struct { u8 in; } __c; } v;",
+        &[b"\0\x07", b"\x01text\0", b"\x02\x09"],
+    );
+    let (ours, _) = our_text(&original);
+    std::fs::create_dir_all(&again).unwrap();
+    let description = Trace::open(&original).unwrap().description().clone();
+    std::fs::write(again.join("metadata"), tsdl::write(&description).unwrap()).unwrap();
+    std::fs::copy(original.join("stream"), again.join("stream")).unwrap();
+    assert_eq!(our_text(&again).0, ours);
+    for peer in [babeltrace2_2_0(), babeltrace2_2_1(), babeltrace1()].iter().flatten() {
+        let theirs = peer_text(peer, &again);
+        assert_eq!(theirs, peer_text(peer, &original));
+        assert_eq!(theirs.lines().count(), 3);
+    }
+}
