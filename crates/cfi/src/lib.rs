@@ -27,6 +27,7 @@
 
 mod a64;
 pub mod announced;
+mod around;
 mod asked;
 pub mod build;
 mod by_hand;
@@ -42,7 +43,9 @@ mod error;
 mod go_frames;
 pub mod go_names;
 mod gopclntab;
+mod greenlets;
 mod haskell;
+mod hosts;
 mod hotspot;
 pub mod instructions;
 mod kept;

@@ -4,7 +4,7 @@
 //! The live sampler and the readers of a process or a core share this code; they differ in their
 //! [`ProcessCode`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::hash::Hash;
 use std::ops::Range;
 
@@ -13,22 +13,20 @@ use backtrail_sframe::{Base, Location, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::around::{CodeAround, Elsewhere, read};
 use crate::erlang;
 use crate::haskell::{self, Haskell};
+use crate::hosts::Hosts;
 use crate::hotspot::{HotSpot, JavaFrame};
-use crate::instructions::{self, Around};
+use crate::instructions;
 use crate::lisp;
 use crate::process_code::word;
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
-use crate::registers::FunctionRule;
 use crate::{records, roots};
 
 /// Answers that are cached; beyond this number the cache is cleared.
 const MOST_ANSWERS: usize = 1 << 16;
-
-/// Processes whose interpreters are remembered; beyond this number all are forgotten.
-const MOST_PROCESSES: usize = 1 << 10;
 
 /// Bytes of the longest function that is read as a whole.
 const LONGEST_FUNCTION: u64 = 64 << 10;
@@ -36,99 +34,12 @@ const LONGEST_FUNCTION: u64 = 64 << 10;
 /// Bytes of the longest function that is checked for the registers it preserves.
 const LONGEST_HELPER: u64 = 32 << 10;
 
-/// Bytes that are read at the target of a far jump in code made at run time.
-const FAR_BYTES: u64 = 256;
-
 /// Bytes of the longest indirect call that the last bytes of a direct call can hide.
 const SHORT_CALL: usize = 4;
 
 /// Bytes after rows that were read from instructions within which a jump may still belong to the
 /// same function.
 const MOST_BEHIND_ROWS: u64 = 4 << 10;
-
-/// Part of a process's code.
-struct CodeAround {
-    bytes: Vec<u8>,
-    start: u64,
-    functions: Vec<u64>,
-}
-
-impl CodeAround {
-    fn new<C: ProcessCode>(process: &C, mapping: C::Mapping, pc: u64) -> CodeAround {
-        let range = process.range(mapping);
-        let start = pc.saturating_sub(instructions::BYTES_BEFORE).max(range.start);
-        let end = pc.saturating_add(instructions::BYTES_FROM).min(range.end);
-        CodeAround {
-            bytes: read(process, start..end),
-            start,
-            functions: process.starts(mapping, start..end),
-        }
-    }
-
-    fn code(&self) -> instructions::Code<'_> {
-        instructions::Code {
-            bytes: &self.bytes,
-            start: self.start,
-            functions: &self.functions,
-        }
-    }
-}
-
-fn read(process: &impl ProcessCode, range: Range<u64>) -> Vec<u8> {
-    let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
-    let read = process.read(range.start, &mut bytes);
-    bytes.truncate(read);
-    bytes
-}
-
-/// Code elsewhere in a process.
-struct Elsewhere<'p, C> {
-    process: &'p C,
-    /// Where the code jumps into an interpreter, if it does, and the rule there.
-    interpreter: Cell<Option<(u64, Rule)>>,
-}
-
-impl<'p, C> Elsewhere<'p, C> {
-    fn new(process: &'p C) -> Self {
-        Elsewhere {
-            process,
-            interpreter: Cell::new(None),
-        }
-    }
-}
-
-impl<C: ProcessCode> Around for Elsewhere<'_, C> {
-    fn is_start(&self, at: u64) -> bool {
-        let mut before = [0; instructions::BYTES_BEFORE_START];
-        let read = self.process.read(at.wrapping_sub(before.len() as u64), &mut before);
-        instructions::is_start(&before[..read], at)
-    }
-
-    fn code(&self, at: u64) -> Vec<u8> {
-        let made = self.process.find(at).filter(|mapping| !self.process.is_file(*mapping));
-        self.piece(made, at, FAR_BYTES)
-    }
-
-    fn following(&self, at: u64) -> Vec<u8> {
-        self.piece(self.process.find(at), at, instructions::BYTES_FROM)
-    }
-
-    fn described(&self, at: u64) -> Option<FunctionRule> {
-        let found = self.process.rule(self.process.find(at)?, at)?;
-        if found.is_interpreter(self.process.arch()) {
-            self.interpreter.set(Some((at, found.rule)));
-        }
-        Some(found)
-    }
-}
-
-impl<C: ProcessCode> Elsewhere<'_, C> {
-    /// At most this many bytes from `at` on.
-    fn piece(&self, mapping: Option<C::Mapping>, at: u64, most: u64) -> Vec<u8> {
-        let end = mapping.map(|mapping| self.process.range(mapping).end.min(at.saturating_add(most)));
-        end.map(|end| read(self.process, at..end)).unwrap_or_default()
-    }
-}
 
 /// Cached results about code, keyed by the place of an address.
 #[derive(Debug)]
@@ -142,9 +53,7 @@ pub struct CodeProofs<P> {
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
     below: RefCell<FxHashMap<P, Option<u64>>>,
     led: RefCell<FxHashMap<(P, P), bool>>,
-    /// By process, where code made at run time jumps into an interpreter, and the rule there. The
-    /// process may become another program.
-    interpreters: RefCell<FxHashMap<u32, (u64, P, Rule)>>,
+    hosts: RefCell<Hosts<P>>,
     shared: RefCell<FxHashMap<(P, bool), Option<Rule>>>,
 }
 
@@ -160,7 +69,7 @@ impl<P> Default for CodeProofs<P> {
             kept: RefCell::default(),
             below: RefCell::default(),
             led: RefCell::default(),
-            interpreters: RefCell::default(),
+            hosts: RefCell::default(),
             shared: RefCell::default(),
         }
     }
@@ -187,7 +96,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
     }
 
     /// The rule of code made at run time that goes on at addresses which are not known, in a
-    /// process where other such code jumps into an interpreter: all of it runs in that one's frame.
+    /// process where other such code has shown the frame that all of it shares ([`Hosts`]).
     fn in_interpreter<C: ProcessCode<Place = P>>(
         &self,
         process: &C,
@@ -195,13 +104,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         pc: u64,
         is_return: bool,
     ) -> Option<Rule> {
-        let (at, place, rule) = *self.interpreters.borrow().get(&process.process())?;
-        let is_there = process
-            .find(at)
-            .is_some_and(|mapping| process.place(mapping, at) == place);
-        if !is_there {
-            return None;
-        }
+        let rule = self.hosts.borrow().rule(process)?;
         remembered(&self.shared, (process.place(mapping, pc), is_return), || {
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let below = instructions::dispatched(arch, &around.code(), pc, &Elsewhere::new(process))?;
@@ -280,15 +183,10 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 true => instructions::rule_at_run_time(arch, &code, pc, is_return, &elsewhere),
                 false => instructions::rule(arch, &code, pc, is_return, &elsewhere),
             };
-            if is_made
-                && let Some((at, rule)) = elsewhere.interpreter.get()
-                && let Some(interpreter) = process.find(at)
-            {
-                let mut interpreters = self.interpreters.borrow_mut();
-                if interpreters.len() >= MOST_PROCESSES {
-                    interpreters.clear();
-                }
-                interpreters.insert(process.process(), (at, process.place(interpreter, at), rule));
+            if is_made && let Some((at, rule)) = elsewhere.interpreter.get() {
+                self.hosts.borrow_mut().add(process, at, rule);
+            } else if is_made && let Some(rule) = &rule {
+                self.hosts.borrow_mut().learn(process, (pc, rule), &code);
             }
             match (rule, interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
@@ -654,6 +552,7 @@ fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registers::FunctionRule;
     use backtrail_arch::x86_64::ARCH;
 
     const START: u64 = 0x1000;
