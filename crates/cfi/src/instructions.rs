@@ -170,6 +170,15 @@ pub fn dispatched(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) ->
     }
 }
 
+/// Where the code at `pc` jumps before it returns without another branch.
+pub fn exit(arch: &Arch, code: &Code<'_>, pc: u64, around: &dyn Around) -> Option<u64> {
+    let mut search = Search::new(code, around);
+    if arch.cpu == Cpu::X86_64 {
+        search.at_return(pc);
+    }
+    search.exit
+}
+
 /// Whether the code at `pc` may reach a return, or code that is not known.
 pub fn may_return(arch: &Arch, code: &Code<'_>, pc: u64) -> bool {
     if arch.cpu != Cpu::X86_64 {
@@ -312,6 +321,8 @@ struct Search<'c> {
     host: Option<FunctionRule>,
     /// Where the stack pointer was when a path jumped to an address that is not known.
     dispatched: Option<Place>,
+    /// Where the path to the return has jumped last, if it has not branched since.
+    exit: Option<u64>,
 }
 
 /// How a path continues after an instruction.
@@ -339,6 +350,7 @@ impl<'c> Search<'c> {
             nearest: None,
             host: None,
             dispatched: None,
+            exit: None,
         }
     }
 
@@ -393,6 +405,7 @@ impl<'c> Search<'c> {
     /// Follows one path to its return; returns the state there, and the bytes of arguments that the
     /// return pops.
     fn follow(&mut self, mut at: u64, mut state: State, left: &mut usize) -> Option<(State, i64)> {
+        self.exit = None;
         loop {
             *left = left.checked_sub(1)?;
             // All paths to the same instruction have the same stack there, so the first one is
@@ -408,7 +421,12 @@ impl<'c> Search<'c> {
                 self.host.get_or_insert(described);
                 return None;
             };
+            let ways = self.ways.len();
             let next = self.take(&instruction, &mut state);
+            self.exit = match next {
+                Next::Jumps(target) => Some(target),
+                _ => self.exit.filter(|_| self.ways.len() == ways),
+            };
             if !self.ways.is_empty() || matches!(next, Next::Jumps(_)) {
                 self.is_straight = false;
                 *left = (*left).min(MOST_INSTRUCTIONS);

@@ -17,6 +17,7 @@ use crate::around::{CodeAround, Elsewhere, LONGEST_FUNCTION, read};
 use crate::erlang;
 use crate::fixed;
 use crate::haskell::{self, Haskell};
+use crate::hosts::Hosts;
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions;
 use crate::lisp;
@@ -27,9 +28,6 @@ use crate::{records, roots};
 
 /// Answers that are cached; beyond this number the cache is cleared.
 const MOST_ANSWERS: usize = 1 << 16;
-
-/// Processes whose interpreters are remembered; beyond this number all are forgotten.
-const MOST_PROCESSES: usize = 1 << 10;
 
 /// Bytes of the longest function that is checked for the registers it preserves.
 const LONGEST_HELPER: u64 = 32 << 10;
@@ -53,9 +51,7 @@ pub struct CodeProofs<P> {
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
     below: RefCell<FxHashMap<P, Option<u64>>>,
     led: RefCell<FxHashMap<(P, P), bool>>,
-    /// By process, where code made at run time jumps into an interpreter, and the rule there. The
-    /// process may become another program.
-    interpreters: RefCell<FxHashMap<u32, (u64, P, Rule)>>,
+    hosts: RefCell<Hosts<P>>,
     shared: RefCell<FxHashMap<(P, bool), Option<Rule>>>,
 }
 
@@ -71,7 +67,7 @@ impl<P> Default for CodeProofs<P> {
             kept: RefCell::default(),
             below: RefCell::default(),
             led: RefCell::default(),
-            interpreters: RefCell::default(),
+            hosts: RefCell::default(),
             shared: RefCell::default(),
         }
     }
@@ -98,7 +94,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
     }
 
     /// The rule of code made at run time that goes on at addresses which are not known, in a
-    /// process where other such code jumps into an interpreter: all of it runs in that one's frame.
+    /// process where other such code has shown the frame that all of it shares ([`Hosts`]).
     fn in_interpreter<C: ProcessCode<Place = P>>(
         &self,
         process: &C,
@@ -106,13 +102,7 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         pc: u64,
         is_return: bool,
     ) -> Option<Rule> {
-        let (at, place, rule) = *self.interpreters.borrow().get(&process.process())?;
-        let is_there = process
-            .find(at)
-            .is_some_and(|mapping| process.place(mapping, at) == place);
-        if !is_there {
-            return None;
-        }
+        let rule = self.hosts.borrow().rule(process)?;
         remembered(&self.shared, (process.place(mapping, pc), is_return), || {
             let (arch, around) = (process.arch(), CodeAround::new(process, mapping, pc));
             let below = instructions::dispatched(arch, &around.code(), pc, &Elsewhere::new(process))?;
@@ -192,15 +182,10 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 false => fixed::rule(arch, &code, pc, |at| elsewhere.preceding(at))
                     .or_else(|| instructions::rule(arch, &code, pc, is_return, &elsewhere)),
             };
-            if is_made
-                && let Some((at, rule)) = elsewhere.interpreter.get()
-                && let Some(interpreter) = process.find(at)
-            {
-                let mut interpreters = self.interpreters.borrow_mut();
-                if interpreters.len() >= MOST_PROCESSES {
-                    interpreters.clear();
-                }
-                interpreters.insert(process.process(), (at, process.place(interpreter, at), rule));
+            if is_made && let Some((at, rule)) = elsewhere.interpreter.get() {
+                self.hosts.borrow_mut().add(process, at, rule);
+            } else if is_made && let Some(rule) = &rule {
+                self.hosts.borrow_mut().learn(process, (pc, rule), &code);
             }
             match (rule, interpreted) {
                 (Some(rule), Some(interpreted)) if by_fp(&rule) => Uncovered::Rule(interpreted),
@@ -566,9 +551,8 @@ fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backtrail_arch::x86_64::ARCH;
-
     use crate::registers::FunctionRule;
+    use backtrail_arch::x86_64::ARCH;
 
     const START: u64 = 0x1000;
     /// The called function's description ends here, but its code continues.

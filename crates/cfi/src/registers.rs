@@ -116,9 +116,7 @@ impl FunctionRule {
     /// Whether the frame ends a known number of bytes above the stack pointer, with the return
     /// address there.
     pub(crate) fn is_plain(&self, arch: &Arch) -> bool {
-        let Rule { cfa, ra, .. } = self.rule;
-        let saved = Location::saved(-i32::from(arch.pointer_bytes));
-        (cfa.base, cfa.deref, ra) == (Base::Register(arch.sp.0), false, saved)
+        is_plain(arch, &self.rule)
     }
 
     /// The same for a file that is loaded `bias` bytes above its own addresses.
@@ -130,6 +128,12 @@ impl FunctionRule {
             ..self
         }
     }
+}
+
+/// As [`FunctionRule::is_plain`].
+pub(crate) fn is_plain(arch: &Arch, rule: &Rule) -> bool {
+    let saved = Location::saved(-i32::from(arch.pointer_bytes));
+    (rule.cfa.base, rule.cfa.deref, rule.ra) == (Base::Register(arch.sp.0), false, saved)
 }
 
 impl<B: AsRef<[u8]>> CallFrames<B> {

@@ -33,7 +33,7 @@ pub use crate::error::Error;
 use crate::plt;
 use crate::roots;
 use crate::source::{KIND, Source};
-use crate::{go_frames, gopclntab, linked, signal};
+use crate::{go_frames, gopclntab, greenlets, linked, signal};
 use isolated::Wanted;
 
 /// The subfolder that stores which entry a file has.
@@ -101,7 +101,10 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
 /// Whether a module's table differs from its call frame information for the function that begins at
 /// `svma`.
 pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
-    roots::is_misdescribed(image, svma) || linked::is_resolver(image, svma) || linked::is_profiler(image, svma)
+    roots::is_misdescribed(image, svma)
+        || greenlets::is_misdescribed(image, svma)
+        || linked::is_resolver(image, svma)
+        || linked::is_profiler(image, svma)
 }
 
 /// The module's own `.sframe`, if it has a valid one.
@@ -135,6 +138,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     plt::add(&mut converted, image);
     go_frames::add(&mut converted, image);
     roots::add(&mut converted, image);
+    greenlets::add(&mut converted, image);
     signal::add(&mut converted, image);
     by_hand::add(&mut converted, image);
     linked::add(&mut converted, image);

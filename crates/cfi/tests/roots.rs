@@ -1,6 +1,7 @@
 //! Stacks that begin in code which call frame information does not describe as outermost: the
 //! tables of real files have outermost rows there.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use backtrail_cfi::tables::Tables;
 use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_sframe::{Base, Location, Section};
 use backtrail_testkit::command::run;
-use backtrail_testkit::{available, skip};
+use backtrail_testkit::{available, readers, skip};
 
 /// Files of which most systems have at least one, with the code of the stack that begins in them.
 const LIBRARIES: [(&str, &str, &[u8]); 2] = [
@@ -47,6 +48,57 @@ fn fibres_begin_in_outermost_rows() {
         // Callers are looked up by the byte before the return address.
         assert!(is_outermost(&section, start - 1), "{path}: {:#x}", start - 1);
         assert!(!is_outermost(&section, near), "{path}: {near:#x}");
+    }
+}
+
+/// A greenlet's first function never returns, and what is above its frame belongs to others. In
+/// `slp_switch`, between the addition to the stack pointer and the end of the call that fills the
+/// new stack, this is true of all frames.
+#[test]
+fn greenlets_begin_in_outermost_rows() {
+    const FIRST: &str = "_ZN8greenlet12UserGreenlet15inner_bootstrapE";
+    let Some(packages) = available(readers::python("greenlet")) else {
+        return;
+    };
+    let files = fs::read_dir(packages.join("greenlet"))
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let library = files.filter(|path| path.extension().is_some_and(|extension| extension == "so"));
+    let mut library = library.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("_greenlet"));
+    let path = library.next().expect("the package has a library");
+    let file = FileBytes::open(&path).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let table = Tables::without_cache().load(&image).unwrap();
+    let section = table.section().unwrap();
+    let symbols = Symbols::new(&image);
+    let named = Symbols::named(&image, None, |name| name.starts_with(FIRST) && !name.contains('.'));
+    let start = named.first().expect(FIRST).address;
+    let end = start + symbols.lookup(start).expect(FIRST).size;
+    assert!(end - start > 1000);
+    for address in start..end {
+        assert!(is_outermost(&section, address), "{address:#x}");
+    }
+    for address in [start - 0x100, end + 0x100] {
+        assert!(!is_outermost(&section, address), "{address:#x}");
+    }
+
+    // `add rax, rsp; add rax, rbp; call`
+    let moves = [0x48, 0x01, 0xc4, 0x48, 0x01, 0xc5, 0xe8];
+    if cfg!(target_arch = "x86_64") {
+        let [at] = places(&image, &moves)[..] else {
+            panic!("one switch in {}", path.display());
+        };
+        let names = symbols.lookup(at).map(|symbol| symbol.name.to_string());
+        assert_eq!(names.as_deref(), Some("slp_switch"));
+        for (address, outermost) in [
+            (at - 1, false),
+            (at, false),
+            (at + 3, true),
+            (at + 10, true),
+            (at + 11, false),
+        ] {
+            assert_eq!(is_outermost(&section, address), outermost, "{address:#x}");
+        }
     }
 }
 

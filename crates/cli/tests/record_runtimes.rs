@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use backtrail_testkit::workload::Workload;
-use backtrail_testkit::{Missing, available, command, place, skip};
+use backtrail_testkit::{Missing, available, command, place, readers, skip};
 use common::setup;
 
 use crate::record_judged::may_load_programs;
@@ -317,4 +317,35 @@ fn erlang_s_processes_begin_where_they_end() {
         "{} whole, {others:?}",
         count(&whole)
     );
+}
+
+/// Greenlets begin on the stack of the one that started them, and exchange what is there. What is
+/// above their first function belongs to others.
+#[test]
+fn greenlets_end_in_their_first_function() {
+    let Some(setup) = setup() else { return };
+    let Some(packages) = available(readers::python("greenlet")) else {
+        return;
+    };
+    let script = place::workspace().join("crates/cli/tests/programs/greenlets.py");
+    let python = format!("PYTHONPATH={}", packages.display());
+    let workload = Workload {
+        name: "greenlets",
+        arguments: ["env", &python, "python3", &script.to_string_lossy(), "2"]
+            .map(str::to_owned)
+            .to_vec(),
+    };
+    let recording = setup.record(&[], &workload);
+    recording.ended_with(0).complete_or_cut(200, 0.97, 0.03).readable();
+    let stacks = recording.folded();
+    let is = |frame: &String, name: &str| frame.starts_with(&format!("greenlet::UserGreenlet::{name}"));
+    let (mut begun, mut started) = (0, 0);
+    for (stack, count) in &stacks {
+        let first = stack.iter().position(|frame| is(frame, "inner_bootstrap"));
+        begun += if first.is_some() { *count } else { 0 };
+        started += stack.iter().filter(|frame| is(frame, "g_initialstub")).count();
+        assert!(first.is_none_or(|first| first <= 1), "{stack:?}");
+    }
+    assert!(begun > 200, "{begun} samples of greenlets");
+    println!("{begun} in greenlets, {started} stacks of those that start one");
 }

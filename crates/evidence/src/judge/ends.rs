@@ -4,7 +4,7 @@ use super::code::Cpu;
 use super::space::{Held, Place};
 
 /// Start routines by name: no call leads to them.
-const STARTS: [&str; 25] = [
+const STARTS: [&str; 26] = [
     "_start",
     "_dl_start_user",
     "clone",
@@ -35,11 +35,16 @@ const STARTS: [&str; 25] = [
     // GHC: Haskell code has a stack of its own beyond this.
     "StgRun",
     "StgRunIsImplementedInAssembler",
+    // greenlet, while it exchanges the stacks of two greenlets: its caller is on neither.
+    "slp_switch",
 ];
 
 /// The first function of Crystal's fibres, whose stacks hold 0 where it returns to; the type of its
 /// result follows.
 const OF_CRYSTAL: &str = "*Fiber#run:";
+
+/// The first function of greenlets, which never returns; its parameters' types follow.
+const OF_GREENLETS: &str = "_ZN8greenlet12UserGreenlet15inner_bootstrapE";
 
 /// Functions containing return addresses that no call has pushed.
 const MADE: [&str; 12] = [
@@ -80,6 +85,9 @@ pub(crate) fn start_routine(held: &Held) -> Option<String> {
     }
     if name.is_some_and(|name| name.starts_with(OF_CRYSTAL)) {
         return Some(named("a fibre of Crystal"));
+    }
+    if name.is_some_and(|name| name.starts_with(OF_GREENLETS)) {
+        return Some(named("a greenlet"));
     }
     if let Some(extent) = image.function(place.address) {
         // AArch64's C library ends the description of `clone` where the child begins.
