@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use backtrail_process::perf::FileError;
 use backtrail_profile::Options;
 use backtrail_record::{Dialect, ImportError, ImportOptions, Imported, Stop};
 use clap::{Args, ValueHint};
@@ -53,6 +54,8 @@ pub(crate) fn run(arguments: &Import) -> Result<Status, Failure> {
         ImportError::NoEvent(_, ref events) if !events.is_empty() => {
             Failure::of(&arguments.input, error).help("name one of these, with --event")
         }
+        ImportError::File(FileError::NoPerfData) => Failure::of(&arguments.input, error)
+            .help("name the file that `perf record` wrote, not the text of perf script"),
         error => Failure::of(&arguments.input, error),
     })?;
     say_what_is_left_out(&imported, &arguments.input);

@@ -306,8 +306,8 @@ fn summary(outcome: &Outcome, path: &Path, is_whole: bool) -> String {
         _ => format!("{:.1} % of the stacks complete, ", 100.0 * complete(outcome)),
     };
     let mut text = format!(
-        "{} samples, {} lost, {complete}{} KiB in {}",
-        outcome.samples,
+        "{}, {} lost, {complete}{} KiB in {}",
+        Counted(outcome.samples, "sample"),
         outcome.lost,
         outcome.trace_bytes.div_ceil(1024),
         shown(path)
@@ -320,7 +320,7 @@ fn summary(outcome: &Outcome, path: &Path, is_whole: bool) -> String {
     }
     if outcome.read_apart > 0 {
         let share = 100.0 * outcome.read_apart as f64 / outcome.samples as f64;
-        text.push_str(&format!(" ({share:.1} % with outer frames read apart and proved)"));
+        text.push_str(&format!(" ({share:.1} % with outer frames read late and proved)"));
     }
     if !outcome.kernel {
         text.push_str(" (without time in the kernel: not permitted)");

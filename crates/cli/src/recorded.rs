@@ -67,6 +67,9 @@ impl Counted {
             return Err(Failure::of(trace, "has no durations of calls")
                 .help("record them with --entry FUNCTION --min-duration TIME"));
         }
+        if (self.off_cpu || self.wall || self.wakers) && origin.measured == Measured::Cpu {
+            return Err(Failure::of(trace, "has no times off the CPU").help("record them with --off-cpu or --wall"));
+        }
         Ok(Options {
             measured: self.measured(),
             wakers: self.wakers,

@@ -513,4 +513,13 @@ fn what_is_no_perf_data_is_one_error() {
         assert!(finished.stderr.contains(input), "{}", finished.describe());
         assert!(!trace.exists());
     }
+    let finished = backtrail(&["import", text(&file), "-o", text(&trace)]);
+    assert!(
+        finished.stderr.contains(": not a perf.data file\nhelp: "),
+        "{}",
+        finished.describe()
+    );
+    let file = setup.file("perf.data", b"2ELIFREP and what follows");
+    let finished = backtrail(&["import", text(&file), "-o", text(&trace)]);
+    assert!(finished.stderr.contains("other byte order"), "{}", finished.describe());
 }

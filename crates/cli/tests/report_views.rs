@@ -187,6 +187,9 @@ fn what_cannot_be_answered_is_one_error() {
         (&["--time", "5..2"], "ends before it begins"),
         (&["--by", "colour"], "colour"),
         (&["--by", "line", "--callers", "main"], "--callers"),
+        (&["--off-cpu"], "has no times off the CPU"),
+        (&["--wall"], "record them with --off-cpu or --wall"),
+        (&["--wakers"], "has no times off the CPU"),
     ] {
         let arguments: Vec<&str> = [trace.as_str()].iter().chain(arguments).copied().collect();
         let finished = report(&arguments);

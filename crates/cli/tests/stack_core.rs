@@ -113,6 +113,13 @@ fn a_core_of_gdb_plain_and_compressed_and_from_a_stream() {
     };
     running.signal(Signal::KILL);
     as_gdb(&built, &core, "gdb's core");
+    // gdb has stopped it to write the core, and let it run on.
+    let told = stack(&[text(&core)]);
+    assert!(
+        told.stdout.contains("6 threads, stopped by signal 19\n"),
+        "{}",
+        told.describe()
+    );
     let plain = stack(&[text(&core), "--json"]);
     assert_eq!(plain.code(), 0, "{}", plain.describe());
     for tool in ["gzip", "zstd", "lz4"] {

@@ -192,6 +192,41 @@ fn times_off_the_cpu_are_printed_as_times() {
     );
 }
 
+/// The colour of the row of all samples, just above its lower edge, in each column.
+const COLUMNS: &str = "(() => { \
+    const canvas = document.querySelector('#time-rows canvas'), scale = devicePixelRatio; \
+    const labels = Math.min(210, Math.round(canvas.parentElement.clientWidth * 0.28)); \
+    const width = Math.floor(canvas.width / scale - labels) - 1; \
+    const pixels = canvas.getContext('2d') \
+        .getImageData((labels + 1) * scale, (18 + 40 - 3) * scale, width * scale, 1).data; \
+    const blue = []; \
+    for (let at = 0; at < pixels.length; at += 4) blue.push(pixels[at + 2] > pixels[at] + 60); \
+    return blue.filter(Boolean).length / blue.length; })()";
+
+#[test]
+fn a_busy_thread_has_no_gaps_on_the_time_line() {
+    let stack = Stack {
+        thread: 1,
+        names: &["main"],
+        from_ms: 0,
+        samples: 100,
+    };
+    let mut busy = samples(&[stack]);
+    busy.origin.frequency = Some(1_000);
+    let Some(mut page) = Page::open(&busy, "busy", None) else {
+        return;
+    };
+    let filled = page.browser.value(COLUMNS).as_f64().expect("a share");
+    assert!(filled > 0.99, "{filled}");
+    // Events are moments.
+    busy.origin.frequency = None;
+    let Some(mut page) = Page::open(&busy, "events", None) else {
+        return;
+    };
+    let filled = page.browser.value(COLUMNS).as_f64().expect("a share");
+    assert!((0.05..0.3).contains(&filled), "{filled}");
+}
+
 #[test]
 fn a_recording_without_samples_shows_what_it_is_of() {
     let nothing = Samples {

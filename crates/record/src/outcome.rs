@@ -152,8 +152,8 @@ pub enum Warning {
     NoKernelWalks,
     /// This many files of containers, or deleted ones, could not be kept open for their names.
     NotHeld(u64),
-    /// This many percent of the samples were lost.
-    Lost(u64),
+    /// This many percent of the samples were lost, which were taken at this.
+    Lost(u64, Occasion),
     /// This many percent of the stacks were cut where their copies end.
     Cut(u64),
     /// This many percent of the stacks have outer frames that were read apart from the sample.
@@ -173,9 +173,21 @@ impl Warning {
                 Some("to sample time in the kernel, run `sysctl kernel.perf_event_paranoid=1` as root")
             }
             Warning::NotHeld(_) => Some("raise the limit of open files with ulimit -n"),
-            Warning::Lost(_) => Some(
-                "sample less often with -F or --count, copy less stack with --stack-copy, write less as root with \
-                 --walk kernel, or let the recorder raise its priority (as root, or with ulimit -e)",
+            Warning::Lost(_, Occasion::Clock) => Some(
+                "sample less often with -F, copy less stack with --stack-copy, write less as root with --walk kernel, \
+                 or let the recorder raise its priority (as root, or with ulimit -e)",
+            ),
+            Warning::Lost(_, Occasion::Event) => Some(
+                "sample less often with --count, copy less stack with --stack-copy, or let the recorder raise its \
+                 priority (as root, or with ulimit -e)",
+            ),
+            Warning::Lost(_, Occasion::Call) => Some(
+                "copy less stack with --stack-copy, write less as root with --walk kernel, or let the recorder raise \
+                 its priority (as root, or with ulimit -e)",
+            ),
+            Warning::Lost(_, Occasion::Wait) => Some(
+                "copy less stack with --stack-copy, record fewer processes, or let the recorder raise its priority \
+                 (as root, or with ulimit -e)",
             ),
             Warning::Cut(_) => Some(
                 "copies of short programs, and of stacks deeper than 60 KiB that change fast, are cut; as root, deep stacks \
@@ -230,7 +242,7 @@ impl fmt::Display for Warning {
                 f,
                 "no names of {files} files of containers, or deleted ones: too many to keep them open"
             ),
-            Warning::Lost(percent) => write!(
+            Warning::Lost(percent, _) => write!(
                 f,
                 "{percent} % of the samples were lost: the recorder could not keep up"
             ),
@@ -270,7 +282,7 @@ impl Outcome {
             (self.no_wakers && !self.no_places).then_some(Warning::NoWakers),
             self.no_kernel_walks.then_some(Warning::NoKernelWalks),
             (self.not_held > 0).then_some(Warning::NotHeld(self.not_held)),
-            (lost >= MANY_LOST).then_some(Warning::Lost(lost)),
+            (lost >= MANY_LOST).then_some(Warning::Lost(lost, self.occasion)),
             (cut >= MANY_CUT).then_some(Warning::Cut(cut)),
             (apart > MOST).then_some(Warning::ReadApart(apart)),
         ];
@@ -314,8 +326,15 @@ mod tests {
         bad.stops[Stop::BeyondCopy as usize] = 333;
         assert_eq!(
             bad.warnings(),
-            [Warning::Lost(90), Warning::Cut(33), Warning::ReadApart(51)]
+            [
+                Warning::Lost(90, Occasion::Clock),
+                Warning::Cut(33),
+                Warning::ReadApart(51)
+            ]
         );
+        // Waits are not taken by a timer, and their stacks are copied always.
+        let waits = Warning::Lost(90, Occasion::Wait).help().unwrap_or_default();
+        assert!(!waits.contains("-F") && !waits.contains("--walk"), "{waits}");
         let nothing = |set_id, kernel| {
             Outcome {
                 set_id,

@@ -14,6 +14,9 @@ const NAMED_THREADS: usize = 8;
 /// The longest function name, in characters: C++ templates and Rust's generic types can fill pages.
 const LONGEST_NAME: usize = 200;
 
+/// How the names of code in no file begin; an address follows.
+const UNKNOWN: &str = "[unknown]+0x";
+
 /// How threads and frames are printed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
@@ -37,7 +40,7 @@ pub(super) fn write(
         return writeln!(out, " as before");
     }
     match process.signal {
-        Some(signal) => writeln!(out, ", ended by signal {signal}")?,
+        Some(signal) => writeln!(out, ", {} signal {signal}", what_it_did(signal))?,
         None => writeln!(out)?,
     }
     let groups = if options.all {
@@ -68,6 +71,16 @@ pub(super) fn write(
         0 => Ok(()),
         1 => writeln!(out, "\nnot shown in full: 1 argument (--args, --hide)"),
         count => writeln!(out, "\nnot shown in full: {count} arguments (--args, --hide)"),
+    }
+}
+
+/// What the signal of a core did to its process. A debugger also writes cores of processes that
+/// run on, as gdb's gcore does, with the signal that has stopped them.
+fn what_it_did(signal: u32) -> &'static str {
+    match i32::try_from(signal) {
+        Ok(libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU) => "stopped by",
+        Ok(libc::SIGCHLD | libc::SIGCONT | libc::SIGURG | libc::SIGWINCH) => "at",
+        _ => "ended by",
     }
 }
 
@@ -124,6 +137,8 @@ fn write_frames(out: &mut dyn Write, thread: &NamedThread, options: Options) -> 
 
 fn write_frame(out: &mut dyn Write, frame: &NamedFrame, options: Options) -> io::Result<()> {
     let function = match options.full_names {
+        // The address within no file is that of the frame.
+        _ if frame.function.starts_with(UNKNOWN) => Cow::Borrowed("[unknown]"),
         true => Cow::Borrowed(&*frame.function),
         false => shortened(&frame.function, LONGEST_NAME),
     };
@@ -163,6 +178,39 @@ fn shortened(name: &str, longest: usize) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_in_no_file_has_its_address_once() {
+        let frame = NamedFrame {
+            pc: 0x7f12_3456,
+            function: "[unknown]+0x7f123455".to_owned(),
+            offset: None,
+            file: None,
+            line: None,
+            module: "[anon]".to_owned(),
+            path: None,
+            build_id: Vec::new(),
+            inlined: false,
+            how: backtrail_stacks::How::FramePointer,
+            arguments: Vec::new(),
+        };
+        for full_names in [false, true] {
+            let mut out = Vec::new();
+            write_frame(&mut out, &frame, Options { all: false, full_names }).expect("memory can be written");
+            assert_eq!(
+                String::from_utf8_lossy(&out),
+                "0x000000007f123456 in [unknown] ([anon])\n"
+            );
+        }
+    }
+
+    #[test]
+    fn signals_that_end_no_process_are_said_to_stop_it() {
+        assert_eq!(what_it_did(libc::SIGSEGV.unsigned_abs()), "ended by");
+        assert_eq!(what_it_did(libc::SIGSTOP.unsigned_abs()), "stopped by");
+        assert_eq!(what_it_did(libc::SIGCHLD.unsigned_abs()), "at");
+        assert_eq!(what_it_did(u32::MAX), "ended by");
+    }
 
     #[test]
     fn long_names_keep_both_ends() {

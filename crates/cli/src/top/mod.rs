@@ -167,7 +167,7 @@ pub(crate) fn run(arguments: Top) -> Result<Status, Failure> {
 /// What can be done, with the options of this subcommand.
 fn help(warning: Warning) -> Option<&'static str> {
     match warning {
-        Warning::Lost(_) => {
+        Warning::Lost(..) => {
             Some("sample less often with -F, or let it raise its priority (as root, or with ulimit -e)")
         }
         warning => warning.help(),
@@ -251,11 +251,13 @@ fn count(live: &Mutex<Live>, receiver: &Receiver<Passed>) {
 
 #[cfg(test)]
 mod tests {
+    use backtrail_record::Occasion;
+
     use super::*;
 
     #[test]
     fn help_names_only_options_of_this_subcommand() {
-        let help = help(Warning::Lost(30)).expect("something can be done");
+        let help = help(Warning::Lost(30, Occasion::Clock)).expect("something can be done");
         assert!(help.contains("-F") && !help.contains("--"), "{help}");
     }
 }

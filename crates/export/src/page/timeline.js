@@ -78,18 +78,22 @@ class Timeline {
       // The samples come after the first picture.
       if (!time) return;
       const scale = recording.step / this.seconds * columns;
-      const column = i => Math.min(columns - 1, Math.floor(time[i] * scale));
-      // Columns of a microsecond, if weights are times: a wait ends at its time.
+      // Columns of a microsecond, if weights are times, and else of a sample's period, if a clock
+      // took it: both end at their time. Spread over them, busy threads have no gaps.
       const ofMicrosecond = info.unit?.[1] ? columns / (this.seconds * 1e6) : 0;
+      const ofPeriod = !info.unit && info.frequency ? columns / (this.seconds * info.frequency) : 0;
       const fill = (bins, i) => {
-        const last = column(i);
-        let width = weight ? weight[i] * ofMicrosecond : 0;
-        if (width <= 1) {
-          bins[last] += weight ? weight[i] : 1;
+        const amount = weight ? weight[i] : 1, width = weight ? amount * ofMicrosecond : ofPeriod;
+        const end = Math.min(columns, time[i] * scale), start = Math.max(0, end - width);
+        const first = Math.min(columns - 1, Math.floor(start)), last = Math.min(columns - 1, Math.floor(end));
+        if (first === last) {
+          bins[last] += width > 1 ? amount / width : amount;
           return;
         }
-        const share = weight[i] / width;
-        for (let at = last; at >= 0 && width > 0; at--, width--) bins[at] += share * Math.min(1, width);
+        const share = amount / width;
+        bins[first] += share * (first + 1 - start);
+        for (let at = first + 1; at < last; at++) bins[at] += share;
+        bins[last] += share * (end - last);
       };
       let row, cpu = -1;
       for (let i = 0; this.byCpu && i < time.length; i++) {
@@ -135,7 +139,7 @@ class Timeline {
     this.paintAxis(context, left, columns, height, colour);
     this.fillBins(columns);
     for (const row of this.rows) {
-      const { bins } = row, most = bins.reduce((a, b) => Math.max(a, b), 1);
+      const { bins } = row, most = bins.reduce((a, b) => Math.max(a, b), 0) || 1;
       context.fillStyle = colour("--line");
       context.fillRect(0, row.top + row.height - 1, width, 1);
       context.fillStyle = colour("--accent");

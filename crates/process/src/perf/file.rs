@@ -30,6 +30,8 @@ use super::records::{Build, MISC_MMAP_BUILD_ID, Mapping, Record, decode_body};
 
 /// `PERFILE2`, in the byte order of the machine that wrote it.
 const MAGIC: [u8; 8] = *b"PERFILE2";
+/// The same of a machine of the other byte order.
+const SWAPPED_MAGIC: [u8; 8] = *b"2ELIFREP";
 /// The first bytes of a file that perf wrote to a pipe: the header has only the magic and 16.
 const PIPE_HEADER: u64 = 16;
 /// Where the features are in the header of a file, a bit each.
@@ -45,8 +47,10 @@ const ENDIAN: Endian = Endian::NATIVE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It is not a `perf.data`, or of a machine of the other byte order.
+    /// It is not a `perf.data`.
     NoPerfData,
+    /// It is of a machine of the other byte order.
+    ByteOrder,
     /// It has no bytes: what perf leaves if it cannot record.
     Empty,
     /// Reading failed.
@@ -64,7 +68,8 @@ pub enum FileError {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FileError::NoPerfData => write!(f, "is no perf.data of a machine of this byte order"),
+            FileError::NoPerfData => write!(f, "not a perf.data file"),
+            FileError::ByteOrder => write!(f, "is of a machine of the other byte order"),
             FileError::Empty => write!(f, "is empty: perf recorded nothing"),
             FileError::Io(kind) => write!(f, "cannot be read: {kind}"),
             FileError::Packed => write!(f, "has compressed records that are damaged"),
@@ -204,7 +209,10 @@ impl<'b> PerfFile<'b> {
             return Err(FileError::Empty);
         }
         if !header.starts_with(&MAGIC) {
-            return Err(FileError::NoPerfData);
+            return Err(match header.starts_with(&SWAPPED_MAGIC) {
+                true => FileError::ByteOrder,
+                false => FileError::NoPerfData,
+            });
         }
         let header = Bytes::new(&header, ENDIAN);
         let (begin, end) = match header.u64(8)? {

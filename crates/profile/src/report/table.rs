@@ -169,25 +169,30 @@ fn duration(nanoseconds: u64) -> String {
     }
 }
 
+/// What all samples count for, in words.
+pub(super) fn whole(summary: &Summary) -> String {
+    let seconds = summary.samples as f64 / 1e6;
+    match &summary.measure {
+        Some(measure) if measure.is_time && summary.waits.is_some() => {
+            format!("{seconds:.6} s {}", clean(&measure.name, INSTEAD))
+        }
+        Some(measure) if measure.is_time => format!("{seconds:.6} s of {}", clean(&measure.name, INSTEAD)),
+        Some(measure) => format!("{} {}", summary.samples, clean(&measure.name, INSTEAD)),
+        None => counted(summary.samples, "sample"),
+    }
+}
+
+fn counted(count: u64, one: &str) -> String {
+    format!("{count} {one}{}", if count == 1 { "" } else { "s" })
+}
+
 fn push_summary(text: &mut String, summary: &Summary, width: Option<usize>) {
+    let whole = whole(summary);
     let mut facts = vec![match (&summary.measure, summary.waits) {
-        (Some(measure), Some(waits)) if measure.is_time => {
-            format!(
-                "{:.6} s {} in {waits} waits",
-                summary.samples as f64 / 1e6,
-                measure.name
-            )
-        }
-        (Some(measure), None) if measure.is_time => {
-            format!(
-                "{:.6} s of {} in {} calls",
-                summary.samples as f64 / 1e6,
-                measure.name,
-                summary.taken
-            )
-        }
-        (Some(measure), _) => format!("{} {} in {} samples", summary.samples, measure.name, summary.taken),
-        (None, _) => format!("{} samples", summary.samples),
+        (Some(measure), Some(waits)) if measure.is_time => format!("{whole} in {}", counted(waits, "wait")),
+        (Some(measure), None) if measure.is_time => format!("{whole} in {}", counted(summary.taken, "call")),
+        (Some(_), _) => format!("{whole} in {}", counted(summary.taken, "sample")),
+        (None, _) => whole,
     }];
     if let Some((first, last)) = summary.times.filter(|(first, last)| last > first) {
         facts[0].push_str(&format!(" over {:.2} s", (last - first) as f64 / 1e9));

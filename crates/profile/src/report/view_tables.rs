@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::table::{INSTEAD, MIN_WIDTH, percent, shorten};
+use super::table::{INSTEAD, MIN_WIDTH, percent, shorten, whole};
 use super::{Report, Rows, TableOptions};
 use crate::clean::clean;
 
@@ -74,11 +74,16 @@ impl Report {
     pub fn write_changes(&self, before: &Report, out: &mut dyn io::Write, options: &TableOptions) -> io::Result<()> {
         let changes = self.changes_since(before);
         let shown = &changes[..options.limit.unwrap_or(usize::MAX).min(changes.len())];
+        let of = match &self.summary().measure {
+            Some(measure) if measure.is_time => "time".into(),
+            Some(measure) => clean(&measure.name, INSTEAD),
+            None => "samples".into(),
+        };
         writeln!(
             out,
-            "{} samples before, {} samples after; shares of own samples\n",
-            before.summary().samples,
-            self.summary().samples
+            "{} before, {} after; shares of own {of}\n",
+            whole(before.summary()),
+            whole(self.summary())
         )?;
         let names: Vec<(&str, &str)> = shown
             .iter()

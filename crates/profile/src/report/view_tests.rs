@@ -1,7 +1,7 @@
 //! Parts of a report with hand-made items, to the letter.
 
 use super::tests::{recorded, text};
-use super::{GroupBy, Row, Rows, TableOptions};
+use super::{GroupBy, Measure, Row, Rows, TableOptions};
 use crate::CodeFiles;
 
 fn rows(rows: &Rows) -> Vec<(&str, u64, u64)> {
@@ -163,4 +163,35 @@ fn a_difference_is_of_shares() {
     );
     let shown = text(|out| after.write_changes(&before, out, &TableOptions::default()));
     assert!(shown.contains("   16.67   100.00   +83.33  fib"), "{shown}");
+}
+
+#[test]
+fn a_difference_names_what_is_compared() {
+    let (before, mut after) = (recorded(), recorded());
+    let heading = |after: &super::Report| {
+        let shown = text(|out| after.write_changes(&before, out, &TableOptions::default()));
+        shown.lines().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        heading(&after),
+        "12 samples before, 12 samples after; shares of own samples"
+    );
+    let measure = |name: &str, is_time| {
+        Some(Measure {
+            name: name.to_owned(),
+            is_time,
+        })
+    };
+    after.summary.measure = measure("page-faults", false);
+    assert_eq!(
+        heading(&after),
+        "12 samples before, 12 page-faults after; shares of own page-faults"
+    );
+    (after.summary.measure, after.summary.waits) = (measure("off-cpu", true), Some(1));
+    assert_eq!(
+        heading(&after),
+        "12 samples before, 0.000012 s off-cpu after; shares of own time"
+    );
+    let table = text(|out| after.write_table(out, &TableOptions::default()));
+    assert!(table.starts_with("0.000012 s off-cpu in 1 wait"), "{table}");
 }

@@ -246,6 +246,9 @@ fn a_file_that_was_cut() {
     let cut = &bytes[..bytes.len() - 200];
     assert!(PerfFile::parse(cut).unwrap().is_cut());
     assert_eq!(PerfFile::parse(b"ELF").unwrap_err(), FileError::NoPerfData);
+    let mut swapped = bytes.clone();
+    swapped[..8].reverse();
+    assert_eq!(PerfFile::parse(&swapped).unwrap_err(), FileError::ByteOrder);
     assert_eq!(PerfFile::parse(b"").unwrap_err(), FileError::Empty);
 }
 
