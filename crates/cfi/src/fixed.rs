@@ -44,7 +44,8 @@ fn padded_start(before: &[u8], start: u64) -> Option<u64> {
     let mut at = end & !(ALIGN - 1);
     while at > start {
         let (code, function) = before.split_at_checked(usize::try_from(at - start).ok()?)?;
-        let padding = code.iter().rev().take_while(|byte| **byte == INT3).count();
+        let last = code.iter().rev().take(MOST_PADDING);
+        let padding = last.take_while(|byte| **byte == INT3).count();
         let code = &code[..code.len() - padding];
         let is_padded = (1..MOST_PADDING).contains(&padding) && function.first() != Some(&INT3);
         if is_padded && ends(code, at - padding as u64) {
