@@ -87,7 +87,8 @@ class Timeline {
         const end = Math.min(columns, time[i] * scale), start = Math.max(0, end - width);
         const first = Math.min(columns - 1, Math.floor(start)), last = Math.min(columns - 1, Math.floor(end));
         if (first === last) {
-          bins[last] += width > 1 ? amount / width : amount;
+          // What began before the recording counts as far as it is in it.
+          bins[last] += width > 0 ? amount * (end - start) / width : amount;
           return;
         }
         const share = amount / width;
