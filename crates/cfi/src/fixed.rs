@@ -18,8 +18,6 @@ const INT3: u8 = 0xcc;
 const NOP: u8 = 0x90;
 /// Bytes of a cache's line, by which the longest functions are aligned.
 const MOST_PADDING: usize = 64;
-/// Bytes of `call` with an address.
-const CALL: [u8; 1] = [0xe8];
 
 /// The rule of the frame at `pc`, if the function there is of this kind. `preceding` has the code
 /// before an address.
@@ -60,8 +58,8 @@ fn padded_start(before: &[u8], start: u64) -> Option<u64> {
 /// a `nop`.
 fn ends(code: &[u8], end: u64) -> bool {
     let start = end.wrapping_sub(code.len() as u64);
-    let is_call = |code: &[u8]| code.len() >= 5 && code[code.len() - 5..].starts_with(&CALL);
-    jumps_before(code, start, end) || is_call(code) || code.strip_suffix(&[NOP]).is_some_and(is_call)
+    let called = code.strip_suffix(&[NOP]).unwrap_or(code);
+    jumps_before(code, start, end) || [code, called].iter().any(|code| matches!(code, [.., 0xe8, _, _, _, _]))
 }
 
 /// The frame at a program counter.
@@ -69,11 +67,19 @@ fn ends(code: &[u8], end: u64) -> bool {
 struct Frame {
     /// Bytes from the stack pointer to the return address.
     depth: i64,
-    /// Whether the function, up to its end, leaves the frame pointer as it is.
+    /// Whether the function, up to its end, leaves the frame pointer as it is, and calls nothing.
     is_fp_kept: bool,
 }
 
 impl Frame {
+    /// A function whose end was not seen.
+    fn cut(depth: Option<i64>) -> Option<Frame> {
+        Some(Frame {
+            depth: depth?,
+            is_fp_kept: false,
+        })
+    }
+
     fn rule(self, arch: &Arch) -> Option<Rule> {
         let cfa = Location::register(arch.sp.0, i32::try_from(self.depth.checked_add(8)?).ok()?);
         Some(Rule {
@@ -95,7 +101,7 @@ fn scan(bytes: &[u8], start: u64, begin: u64, pc: u64) -> Option<Frame> {
         if depth.is_some() && instruction.mnemonic() == Mnemonic::Int3 {
             return Some(Frame {
                 depth: depth?,
-                is_fp_kept: !function.writes_fp,
+                is_fp_kept: !function.changes_fp,
             });
         }
         let next = match at == begin {
@@ -116,16 +122,6 @@ fn scan(bytes: &[u8], start: u64, begin: u64, pc: u64) -> Option<Frame> {
     }
 }
 
-impl Frame {
-    /// A function whose end was not seen.
-    fn cut(depth: Option<i64>) -> Option<Frame> {
-        Some(Frame {
-            depth: depth?,
-            is_fp_kept: false,
-        })
-    }
-}
-
 /// What was read of a function.
 #[derive(Debug)]
 struct Function {
@@ -133,7 +129,8 @@ struct Function {
     frame: i64,
     /// Bytes from the stack pointer to the return address.
     depth: i64,
-    writes_fp: bool,
+    /// Whether the frame pointer may be changed.
+    changes_fp: bool,
     /// Where its jumps lead forward.
     targets: BTreeSet<u64>,
     /// Addresses that it computes: tables of a `switch` may be among its code, or after it.
@@ -148,7 +145,7 @@ impl Function {
         Some(Function {
             frame,
             depth: frame,
-            writes_fp: false,
+            changes_fp: false,
             targets: BTreeSet::new(),
             data: BTreeSet::new(),
         })
@@ -183,7 +180,8 @@ impl Function {
             }
             _ if has_left => return None,
             (FlowControl::ConditionalBranch, Some(target)) => self.targets.extend((target > next).then_some(target)),
-            (FlowControl::Call | FlowControl::IndirectCall, _) => {}
+            // Functions of such compilers need not preserve it.
+            (FlowControl::Call | FlowControl::IndirectCall, _) => self.changes_fp = true,
             (FlowControl::Next, _) => match instruction.mnemonic() {
                 Mnemonic::Add if register(instruction, 0) == Register::RSP => {
                     self.depth = immediate(instruction).filter(|bytes| *bytes == self.frame).map(|_| 0)?;
@@ -193,7 +191,7 @@ impl Function {
                 Mnemonic::Enter => return None,
                 _ if writes(instruction, Register::RSP) => return None,
                 mnemonic => {
-                    self.writes_fp |= writes(instruction, Register::RBP);
+                    self.changes_fp |= writes(instruction, Register::RBP);
                     if mnemonic == Mnemonic::Lea && instruction.is_ip_rel_memory_operand() {
                         self.data.insert(instruction.ip_rel_memory_address());
                     }
@@ -223,6 +221,7 @@ mod tests {
     const LEAVE: &[u8] = &[0x48, 0x83, 0xc4, 0x18, 0xc3];
     /// `mov ebp, eax`.
     const WRITES_FP: &[u8] = &[0x89, 0xc5];
+    const CALLS: &[u8] = &[0xe8, 0, 0, 0, 0];
 
     /// A function that returns and its padding, then a function of these parts, which `int3` pads.
     fn code(parts: &[&[u8]]) -> Vec<u8> {
@@ -256,15 +255,16 @@ mod tests {
     #[test]
     fn the_frame_has_one_size_between_its_ends() {
         // je over the first return, which is in the middle.
-        let code = code(&[MAKE, &[0x74, 0x05], LEAVE, &[0xe8, 0, 0, 0, 0, 0x90], LEAVE]);
+        let nops: &[u8] = &[0x90; 6];
+        let code = code(&[MAKE, &[0x74, 0x05], LEAVE, nops, LEAVE]);
         for (pc, size) in [(0, 8), (4, 32), (6, 32), (10, 8), (11, 32), (17, 32), (21, 8)] {
             assert_eq!(found(&code, 16 + pc), Some((size, true)), "{pc}");
         }
         // Inside an instruction, and in the padding.
         assert_eq!([found(&code, 16 + 5), found(&code, 16 + 23)], [None, None]);
-        for at in [6, 11, 17] {
+        for (at, writes) in [(6, WRITES_FP), (11, WRITES_FP), (17, WRITES_FP), (11, CALLS)] {
             let mut other = code.clone();
-            other.splice(16 + at..16 + at, WRITES_FP.iter().copied());
+            other.splice(16 + at..16 + at, writes.iter().copied());
             assert_eq!(found(&other, 16 + 4), Some((32, false)), "written at {at}");
         }
     }
