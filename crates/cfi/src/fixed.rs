@@ -9,12 +9,11 @@ use std::collections::BTreeSet;
 
 use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Location, Rule};
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 use crate::instructions::{LOST, register, writes};
-use crate::prologue::{ALIGN, Code, decoded, jumps_before};
+use crate::prologue::{ALIGN, Code, INT3, branch_target, decoded, immediate, jumps_before};
 
-const INT3: u8 = 0xcc;
 const NOP: u8 = 0x90;
 /// Bytes of a cache's line, by which the longest functions are aligned.
 const MOST_PADDING: usize = 64;
@@ -161,8 +160,7 @@ impl Function {
     fn take(&mut self, instruction: &Instruction) -> Option<u64> {
         let next = instruction.next_ip();
         let has_left = self.depth == 0;
-        let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
-            .then(|| instruction.near_branch_target());
+        let target = branch_target(instruction);
         match (instruction.flow_control(), target) {
             (FlowControl::Return, _) if !has_left || instruction.op_count() > 0 => return None,
             (FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return, target) => {
@@ -201,11 +199,6 @@ impl Function {
         }
         Some(next)
     }
-}
-
-fn immediate(instruction: &Instruction) -> Option<i64> {
-    let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
-    is_immediate.then(|| instruction.immediate(1).cast_signed())
 }
 
 #[cfg(test)]

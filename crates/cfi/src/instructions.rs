@@ -18,7 +18,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKin
 pub use crate::kept::keeps;
 use crate::kept::{dwarf_number, written};
 pub use crate::prologue::Code;
-use crate::prologue::{self, decoded};
+use crate::prologue::{self, branch_target, decoded};
 use crate::registers::FunctionRule;
 use state::{AtReturn, FramePointer, Place, Slot, State, Top, addressed, moved, restore, rule_at_return};
 
@@ -194,8 +194,7 @@ fn reaches_return(code: &Code<'_>, pc: u64) -> bool {
             let Some(instruction) = code.instruction(at).filter(|_| seen.len() < MOST_INSTRUCTIONS) else {
                 return true;
             };
-            let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
-                .then(|| instruction.near_branch_target());
+            let target = branch_target(&instruction);
             at = match (instruction.mnemonic(), target) {
                 (Mnemonic::Ret | Mnemonic::Retf | Mnemonic::Iretq | Mnemonic::Leave, _) => return true,
                 (Mnemonic::Jmp, Some(target)) => target,
@@ -226,8 +225,7 @@ pub fn makes_indirect_tail_call(arch: &Arch, code: &Code<'_>, entry: u64) -> boo
             return false;
         };
         let next = instruction.next_ip();
-        let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
-            .then(|| instruction.near_branch_target());
+        let target = branch_target(&instruction);
         let moves = writes(&instruction, Register::RSP);
         let ends = match (instruction.mnemonic(), target) {
             (Mnemonic::Jmp, None) if is_left || !has_frame => return true,

@@ -65,6 +65,19 @@ pub(crate) fn changes_nothing(instruction: &Instruction) -> bool {
     }
 }
 
+/// The number that is the second operand.
+pub(crate) fn immediate(instruction: &Instruction) -> Option<i64> {
+    let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+    is_immediate.then(|| instruction.immediate(1).cast_signed())
+}
+
+/// Where a jump or a call leads that contains its target.
+pub(crate) fn branch_target(instruction: &Instruction) -> Option<u64> {
+    let is_direct = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
+    is_direct.then(|| instruction.near_branch_target())
+}
+
+pub(crate) const INT3: u8 = 0xcc;
 /// The alignment of functions.
 pub(crate) const ALIGN: u64 = 16;
 const MOST_INSTRUCTIONS: usize = 2000;
@@ -208,7 +221,6 @@ fn adjoins(code: &[u8], start: u64, at: u64) -> bool {
 /// alignment; `before` contains the preceding bytes.
 pub(crate) fn is_padded_start(before: &[u8], at: u64) -> bool {
     const PADDED_ALIGN: u64 = 64;
-    const INT3: u8 = 0xcc;
     at.is_multiple_of(PADDED_ALIGN) && before.len() >= TRAPS && before.iter().all(|byte| *byte == INT3)
 }
 
@@ -396,10 +408,7 @@ fn take(instruction: &Instruction, state: &mut State) {
         return;
     }
     let (first, second) = (register(0), register(1));
-    let moved = |sign: i64| {
-        let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
-        is_immediate.then(|| sign * instruction.immediate(1).cast_signed())
-    };
+    let moved = |sign: i64| immediate(instruction).map(|bytes| sign * bytes);
     match instruction.mnemonic() {
         Mnemonic::Push | Mnemonic::Pushfq => {
             state.depth = state.depth.map(|depth| depth + 8);

@@ -11,14 +11,14 @@ use backtrail_arch::Cpu;
 use backtrail_elf::Image;
 use backtrail_sframe::Row;
 use backtrail_sframe::write::FunctionRows;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
 use memchr::memmem;
 
 use crate::eh_frame::{self, Converted};
+use crate::prologue::{INT3, branch_target};
 use crate::undescribed::{self, code, described, holes};
 
 const NOP: u8 = 0x90;
-const INT3: u8 = 0xcc;
 
 /// A sequence of bytes of code; `None` matches any byte.
 type Pattern = &'static [Option<u8>];
@@ -98,8 +98,7 @@ fn end_of_code(code: &[u8], start: u64) -> u64 {
     let mut reached = start;
     while decoder.can_decode() && decoder.ip() < end {
         let instruction = decoder.decode();
-        let target = (instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64)
-            .then(|| instruction.near_branch_target());
+        let target = branch_target(&instruction);
         let ends_thread = instruction.mnemonic() == Mnemonic::Hlt;
         match (instruction.flow_control(), target) {
             (FlowControl::Call, Some(target)) if target > start => end = end.min(target),

@@ -3,6 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::{Compiled, Frame, Instructions, RECORD_BYTES, Step};
+use crate::prologue::immediate;
 
 /// Bytes of the return address, which the call has pushed.
 const RA_BYTES: i64 = 8;
@@ -104,11 +105,7 @@ fn take(instruction: &Instruction, frame: &mut Frame) {
                 bytes.wrapping_sub(instruction.memory_displacement64().cast_signed()) == RECORD_BYTES
             })
     };
-    let moved = |frame: &Frame, sign: i64| {
-        let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
-        let by = is_immediate.then(|| sign.wrapping_mul(instruction.immediate(1).cast_signed()))?;
-        frame.bytes?.checked_add(by)
-    };
+    let moved = |frame: &Frame, sign: i64| frame.bytes?.checked_add(sign.wrapping_mul(immediate(instruction)?));
     match instruction.mnemonic() {
         Mnemonic::Push | Mnemonic::Pushfq => {
             frame.bytes = frame.bytes.and_then(|bytes| bytes.checked_add(8));

@@ -2,9 +2,10 @@
 
 use backtrail_arch::{Arch, x86_64};
 use backtrail_sframe::{Base, Location, Rule};
-use iced_x86::{Instruction, OpKind, Register};
+use iced_x86::{Instruction, Register};
 
 use super::LOST;
+use crate::prologue::immediate;
 
 /// A place: bytes from the value of a register at the program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,9 +170,7 @@ pub(super) fn restore(state: &mut State) {
 }
 
 pub(super) fn moved(sp: Option<Place>, instruction: &Instruction, sign: i64) -> Option<Place> {
-    let is_immediate = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
-    let bytes = is_immediate.then(|| instruction.immediate(1).cast_signed())?;
-    Some(sp?.plus(bytes.wrapping_mul(sign)))
+    Some(sp?.plus(immediate(instruction)?.wrapping_mul(sign)))
 }
 
 /// The place of a memory operand that counts from the stack pointer or the frame pointer alone.
