@@ -48,15 +48,15 @@ fn a_core_of_the_kernel() {
         return;
     };
     as_gdb(&built, &core, "kernel's core");
-    let told = stack(&[text(&core)]);
+    let shown = stack(&[text(&core)]);
     assert!(
-        told.stdout.contains("6 threads, ended by signal 11"),
+        shown.stdout.contains("6 threads, ended by signal 11"),
         "{}",
-        told.describe()
+        shown.describe()
     );
-    let first: Vec<&str> = told.stdout.lines().skip(3).take(3).collect();
+    let first: Vec<&str> = shown.stdout.lines().skip(3).take(3).collect();
     for (line, function) in first.iter().zip(["bad_read", "crash", "main"]) {
-        assert!(line.contains(&format!(" in {function}")), "{}", told.describe());
+        assert!(line.contains(&format!(" in {function}")), "{}", shown.describe());
     }
 }
 
@@ -76,11 +76,11 @@ fn cores_of_a_thousand_threads() {
     let command = [built.as_os_str(), "999".as_ref(), "crash".as_ref()];
     if let Some(core) = available(debugger::crashed(&folder, &command)) {
         as_gdb(&built, &core, "kernel's core of 1,000 threads");
-        let told = stack(&[text(&core)]);
+        let shown = stack(&[text(&core)]);
         assert!(
-            told.stdout.contains("1000 threads, ended by signal 11"),
+            shown.stdout.contains("1000 threads, ended by signal 11"),
             "{}",
-            told.describe()
+            shown.describe()
         );
     }
 }
@@ -114,11 +114,11 @@ fn a_core_of_gdb_plain_and_compressed_and_from_a_stream() {
     running.signal(Signal::KILL);
     as_gdb(&built, &core, "gdb's core");
     // gdb has stopped it to write the core, and let it run on.
-    let told = stack(&[text(&core)]);
+    let shown = stack(&[text(&core)]);
     assert!(
-        told.stdout.contains("6 threads, stopped by signal 19\n"),
+        shown.stdout.contains("6 threads, stopped by signal 19\n"),
         "{}",
-        told.describe()
+        shown.describe()
     );
     let plain = stack(&[text(&core), "--json"]);
     assert_eq!(plain.code(), 0, "{}", plain.describe());

@@ -100,25 +100,25 @@ const PAIRS: [(&str, &str, &str, Option<&str>); 18] = [
         "a value more in an enum",
         "enum e { A, B }; int f(enum e e) { return e; }",
         "enum e { A, B, C }; int f(enum e e) { return e; }",
-        Some("harmless: told here, and by abidiff with --harmless"),
+        Some("harmless: reported here, and by abidiff with --harmless"),
     ),
     (
         "a member more in a union without a name",
         "struct s { union { long a; char b[8]; } u; }; int f(struct s *s) { return s->u.a; }",
         "struct s { union { char b[8]; int *c; long a; } u; }; int f(struct s *s) { return s->u.a; }",
-        Some("harmless: told here, and by abidiff with --harmless"),
+        Some("harmless: reported here, and by abidiff with --harmless"),
     ),
     (
         "a member's name",
         "struct s { int a; }; int f(struct s *s) { return s->a; }",
         "struct s { int other; }; int f(struct s *s) { return s->other; }",
-        Some("harmless: told here, and by abidiff with --harmless"),
+        Some("harmless: reported here, and by abidiff with --harmless"),
     ),
     (
         "what is behind an argument is const no more",
         "int f(const char *s) { return *s; }",
         "int f(char *s) { return *s; }",
-        Some("harmless: told here, and by abidiff with --harmless"),
+        Some("harmless: reported here, and by abidiff with --harmless"),
     ),
 ];
 

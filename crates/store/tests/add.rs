@@ -29,17 +29,24 @@ pub(crate) fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     found
 }
 
-#[test]
-fn every_sample_is_there_once_in_the_partition_of_its_hour() {
+/// A recording that begins a second before an hour does, with a sample each millisecond, and an
+/// empty store.
+fn recorded(samples: u64) -> (TempDir, PathBuf, Store) {
     let folder = folder();
     let trace = folder.path().join("trace");
     let made = Made {
         host: "a",
         begin: BEFORE_FIVE,
-        samples: 3000,
+        samples,
     };
     record(&trace, made);
     let store = Store::open_or_create(&folder.path().join("store")).unwrap();
+    (folder, trace, store)
+}
+
+#[test]
+fn every_sample_is_there_once_in_the_partition_of_its_hour() {
+    let (_folder, trace, store) = recorded(3000);
     let added = add(&store, &trace, Resolution::Exact).unwrap();
     assert_eq!((added.samples, added.partitions, added.files), (3000, 2, 16));
     let partitions = store.partitions(&SAMPLES).unwrap();
@@ -69,17 +76,7 @@ fn every_sample_is_there_once_in_the_partition_of_its_hour() {
 
 #[test]
 fn the_same_recording_changes_nothing_and_a_part_is_completed() {
-    let folder = folder();
-    let trace = folder.path().join("trace");
-    record(
-        &trace,
-        Made {
-            host: "a",
-            begin: BEFORE_FIVE,
-            samples: 2000,
-        },
-    );
-    let store = Store::open_or_create(&folder.path().join("store")).unwrap();
+    let (_folder, trace, store) = recorded(2000);
     assert!(!add(&store, &trace, Resolution::Exact).unwrap().was_there);
     let before = contents(store.folder());
     assert!(add(&store, &trace, Resolution::Exact).unwrap().was_there);
@@ -106,15 +103,7 @@ fn the_same_recording_changes_nothing_and_a_part_is_completed() {
 
 #[test]
 fn a_recording_without_labels_gets_none_later() {
-    let folder = folder();
-    let trace = folder.path().join("trace");
-    let made = Made {
-        host: "a",
-        begin: BEFORE_FIVE,
-        samples: 100,
-    };
-    record(&trace, made);
-    let store = Store::open_or_create(&folder.path().join("store")).unwrap();
+    let (_folder, trace, store) = recorded(100);
     let description = Description {
         service: "shop".to_owned(),
         host: "a".to_owned(),
@@ -152,17 +141,7 @@ fn waits_are_named_that_are_not_added() {
 
 #[test]
 fn minutes_have_all_samples_in_fewer_rows() {
-    let folder = folder();
-    let trace = folder.path().join("trace");
-    record(
-        &trace,
-        Made {
-            host: "a",
-            begin: BEFORE_FIVE,
-            samples: 5000,
-        },
-    );
-    let store = Store::open_or_create(&folder.path().join("store")).unwrap();
+    let (_folder, trace, store) = recorded(5000);
     add(&store, &trace, Resolution::Minute).unwrap();
     let all = all_samples(&store);
     assert_eq!(all.iter().map(|(.., count)| count).sum::<i64>(), 5000);
