@@ -165,7 +165,7 @@ fn rule(table: &[u8], address: u64) -> Option<Uncovered> {
 }
 
 /// An announced function.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
     /// The addresses of its code.
     pub addresses: Range<u64>,

@@ -13,6 +13,7 @@ use backtrail_sframe::{Base, Location, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
+use crate::announced::Function;
 use crate::around::{CodeAround, Elsewhere, LONGEST_FUNCTION, read};
 use crate::erlang;
 use crate::fixed;
@@ -91,6 +92,12 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
                 .map_or(shown, Uncovered::Rule),
             _ => shown,
         }
+    }
+
+    /// The function with the code at `address`, in memory without a file, if the run-time system
+    /// that made it publishes names.
+    pub fn function(&self, process: &impl ProcessCode<Place = P>, address: u64) -> Option<Function> {
+        self.hotspot.borrow_mut().function(process, address)
     }
 
     /// The rule of code made at run time that goes on at addresses which are not known, in a

@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use backtrail_cfi::announced::AnnouncedAt;
-use backtrail_elf::HeldFile;
 use backtrail_profile::{Options, PackError, Packed};
+use backtrail_record::NameSources;
 use clap::{Args, ValueHint};
 
 use crate::debuginfod::Servers;
 use crate::error::{Failure, Status, shown};
-use crate::held;
+use crate::name_sources;
 use crate::recorded::failed;
 
 /// Add symbols to a recording, so that it can be reported where the recorded programs are missing.
@@ -24,9 +23,9 @@ pub(crate) struct Pack {
     trace: PathBuf,
     #[command(flatten)]
     servers: Servers,
-    /// Read from standard input which files another process has open for this.
+    /// Read from standard input what another process has for this.
     #[arg(long, hide = true)]
-    held: bool,
+    name_sources: bool,
     /// Print no summary.
     #[arg(short, long)]
     quiet: bool,
@@ -34,13 +33,13 @@ pub(crate) struct Pack {
 
 pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
     let trace = &arguments.trace;
+    let sources = match arguments.name_sources {
+        true => name_sources::read(std::io::stdin().lock()).map_err(Failure::new)?,
+        false => NameSources::default(),
+    };
     let options = Options {
         fetch: arguments.servers.fetch(),
-        held: match arguments.held {
-            true => held::read(std::io::stdin().lock()).map_err(Failure::new)?,
-            false => Vec::new(),
-        },
-        ..Options::default()
+        ..options(sources)
     };
     let packed = backtrail_profile::pack(trace, options).map_err(|error| match error {
         PackError::Read(error) => failed(trace, error),
@@ -55,14 +54,17 @@ pub(crate) fn run(arguments: &Pack) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Adds the names of this machine's files, and of these open ones, to a recording.
-pub(crate) fn pack(trace: &Path, held: Vec<HeldFile>, announced: Vec<AnnouncedAt>) -> Result<Packed, PackError> {
-    let options = Options {
+/// Adds the names of this machine's files, and those from these sources, to a recording.
+pub(crate) fn pack(trace: &Path, sources: NameSources) -> Result<Packed, PackError> {
+    backtrail_profile::pack(trace, options(sources))
+}
+
+fn options(NameSources { held, announced }: NameSources) -> Options {
+    Options {
         held,
         announced,
         ..Options::default()
-    };
-    backtrail_profile::pack(trace, options)
+    }
 }
 
 fn summary(trace: &Path, packed: &Packed) -> String {

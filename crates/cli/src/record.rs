@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backtrail_elf::HeldFile;
 use backtrail_record::{
     CountedEvent, DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES,
-    Dialect, MAX_STACK_BYTES, Machine, Options, Outcome, SampledEvent, Stop, Storage, Target, Trigger, Walk,
+    Dialect, MAX_STACK_BYTES, Machine, NameSources, Options, Outcome, SampledEvent, Stop, Storage, Target, Trigger,
+    Walk,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -170,9 +170,9 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         hold_files: !arguments.no_symbols,
     };
     let mut packing = storage::Packing::default();
-    let mut written = |recording: &Path, held: Vec<HeldFile>| {
+    let mut written = |recording: &Path, sources: NameSources| {
         if !arguments.no_symbols {
-            packing.add(recording, held);
+            packing.add(recording, sources);
         }
         if matches!(options.storage, Storage::Snapshots { .. }) && !arguments.quiet {
             crate::error::say!("backtrail: snapshot: {}", shown(recording));
@@ -191,9 +191,8 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
     let is_whole = options.storage == Storage::Whole;
     if is_whole && !arguments.no_symbols && outcome.samples > 0 && outcome.incomplete.is_none() {
         // The recording is complete without them.
-        let held = std::mem::take(&mut outcome.held);
-        let announced = std::mem::take(&mut outcome.announced);
-        if let Err(error) = pack(&options.output, held, announced) {
+        let sources = std::mem::take(&mut outcome.names);
+        if let Err(error) = pack(&options.output, sources) {
             crate::error::say!(
                 "backtrail: warning: {}: no symbols were added: {error}",
                 shown(&options.output)

@@ -2,14 +2,17 @@
 
 use crate::common;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::thread::sleep;
 use std::time::Duration;
 
 use backtrail_testkit::workload::Workload;
 use backtrail_testkit::{Missing, available, command, place, readers, skip};
-use common::setup;
+use common::{LIMIT, setup};
+use rustix::process::Signal;
 
 use crate::record_judged::may_load_programs;
 
@@ -348,4 +351,106 @@ fn greenlets_end_in_their_first_function() {
     }
     assert!(begun > 200, "{begun} samples of greenlets");
     println!("{begun} in greenlets, {started} stacks of those that start one");
+}
+
+/// A Java program that runs until it is stopped, compiled.
+fn java(folder: &Path) -> Result<Command, Missing> {
+    let source = "public class Work {
+        static long mix(long value, String text) {
+            for (int i = 0; i < text.length(); i++) value = value * 31 + text.charAt(i);
+            return value;
+        }
+        public static void main(String[] arguments) {
+            long value = 0;
+            while (true) value = mix(value, Long.toString(value) + \"text\");
+        }
+    }";
+    let file = folder.join("Work.java");
+    fs::write(&file, source).expect("a scratch folder");
+    let mut compile = Command::new("javac");
+    let made = command::run(compile.arg("-d").arg(folder).arg(&file), LIMIT)?;
+    assert!(made.status.success(), "{}", made.describe());
+    let mut java = Command::new("java");
+    java.args(["-Xmx64m", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit"]);
+    java.args(["-XX:CompileCommand=dontinline,Work::mix", "-cp"])
+        .arg(folder)
+        .arg("Work");
+    Ok(java)
+}
+
+/// The names of a perf map, by start.
+fn perf_map(pid: u32) -> BTreeMap<u64, String> {
+    let path = format!("/tmp/perf-{pid}.map");
+    let map = fs::read_to_string(&path).expect("HotSpot writes it at its end");
+    // It would be another process's, some day.
+    let _ = fs::remove_file(&path);
+    let entry = |line: &str| {
+        let (start, rest) = line.split_once(' ')?;
+        let start = u64::from_str_radix(start.trim_start_matches("0x"), 16).ok()?;
+        Some((start, rest.split_once(' ')?.1.to_owned()))
+    };
+    map.lines().filter_map(entry).collect()
+}
+
+/// Code that Java has compiled is named as HotSpot names it, without an option, in each recording
+/// of a series, and while a program runs.
+#[test]
+fn java_methods_have_their_names_without_a_perf_map() {
+    let Some(setup) = setup() else { return };
+    let Some(mut java) = available(java(setup.folder.path())) else {
+        return;
+    };
+    let Some(running) = available(command::start(&mut java, LIMIT)) else {
+        return;
+    };
+    let pid = running.pid().to_string();
+    // Until its methods are compiled.
+    sleep(Duration::from_secs(3));
+    let series = setup.path("series");
+    let record = |options: &[&str]| {
+        let mut attach = setup.backtrail.command(["record", "-q"]);
+        attach.args(options).args(["-p", &pid, "-o"]).arg(&series);
+        let finished = command::run(&mut attach, LIMIT).expect("it was built");
+        assert_eq!(finished.code(), 0, "{}", finished.describe());
+    };
+    record(&["--rotate", "700ms", "--duration", "2"]);
+    let top = setup.backtrail.command(["top", "--once", "-p", &pid]);
+    let top = command::run(&mut { top }, LIMIT).expect("it was built");
+    let stack = setup.backtrail.command(["stack", &pid]);
+    let stack = command::run(&mut { stack }, LIMIT).expect("it was built");
+    running.signal(Signal::TERM);
+    let number = running.pid();
+    running.finish();
+    let map = perf_map(number);
+    for shown in [&top, &stack] {
+        assert!(shown.stdout.contains("Work."), "{}", shown.describe());
+    }
+    let recordings = fs::read_dir(&series).expect("a folder of recordings");
+    let mut recordings: Vec<_> = recordings.map(|entry| entry.expect("it can be read").path()).collect();
+    recordings.sort();
+    assert!(recordings.len() > 1, "{recordings:?}");
+    let mut seen = BTreeSet::new();
+    // The last one may have no samples.
+    for recording in &recordings[..recordings.len() - 1] {
+        let mut export = setup.backtrail.command(["export", "--to", "perf-script", "-o", "-"]);
+        let exported = command::run(export.arg(recording), LIMIT).expect("it was built");
+        let mut known = 0;
+        for line in exported.stdout.lines() {
+            let Some(named) = line.trim().strip_suffix(" ([jit])") else {
+                continue;
+            };
+            let (address, name) = named.split_once(' ').expect("an address and a name");
+            let (name, offset) = name.rsplit_once("+0x").expect("a name and an offset");
+            let number = |digits| u64::from_str_radix(digits, 16).expect("a hexadecimal number");
+            let start = number(address) - number(offset);
+            // HotSpot may have thrown it away since.
+            if let Some(of_hotspot) = map.get(&start) {
+                assert_eq!(name, of_hotspot);
+                known += 1;
+                seen.insert(name.to_owned());
+            }
+        }
+        assert!(known > 0, "{}", exported.describe());
+    }
+    assert!(seen.iter().any(|name| name.contains(" Work.")), "{seen:?}");
 }

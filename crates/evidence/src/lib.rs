@@ -22,6 +22,7 @@ mod looks;
 mod objects;
 mod page;
 mod precision;
+mod questions;
 mod readers;
 mod recipes;
 mod recording;
@@ -174,6 +175,9 @@ enum Chosen {
     Objects(objects::Options),
     /// Write a store of recordings that are generated, and print its size and the time.
     Fleet(fleet::Options),
+    /// Ask a store all questions, of each engine that is named, and compare the answers and what
+    /// they cost. Exits with 1 if any differ.
+    Questions(questions::Options),
     /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
     /// stacks, and write docs/page-speed.md.
     Page,
@@ -237,6 +241,7 @@ pub fn main() -> ExitCode {
         Chosen::Aarch64(options) => aarch64::run(&options),
         Chosen::Objects(options) => objects::run(&options),
         Chosen::Fleet(options) => whole(fleet::run(&options)),
+        Chosen::Questions(options) => whole(questions::run(&options)),
         Chosen::Page => whole(page::run()),
         Chosen::Pictures => whole(page::pictures::run()),
         Chosen::Types { program } => whole(types::run(&program)),

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
 use backtrail_recording::Item;
 use rustc_hash::FxHashSet;
@@ -121,6 +122,12 @@ impl Live {
     /// that names it.
     pub fn hold(&mut self, file: HeldFile) {
         self.profile.hold(file);
+    }
+
+    /// Takes a function that a process made at run time and announced, before the first sample in
+    /// it.
+    pub fn announce(&mut self, at: &AnnouncedAt) {
+        self.profile.announce_at(at);
     }
 
     /// Takes the next item.

@@ -406,6 +406,11 @@ impl Profile {
         self.symbolizer.hold(vec![file]);
     }
 
+    /// A process has announced a function.
+    pub(crate) fn announce_at(&mut self, at: &AnnouncedAt) {
+        self.symbolizer.announce_at(at);
+    }
+
     fn forget_modules(&mut self, pid: u32) {
         self.symbolizer.clear(pid);
         self.spaces.remove(&pid);

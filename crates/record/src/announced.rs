@@ -1,17 +1,18 @@
-//! Code that sampled processes made at run time and announce to debuggers.
+//! Code that sampled processes made at run time, and announce to debuggers or publish the names of.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-use backtrail_cfi::announced::{AnnouncedAt, AnnouncedCode, Head, Memory};
+use backtrail_cfi::announced::{AnnouncedAt, AnnouncedCode, Function, Head, Memory};
 use backtrail_process::sys;
 use backtrail_recording::{Frame, FrameKind};
 use backtrail_unwind::Uncovered;
 use backtrail_wire::Endian;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use crate::process::Process;
+use crate::process::{Code, Process};
 
 /// The shortest time between two looks at a process's lists.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -20,19 +21,25 @@ const PAUSE: Duration = Duration::from_millis(10);
 const SHARE: u32 = 50;
 /// The longest time that files of a process are searched for lists.
 const LONGEST_SEARCH: Duration = Duration::from_secs(1);
+/// How long a function is taken to be where it was found.
+const KNOWN_FOR: Duration = Duration::from_millis(200);
 /// Bytes of all functions that are noted.
 const MOST_NAMES: usize = 64 << 20;
 /// Processes whose lists are kept.
 const MOST_PROCESSES: usize = 16;
 
 /// The announced code of all processes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Announced {
     processes: RefCell<FxHashMap<u32, Lists>>,
+    /// The functions of each process that were last noted, by their starts.
+    noted: FxHashMap<u32, BTreeMap<u64, Noted>>,
     /// Functions that stacks have reached into.
     functions: Vec<AnnouncedAt>,
     /// Bytes of their names.
     names: usize,
+    /// Who gets them, if they are not kept.
+    taker: Option<Box<dyn FnMut(AnnouncedAt)>>,
 }
 
 impl Announced {
@@ -51,38 +58,86 @@ impl Announced {
     }
 
     /// Notes the functions of frames, for their names: when the recording ends, they may be gone.
-    pub(crate) fn note(&mut self, process: &Process<'_, '_>, time: u64, frames: &[Frame]) {
-        let lists = self.processes.get_mut().get_mut(&process.pid);
-        let Some(lists) = lists.filter(|lists| !lists.code.is_empty()) else {
-            return;
-        };
-        let read = reader(process.pid);
-        let memory = in_memory(&read);
+    pub(crate) fn note(&mut self, process: &Process<'_, '_>, code: &Code, time: u64, frames: &[Frame]) {
+        // A frame's caller is mostly in the same file.
+        let mut last = 0..0;
         for frame in frames {
             let address = frame.address.wrapping_sub(u64::from(frame.kind == FrameKind::Ra));
-            let known = lists.named.range(..=address).next_back();
-            if known.is_some_and(|(_, end)| address < *end) || self.names > MOST_NAMES {
+            if last.contains(&address) {
                 continue;
             }
-            let is_generated = || {
-                process
-                    .space
-                    .find(address)
-                    .is_some_and(|mapping| !process.modules.is_file(mapping))
-            };
-            if let Some(function) = is_generated().then(|| lists.code.function(&memory, address)).flatten() {
-                lists.named.insert(function.addresses.start, function.addresses.end);
-                self.names += function.name.len() + size_of::<AnnouncedAt>();
-                self.functions.push(AnnouncedAt {
-                    pid: process.pid,
-                    time,
-                    function,
-                });
+            match process.space.find(address) {
+                Some(mapping) if process.modules.is_file(mapping) => last = mapping.start..mapping.end,
+                Some(_) => self.note_function(process, code, time, address),
+                None => {}
             }
         }
     }
 
+    fn note_function(&mut self, process: &Process<'_, '_>, code: &Code, time: u64, address: u64) {
+        let lists = self.processes.get_mut().get(&process.pid);
+        let read_lists = lists.map_or(0, |lists| lists.read);
+        let noted = self.noted.entry(process.pid).or_default();
+        let now = Instant::now();
+        let known = noted.range(..=address).next_back().map(|(_, known)| known);
+        let known = known.filter(|known| address < known.end);
+        if known.is_some_and(|known| known.read_lists == read_lists && now < known.until) {
+            return;
+        }
+        let read = reader(process.pid);
+        let announced = lists.and_then(|lists| lists.code.function(&in_memory(&read), address));
+        let Some(function) = announced.or_else(|| code.function(process, address)) else {
+            return;
+        };
+        let hash = FxBuildHasher.hash_one(&function);
+        let is_same = known.is_some_and(|known| known.hash == hash);
+        let bytes = bytes(&function);
+        if !is_same && self.names + bytes > MOST_NAMES {
+            return;
+        }
+        let is_now = Noted {
+            end: function.addresses.end,
+            hash,
+            read_lists,
+            until: now + KNOWN_FOR,
+        };
+        noted.insert(function.addresses.start, is_now);
+        if is_same {
+            return;
+        }
+        let pid = process.pid;
+        let found = AnnouncedAt { pid, time, function };
+        match &mut self.taker {
+            Some(take) => take(found),
+            None => {
+                self.names += bytes;
+                self.functions.push(found);
+            }
+        }
+    }
+
+    /// Passes functions on, as they are noted, instead of keeping them.
+    pub(crate) fn pass_to(&mut self, taker: Option<Box<dyn FnMut(AnnouncedAt)>>) {
+        self.taker = taker;
+    }
+
+    /// Drops the functions that are gone: a new recording begins.
+    pub(crate) fn release(&mut self) {
+        let is_there = |AnnouncedAt { pid, function, .. }: &AnnouncedAt| {
+            let noted = self.noted.get(pid);
+            let noted = noted.and_then(|noted| noted.get(&function.addresses.start));
+            noted.is_some_and(|noted| noted.hash == FxBuildHasher.hash_one(function))
+        };
+        self.functions.retain(is_there);
+        self.names = self.functions.iter().map(|noted| bytes(&noted.function)).sum();
+    }
+
     /// The functions that were noted.
+    pub(crate) fn functions(&self) -> &[AnnouncedAt] {
+        &self.functions
+    }
+
+    /// The same, at the end.
     pub(crate) fn into_functions(self) -> Vec<AnnouncedAt> {
         self.functions
     }
@@ -93,8 +148,9 @@ impl Announced {
     }
 
     /// The process runs another program, or has ended.
-    pub(crate) fn forget(&self, pid: u32) {
-        self.processes.borrow_mut().remove(&pid);
+    pub(crate) fn forget(&mut self, pid: u32) {
+        self.processes.get_mut().remove(&pid);
+        self.noted.remove(&pid);
     }
 }
 
@@ -110,6 +166,22 @@ fn in_memory(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Memory<'_> {
     }
 }
 
+/// A function that was noted.
+#[derive(Debug)]
+struct Noted {
+    end: u64,
+    hash: u64,
+    /// How often the process's lists had been read.
+    read_lists: u64,
+    /// When to look again: another function may have come to its place.
+    until: Instant,
+}
+
+/// The memory that a function takes.
+fn bytes(function: &Function) -> usize {
+    function.name.len() + size_of::<AnnouncedAt>()
+}
+
 /// The lists of a process.
 #[derive(Debug, Default)]
 struct Lists {
@@ -118,8 +190,6 @@ struct Lists {
     descriptors: Vec<u64>,
     heads: Vec<Option<Head>>,
     code: AnnouncedCode,
-    /// The functions that were noted since, by their starts, with their ends.
-    named: BTreeMap<u64, u64>,
     /// How often the lists were read.
     read: u64,
     /// When to look again.
@@ -148,7 +218,6 @@ impl Lists {
                 code.keep(std::mem::take(&mut self.code));
                 self.code = code;
                 self.heads = heads;
-                self.named.clear();
                 self.read += 1;
             }
         }

@@ -66,8 +66,10 @@ mod watch;
 
 use std::path::Path;
 
+use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
 pub use backtrail_process::perf::{CountedEvent, Entry, Exit, ExitKind, SampledEvent, TracedFunction, Trigger};
+use backtrail_process::sys::SignalSource;
 use backtrail_recording::Observer;
 pub use backtrail_recording::{Dialect, Item, Stop};
 pub use calls::CallCounts;
@@ -77,7 +79,7 @@ pub use options::{
     DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Keep,
     MAX_STACK_BYTES, Machine, Options, Requests, Storage, Target, Walk,
 };
-pub use outcome::{ModuleProblem, Occasion, Outcome, Warning};
+pub use outcome::{ModuleProblem, NameSources, Occasion, Outcome, Warning};
 use session::Observing;
 
 /// Records until the command or the processes end, the time is over, or a signal asks to stop.
@@ -87,35 +89,45 @@ use session::Observing;
 /// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
 /// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
-    session::run(options, None, &mut |_, _| ())
+    record_each(options, &mut |_, _| ())
 }
 
 /// The same for several recordings: `written` gets the directory of each one that is complete, and
-/// the files that no path leads to. It must return soon, because nothing is read from the kernel
-/// meanwhile.
+/// what its names come from besides files with paths. It must return soon, because nothing is read
+/// from the kernel meanwhile.
 ///
 /// # Errors
 /// As [`record`].
-pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path, Vec<HeldFile>)) -> Result<Outcome, Error> {
-    session::run(options, None, written)
+pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path, NameSources)) -> Result<Outcome, Error> {
+    let asking = match &options.storage {
+        Storage::Snapshots { requests, .. } => requests.signal,
+        _ => None,
+    };
+    let signals = SignalSource::with(asking.as_slice()).map_err(Error::Signals)?;
+    session::run(options, &signals, None, written)
 }
 
 /// Samples in the same way, but writes no trace: each item goes to `observer`, as soon as it is
 /// known. If [`Options::hold_files`] is set, `files` gets each file that no path leads to, before
-/// the first item that names it. [`Options::output`] and [`Options::dialect`] have no meaning. A
-/// command's output is discarded, and the call returns when the time is over, even if the command
-/// runs on.
+/// the first item that names it. `functions` gets each function that a process made at run time and
+/// announced, before the first sample in it. `signals` are collected by the caller, so that one
+/// that comes before or after the call does not end the program. [`Options::output`] and
+/// [`Options::dialect`] have no meaning. A command's output is discarded, and the call returns when
+/// the time is over, even if the command runs on.
 ///
 /// # Errors
 /// As [`record`].
 pub fn observe(
     options: &Options,
+    signals: &SignalSource,
     observer: impl FnMut(&Item<'_>) + 'static,
     files: impl FnMut(HeldFile) + 'static,
+    functions: impl FnMut(AnnouncedAt) + 'static,
 ) -> Result<Outcome, Error> {
     let observing = Observing {
         observer: Observer::new(observer),
         files: Box::new(files),
+        functions: Box::new(functions),
     };
-    session::run(options, Some(observing), &mut |_, _| ())
+    session::run(options, signals, Some(observing), &mut |_, _| ())
 }

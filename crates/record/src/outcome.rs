@@ -51,6 +51,15 @@ impl From<&Trigger> for Occasion {
     }
 }
 
+/// What names come from besides files with paths. A reader needs it while the recorder runs.
+#[derive(Clone, Debug, Default)]
+pub struct NameSources {
+    /// Files that no path leads to, open for their names: those of containers, and deleted ones.
+    pub held: Vec<HeldFile>,
+    /// Functions that processes made at run time, and announced to debuggers or published.
+    pub announced: Vec<AnnouncedAt>,
+}
+
 /// How a recording went.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -107,12 +116,10 @@ pub struct Outcome {
     pub problems: Vec<ModuleProblem>,
     /// How many more there were.
     pub further_problems: u64,
-    /// Files that no path leads to, open for their names: those of containers, and deleted ones.
-    pub held: Vec<HeldFile>,
-    /// How many more there were, beyond the limit of open files.
+    /// What names come from besides files with paths.
+    pub names: NameSources,
+    /// How many more files there were that no path leads to, beyond the limit of open files.
     pub not_held: u64,
-    /// Functions that processes announce to debuggers, for their names.
-    pub announced: Vec<AnnouncedAt>,
     /// Whether the command runs with the privileges of its file's owner, which the user cannot
     /// sample.
     pub set_id: bool,

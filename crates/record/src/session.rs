@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use backtrail_arch::{Arch, Register};
 use backtrail_args::abi::Abi;
+use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_cfi::tables::Tables;
 use backtrail_elf::HeldFile;
 use backtrail_process::perf::{self, Build, Cause, Record, Sampler, Trigger, UserState};
@@ -38,7 +39,7 @@ use crate::stack::StackWalker;
 use crate::store::Store;
 use crate::view::SpaceView;
 use crate::waits::{Waiting, Waits, Walked};
-use crate::{Error, Incomplete, Machine, Occasion, Options, Outcome, Storage, Target, Walk};
+use crate::{Error, Incomplete, Machine, NameSources, Occasion, Options, Outcome, Target, Walk};
 
 /// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -65,17 +66,18 @@ enum Ending {
     Renewed,
 }
 
-/// Who gets the items of a recording that is not written, and the files that no path leads to.
+/// Who gets the items of a recording that is not written, and what names come from.
 pub(crate) struct Observing {
     pub(crate) observer: Observer,
     pub(crate) files: Box<dyn FnMut(HeldFile)>,
+    pub(crate) functions: Box<dyn FnMut(AnnouncedAt)>,
 }
 
 /// What a recording works with.
 struct Surroundings<'o> {
     sampler: Sampler,
     subject: Subject,
-    signals: SignalSource,
+    signals: &'o SignalSource,
     /// `None` if items are only observed.
     store: Option<Store<'o>>,
     /// When it is over at the latest.
@@ -87,14 +89,10 @@ struct Surroundings<'o> {
 /// Records to traces, or only passes the items to an observer.
 pub(crate) fn run(
     options: &Options,
+    signals: &SignalSource,
     observing: Option<Observing>,
-    written: &mut dyn FnMut(&Path, Vec<HeldFile>),
+    written: &mut dyn FnMut(&Path, NameSources),
 ) -> Result<Outcome, Error> {
-    let asking = match &options.storage {
-        Storage::Snapshots { requests, .. } => requests.signal,
-        _ => None,
-    };
-    let signals = SignalSource::with(asking.as_slice()).map_err(Error::Signals)?;
     // If this fails and there are more threads than descriptors, opening an event reports it.
     let _ = perf::raise_open_files();
     let probed = ProbedFiles::of(&options.trigger);
@@ -110,11 +108,14 @@ pub(crate) fn run(
     }
     .map_err(Error::Sampling)?;
     let is_observed = observing.is_some();
-    let (store, writer, files) = match observing {
-        Some(Observing { observer, files }) => (None, Writer::observed(observer), Some(files)),
+    let (store, writer, files, functions) = match observing {
+        Some(observing) => {
+            let writer = Writer::observed(observing.observer);
+            (None, writer, Some(observing.files), Some(observing.functions))
+        }
         None => {
             let (store, writer) = Store::begin(options, sampler.cpus().collect(), written)?;
-            (Some(store), writer, None)
+            (Some(store), writer, None, None)
         }
     };
     let tables = Tables::open(options.cache.clone());
@@ -126,6 +127,7 @@ pub(crate) fn run(
         None => Wanted::Kept,
     });
     let mut session = Session::new(modules, sampler.stack_bytes(), writer);
+    session.announced.pass_to(functions);
     if let Trigger::Calls(functions, at_least) = &options.trigger {
         session.calls = Some(Calls::new(functions, *at_least));
     }
@@ -183,9 +185,11 @@ pub(crate) fn run(
     let kernel = sampler.samples_kernel();
     drop(sampler);
     let mut outcome = state.outcome;
-    outcome.held = state.modules.held();
+    outcome.names = NameSources {
+        held: state.modules.held(),
+        announced: state.announced.into_functions(),
+    };
     outcome.not_held = state.modules.not_held();
-    outcome.announced = state.announced.into_functions();
     (outcome.problems, outcome.further_problems) = state.modules.into_problems();
     outcome.kernel = kernel;
     outcome.occasion = Occasion::from(&options.trigger);
@@ -193,7 +197,7 @@ pub(crate) fn run(
     outcome.cpu_time = process_cpu_time();
     outcome.set_id = subject.has_set_id();
     if ending != Ending::Interrupted && !is_observed {
-        subject.wait(&signals);
+        subject.wait(signals);
     }
     outcome.exit_status = subject.exit_status();
     Ok(outcome)
@@ -410,14 +414,15 @@ impl<'a> Session<'a> {
         if self.failure.is_some() {
             return false;
         }
-        let held = || self.modules.held();
+        let names = || name_sources(&self.modules, &self.announced);
         let looked = with.store.as_mut().map_or(Ok(false), |store| {
-            store.look(&mut self.writer, Instant::now(), &with.signals, &held)
+            store.look(&mut self.writer, Instant::now(), with.signals, &names)
         });
         let is_another = matches!(looked, Ok(true));
         self.check(looked.map(drop));
         if is_another {
             self.modules.release_held();
+            self.announced.release();
         }
         if !is_another && with.tidied.elapsed() < TIDY_INTERVAL {
             return false;
@@ -466,7 +471,8 @@ impl<'a> Session<'a> {
         self.outcome.trace_bytes = self.writer.bytes();
         if let Some(store) = store {
             if self.failure.is_none() {
-                let ended = store.end(&mut self.writer, self.modules.held());
+                let names = name_sources(&self.modules, &self.announced);
+                let ended = store.end(&mut self.writer, names);
                 self.check(ended);
             }
             self.outcome.trace_bytes = store.bytes(&self.writer);
@@ -749,7 +755,7 @@ impl<'a> Session<'a> {
         };
         let view = SpaceView::new(process, &self.code, &self.announced);
         let stop = self.walker.walk(time, sample, self.stack_bytes, &view);
-        self.announced.note(&process, time, &self.walker.frames);
+        self.announced.note(&process, &self.code, time, &self.walker.frames);
         stop
     }
 
@@ -839,6 +845,13 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         self.writer.thread_name(time, recorded(pid), recorded(tid), name)
+    }
+}
+
+fn name_sources(modules: &Modules<'_>, announced: &Announced) -> NameSources {
+    NameSources {
+        held: modules.held(),
+        announced: announced.functions().to_vec(),
     }
 }
 

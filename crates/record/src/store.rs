@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use backtrail_elf::HeldFile;
 use backtrail_process::proc;
 use backtrail_process::sys::SignalSource;
 use backtrail_recording::{CreateError, Measured, WriteError, Writer, WriterOptions};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::folder::Folder;
-use crate::{Error, Keep, Machine, Options, Requests, SampledEvent, Storage, Target, Trigger, environment};
+use crate::{
+    Error, Keep, Machine, NameSources, Options, Requests, SampledEvent, Storage, Target, Trigger, environment,
+};
 
 /// Parts in which memory is given back: a snapshot has up to one part more than what is kept.
 const PARTS: u32 = 8;
@@ -29,9 +30,9 @@ pub(crate) struct Store<'o> {
     options: &'o Options,
     cpus: Vec<u32>,
     kind: Kind,
-    /// Gets the directory of each of several recordings that is complete, and the open files that
-    /// no path leads to.
-    written: &'o mut dyn FnMut(&Path, Vec<HeldFile>),
+    /// Gets the directory of each of several recordings that is complete, and what its names come
+    /// from.
+    written: &'o mut dyn FnMut(&Path, NameSources),
     /// How many are complete, and how many old ones were deleted.
     pub(crate) recordings: u64,
     pub(crate) forgotten: u64,
@@ -83,7 +84,7 @@ impl<'o> Store<'o> {
     pub(crate) fn begin(
         options: &'o Options,
         cpus: Vec<u32>,
-        written: &'o mut dyn FnMut(&Path, Vec<HeldFile>),
+        written: &'o mut dyn FnMut(&Path, NameSources),
     ) -> Result<(Store<'o>, Writer), Error> {
         let folder = || {
             Folder::open(&options.output).map_err(|error| Error::Folder {
@@ -188,7 +189,7 @@ impl<'o> Store<'o> {
         writer: &mut Writer,
         now: Instant,
         signals: &SignalSource,
-        held: &dyn Fn() -> Vec<HeldFile>,
+        names: &dyn Fn() -> NameSources,
     ) -> Result<bool, WriteError> {
         match &mut self.kind {
             Kind::Whole => Ok(false),
@@ -201,7 +202,7 @@ impl<'o> Store<'o> {
                     is_due |= current >= most / 4;
                 }
                 if is_due {
-                    self.rotate(writer, now, held())?;
+                    self.rotate(writer, now, names())?;
                 }
                 Ok(is_due)
             }
@@ -217,7 +218,7 @@ impl<'o> Store<'o> {
                 }
                 forget(writer, parts, *keep, now)?;
                 if std::mem::take(is_asked) {
-                    self.snapshot(writer, held())?;
+                    self.snapshot(writer, names())?;
                 }
                 Ok(false)
             }
@@ -237,7 +238,7 @@ impl<'o> Store<'o> {
     }
 
     /// Ends a recording and begins the next.
-    fn rotate(&mut self, writer: &mut Writer, now: Instant, held: Vec<HeldFile>) -> Result<(), WriteError> {
+    fn rotate(&mut self, writer: &mut Writer, now: Instant, names: NameSources) -> Result<(), WriteError> {
         let Kind::Rotation { folder, .. } = &self.kind else {
             return Ok(());
         };
@@ -264,18 +265,18 @@ impl<'o> Store<'o> {
         }
         self.recordings += 1;
         self.bytes += bytes;
-        (self.written)(&complete, held);
+        (self.written)(&complete, names);
         Ok(())
     }
 
-    fn snapshot(&mut self, writer: &mut Writer, held: Vec<HeldFile>) -> Result<(), WriteError> {
+    fn snapshot(&mut self, writer: &mut Writer, names: NameSources) -> Result<(), WriteError> {
         if let Kind::Snapshots { folder, .. } = &mut self.kind {
             let path = folder.next();
             writer.snapshot(&path)?;
             folder.add(&path);
             self.recordings += 1;
             self.bytes += writer.bytes();
-            (self.written)(&path, held);
+            (self.written)(&path, names);
         }
         Ok(())
     }
@@ -289,12 +290,12 @@ impl<'o> Store<'o> {
     }
 
     /// The recording is over, and the writer has everything.
-    pub(crate) fn end(&mut self, writer: &mut Writer, held: Vec<HeldFile>) -> Result<(), WriteError> {
+    pub(crate) fn end(&mut self, writer: &mut Writer, names: NameSources) -> Result<(), WriteError> {
         match &mut self.kind {
             Kind::Whole => Ok(()),
             Kind::Rotation { current, .. } => {
                 self.recordings += 1;
-                (self.written)(current, held);
+                (self.written)(current, names);
                 Ok(())
             }
             Kind::Snapshots {
@@ -308,7 +309,7 @@ impl<'o> Store<'o> {
                     trigger.end();
                 }
                 match is_asked {
-                    true => self.snapshot(writer, held),
+                    true => self.snapshot(writer, names),
                     false => Ok(()),
                 }
             }

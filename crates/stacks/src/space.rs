@@ -81,7 +81,11 @@ impl<'s> Space<'s> {
 
     /// The announced function with the code at `address`.
     pub(crate) fn announced_function(&self, address: u64) -> Option<Function> {
-        self.in_announced(address, |announced, memory| announced.function(memory, address))
+        let (_, None) = self.find(address)? else {
+            return None;
+        };
+        let announced = self.in_announced(address, |announced, memory| announced.function(memory, address));
+        announced.or_else(|| self.proofs.function(&self, address))
     }
 
     fn announced_rule(&self, address: u64) -> Option<Uncovered> {

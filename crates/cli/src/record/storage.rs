@@ -7,13 +7,12 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use backtrail_elf::HeldFile;
-use backtrail_record::{Keep, Requests, Storage};
+use backtrail_record::{Keep, NameSources, Requests, Storage};
 use clap::{Args, ValueHint};
 use rustix::process::{Pid, Signal, setpriority_process};
 
 use crate::error::{Failure, say, shown};
-use crate::held;
+use crate::name_sources;
 use crate::times::{duration, measure};
 
 /// What a snapshot has unless `--keep` says otherwise.
@@ -138,15 +137,15 @@ pub(super) struct Packing {
 }
 
 impl Packing {
-    /// Adds the names soon, also those of files that no path leads to.
-    pub(super) fn add(&mut self, recording: &Path, held: Vec<HeldFile>) {
+    /// Adds the names soon, also those from these sources.
+    pub(super) fn add(&mut self, recording: &Path, sources: NameSources) {
         // Made here, so that it blocks the signals that the recorder collects.
         let (sender, _) = self.thread.get_or_insert_with(|| {
             let (sender, receiver) = sync_channel(MOST_WAITING);
             (sender, thread::spawn(move || pack_all(&receiver)))
         });
         // A recording is complete without them.
-        let _ = sender.try_send((recording.to_owned(), held));
+        let _ = sender.try_send((recording.to_owned(), sources));
     }
 
     /// Waits until all have their names.
@@ -158,14 +157,14 @@ impl Packing {
     }
 }
 
-/// A complete recording, and open files whose names it needs.
-type Written = (PathBuf, Vec<HeldFile>);
+/// A complete recording, and what its names come from besides files with paths.
+type Written = (PathBuf, NameSources);
 
 fn pack_all(recordings: &Receiver<Written>) {
-    for (recording, held) in recordings {
+    for (recording, sources) in recordings {
         // It may have been deleted meanwhile, as the oldest one.
         let is_there = || recording.exists();
-        let failed = match pack(&recording, &held) {
+        let failed = match pack(&recording, &sources) {
             _ if !is_there() => continue,
             Ok(None) => continue,
             Ok(Some(reason)) => reason,
@@ -180,11 +179,11 @@ fn pack_all(recordings: &Receiver<Written>) {
 }
 
 /// Adds the names of one recording. Returns the reason if that fails.
-fn pack(recording: &Path, held: &[HeldFile]) -> std::io::Result<Option<String>> {
+fn pack(recording: &Path, sources: &NameSources) -> std::io::Result<Option<String>> {
     /// Samples are more urgent.
     const NICE: i32 = 10;
     let mut command = Command::new("/proc/self/exe");
-    command.args(["pack", "--quiet", "--held"]).arg(recording);
+    command.args(["pack", "--quiet", "--name-sources"]).arg(recording);
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -194,7 +193,7 @@ fn pack(recording: &Path, held: &[HeldFile]) -> std::io::Result<Option<String>> 
     let _ = setpriority_process(Pid::from_raw(child.id() as i32), NICE);
     if let Some(stdin) = child.stdin.take() {
         // Without them, it finds fewer names.
-        let _ = held::write(held, stdin);
+        let _ = name_sources::write(sources, stdin);
     }
     let output = child.wait_with_output()?;
     let reason = || String::from_utf8_lossy(&output.stderr).into_owned();

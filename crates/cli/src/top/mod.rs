@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
 use backtrail_process::sys::SignalSource;
 use backtrail_profile::{Live, LiveBy, Options as ProfileOptions};
@@ -182,23 +183,27 @@ type How = fn(Show, &Receiver<bool>) -> io::Result<()>;
 fn watch(options: &Options, show: Show, how: How) -> io::Result<(Result<Outcome, Error>, io::Result<()>)> {
     let (sender, receiver) = sync_channel(WAITING);
     let (ended, end) = sync_channel(1);
-    // Signals are for the recorder, so the other threads must start with them blocked.
-    let blocked = SignalSource::new()?;
+    // Signals are for the recorder, so the other threads must start with them blocked. Keys send
+    // them, too: before it starts and after its end, they must not kill this process.
+    let signals = SignalSource::new()?;
     let live = Arc::clone(&show.live);
     let counting = thread::Builder::new().spawn(move || count(&live, &receiver))?;
     let showing = thread::Builder::new().spawn(move || how(show, &end))?;
-    drop(blocked);
-    let files = sender.clone();
+    let (files, functions) = (sender.clone(), sender.clone());
     let outcome = observe(
         options,
+        &signals,
         move |item| pass(&sender, item),
         // Whoever counts ends only after this.
         move |file| drop(files.send(Passed::File(file))),
+        move |function| drop(functions.send(Passed::Function(function))),
     );
     // The observers are gone, and with them the channel's senders.
     let _ = counting.join();
     let _ = ended.send(outcome.is_ok());
     let shown = showing.join().unwrap_or(Ok(()));
+    // What came too late has no meaning any more.
+    while signals.next().is_some() {}
     Ok((outcome, shown))
 }
 
@@ -208,6 +213,8 @@ enum Passed {
     Item(Item<'static>, Vec<Frame>),
     /// A file that the next items name.
     File(HeldFile),
+    /// A function that the next samples are in.
+    Function(AnnouncedAt),
 }
 
 fn pass(sender: &SyncSender<Passed>, item: &Item<'_>) {
@@ -245,6 +252,7 @@ fn count(live: &Mutex<Live>, receiver: &Receiver<Passed>) {
             })),
             Passed::Item(item, _) => live.add(&item),
             Passed::File(file) => live.hold(file),
+            Passed::Function(function) => live.announce(&function),
         }
     }
 }

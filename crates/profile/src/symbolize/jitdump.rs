@@ -48,7 +48,7 @@ const ELF_HEADER: u64 = 64;
 const ENOUGH: usize = 4;
 
 /// The contents of a dump, in time order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct JitDump {
     process: u32,
     /// Whether times are those of the monotonic clock, which recordings use.
@@ -122,18 +122,15 @@ impl JitDump {
         Some(dump)
     }
 
-    /// The same for functions that a program announces to debuggers instead, each with the time
-    /// from which on it is there.
-    pub(crate) fn of_announced<'f>(functions: impl Iterator<Item = (u64, &'f Function)>) -> JitDump {
-        let mut reading = Reading::default();
-        reading.dump.has_times = true;
-        for (time, Function { addresses, name }) in functions {
-            let number = reading.dump.push(name);
-            let size = addresses.end.saturating_sub(addresses.start);
-            reading.change(time, addresses.start, size, Some(number));
-        }
-        reading.dump.changes.sort_by_key(|change| change.time);
-        reading.dump
+    /// Adds a function that a program has announced to debuggers instead, not before any other.
+    fn announce(&mut self, time: u64, Function { addresses, name }: &Function) {
+        let function = Some(self.push(name));
+        self.changes.push(Change {
+            time,
+            start: addresses.start,
+            end: addresses.end,
+            function,
+        });
     }
 
     /// Adds a function, and returns its number.
@@ -324,6 +321,11 @@ impl JitCode {
             happened: 0,
             now: RangeMap::default(),
         }
+    }
+
+    /// Adds a function that a program has announced to debuggers, not before any other.
+    pub(crate) fn announce(&mut self, time: u64, function: &Function) {
+        Arc::make_mut(&mut self.dump).announce(time, function);
     }
 
     /// Forgets what is there, until the next change.

@@ -312,8 +312,16 @@ impl Symbolizer {
     /// Processes have announced these functions while they were recorded.
     #[must_use]
     pub fn announced_before(mut self, functions: &[AnnouncedAt]) -> Symbolizer {
-        self.run_time.announced_before(functions);
+        let mut in_order: Vec<&AnnouncedAt> = functions.iter().collect();
+        in_order.sort_by_key(|at| at.time);
+        in_order.into_iter().for_each(|at| self.announce_at(at));
         self
+    }
+
+    /// A process has announced a function, not before any other; look-ups find it once they have
+    /// [advanced](Self::advance) to its time.
+    pub fn announce_at(&mut self, at: &AnnouncedAt) {
+        self.run_time.announce_at(at);
     }
 
     /// The process started another program, or ended.

@@ -1,6 +1,5 @@
 //! Code that processes make while they run: their jitdumps and perf maps.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -109,25 +108,19 @@ impl RunTimeCode {
         // The places in a dump are known by its number.
         let same = known.filter(|known| known.functions == functions);
         let same = same.map(|known| known.dump);
-        let code = JitCode::new(Arc::new(JitDump::of_announced(
-            functions.iter().map(|function| (0, function)),
-        )));
+        let mut code = JitCode::new(Arc::default());
+        functions.iter().for_each(|function| code.announce(0, function));
         let dump = same.unwrap_or_else(|| self.add_announced(pid, functions.to_vec()));
         let there = &mut self.dumps[dump as usize].code;
         *there = code;
         there.advance(u64::MAX);
     }
 
-    /// Processes have announced these functions while they were recorded.
-    pub(super) fn announced_before(&mut self, functions: &[AnnouncedAt]) {
-        let pids: BTreeSet<u32> = functions.iter().map(|function| function.pid).collect();
-        for pid in pids {
-            let of_process = functions.iter().filter(|function| function.pid == pid);
-            let with_times = of_process.map(|function| (function.time, &function.function));
-            let code = JitCode::new(Arc::new(JitDump::of_announced(with_times)));
-            let dump = self.add_announced(pid, Vec::new());
-            self.dumps[dump as usize].code = code;
-        }
+    /// A process has announced a function while it was recorded, not before any other.
+    pub(super) fn announce_at(&mut self, at: &AnnouncedAt) {
+        let known = self.announced.get(&at.pid).map(|announced| announced.dump);
+        let dump = known.unwrap_or_else(|| self.add_announced(at.pid, Vec::new()));
+        self.dumps[dump as usize].code.announce(at.time, &at.function);
     }
 
     fn add_announced(&mut self, pid: u32, functions: Vec<Function>) -> u32 {

@@ -1,23 +1,25 @@
-//! Frames of compiled Java code, from the data that HotSpot publishes about its own memory.
+//! Frames and names of compiled Java code, from what HotSpot publishes about its own memory.
 //!
 //! libjvm exports a table of its types' fields for debuggers (`gHotSpotVMStructs`). It leads to the
 //! compiled method at an address as HotSpot itself looks it up: through the segment map of the code
 //! cache. A method's header contains its frame size, which is used if the instructions agree with
-//! it (`compiled`).
+//! it (`compiled`), and leads to the method's name.
+
+mod names;
+mod published;
+
+use std::ops::Range;
 
 use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
 use rustc_hash::FxHashMap;
 
+use self::published::{Published, find, text};
 use crate::compiled::Compiled;
 use crate::process_code::{ProcessCode, number, word};
 
 /// Processes that are remembered; beyond this number all are forgotten.
 const MOST_PROCESSES: usize = 1 << 10;
-/// Fields in the published table; JDK 25 has 2,000.
-const MOST_FIELDS: usize = 1 << 14;
-/// Bytes of the longest name that is compared.
-const LONGEST_NAME: usize = 64;
 /// Limit of code heaps; HotSpot has three at most.
 const MOST_HEAPS: u64 = 8;
 /// Bytes of the largest method whose instructions are followed.
@@ -27,48 +29,23 @@ const MOST_HOPS: usize = 1 << 12;
 /// The size of a segment is 2 to this power, in bytes.
 const SEGMENT_BITS: std::ops::RangeInclusive<u64> = 4..=16;
 
-const LIBRARY: &str = "/libjvm.so";
-const PUBLISHED: &str = "gHotSpotVMStructs";
-
-/// A field of one of HotSpot's types.
-#[derive(Clone, Copy, Debug)]
-struct Field {
-    /// Offset in an object; for a static field, its address.
-    offset: u64,
-    bytes: usize,
+/// A piece of generated code, with its header.
+#[derive(Debug)]
+struct Blob {
+    header: u64,
+    /// Of what kind it is: all methods have the same name.
+    name: Vec<u8>,
+    code: u64,
+    end: u64,
 }
 
-/// The needed fields, as far as this version has them.
-#[derive(Debug, Default)]
-struct Fields(FxHashMap<(&'static str, &'static str), Field>);
+impl Blob {
+    fn is_method(&self) -> bool {
+        self.name == b"nmethod" || self.name == b"native nmethod"
+    }
+}
 
-const WANTED: [(&str, &str); 23] = [
-    ("CodeCache", "_heaps"),
-    ("GrowableArrayBase", "_len"),
-    ("GrowableArray<int>", "_data"),
-    ("CodeHeap", "_memory"),
-    ("CodeHeap", "_segmap"),
-    ("CodeHeap", "_log2_segment_size"),
-    ("VirtualSpace", "_low"),
-    ("VirtualSpace", "_high"),
-    ("HeapBlock::Header", "_length"),
-    ("HeapBlock::Header", "_used"),
-    ("CodeBlob", "_name"),
-    ("CodeBlob", "_frame_complete_offset"),
-    ("CodeBlob", "_frame_size"),
-    ("CodeBlob", "_code_begin"),
-    ("CodeBlob", "_code_end"),
-    ("CodeBlob", "_code_offset"),
-    ("CodeBlob", "_data_offset"),
-    ("CompiledMethod", "_deopt_handler_begin"),
-    ("nmethod", "_deopt_handler_offset"),
-    ("nmethod", "_osr_entry_point"),
-    ("AbstractInterpreter", "_code"),
-    ("StubQueue", "_stub_buffer"),
-    ("StubQueue", "_buffer_limit"),
-];
-
-/// A method's header.
+/// What a method's header says of its frame.
 #[derive(Clone, Copy, Debug)]
 struct Method {
     code: u64,
@@ -93,7 +70,7 @@ pub(crate) enum JavaFrame {
 struct Known<P> {
     /// The place of the libjvm that the fields belong to.
     library: Option<(u64, P)>,
-    fields: Fields,
+    published: Published,
     /// Failed lookups; each time, the library is searched again only after twice as many.
     misses: u32,
     patience: u32,
@@ -103,7 +80,7 @@ impl<P> Default for Known<P> {
     fn default() -> Self {
         Known {
             library: None,
-            fields: Fields::default(),
+            published: Published::default(),
             misses: 0,
             patience: 0,
         }
@@ -133,7 +110,7 @@ impl<P: Copy + Eq> HotSpot<P> {
         is_return: bool,
     ) -> Option<JavaFrame> {
         let machine = self.machine(process)?;
-        if machine.is_interpreter(pc) {
+        if machine.interpreter(pc).is_some() {
             return Some(JavaFrame::Interpreted(interpreted(process.arch())));
         }
         let method = machine.method(pc)?;
@@ -188,12 +165,12 @@ impl<P: Copy + Eq> HotSpot<P> {
             }
             known.misses = 0;
             known.patience = known.patience.saturating_mul(2).max(1);
-            let (address, place, fields) = find(process)?;
-            (known.library, known.fields) = (Some((address, place)), fields);
+            let (address, place, published) = find(process)?;
+            (known.library, known.published) = (Some((address, place)), published);
         }
         Some(Machine {
             process,
-            fields: &known.fields,
+            published: &known.published,
         })
     }
 }
@@ -225,118 +202,41 @@ fn interpreted(arch: &Arch) -> Rule {
     }
 }
 
-/// The library's place, and the fields that it publishes.
-fn find<C: ProcessCode>(process: &C) -> Option<(u64, C::Place, Fields)> {
-    let regions = process.regions();
-    let library = regions
-        .iter()
-        .find(|region| region.executable && region.path.ends_with(LIBRARY))?
-        .range
-        .start;
-    let mapping = process.find(library)?;
-    let published = process.object(mapping, PUBLISHED)?;
-    let table = word(process, published)?;
-    Some((library, process.place(mapping, library), Fields::read(process, table)?))
-}
-
-/// A C string, unless it is too long to be compared.
-fn text(process: &impl ProcessCode, address: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; LONGEST_NAME];
-    let read = process.read(address, &mut bytes);
-    let length = bytes[..read].iter().position(|byte| *byte == 0)?;
-    bytes.truncate(length);
-    Some(bytes)
-}
-
-impl Fields {
-    /// Reads the table. An entry has the names of the type, the field and the field's type, whether
-    /// the field is static, its offset and its address; the last entry has no names.
-    fn read(process: &impl ProcessCode, table: u64) -> Option<Fields> {
-        const ENTRY_WORDS: usize = 6;
-        let mut fields = Fields::default();
-        // Consecutive entries of one type share its name.
-        let mut last = (0, Vec::new());
-        for index in 0..MOST_FIELDS {
-            let mut bytes = [0; ENTRY_WORDS * 8];
-            if process.read(table + (index * bytes.len()) as u64, &mut bytes) != bytes.len() {
-                return None;
-            }
-            let words = bytes.as_chunks::<8>().0;
-            let word = |at: usize| words.get(at).map_or(0, |word| u64::from_le_bytes(*word));
-            if word(0) == 0 {
-                return Some(fields);
-            }
-            if last.0 != word(0) {
-                last = (word(0), text(process, word(0)).unwrap_or_default());
-            }
-            if !WANTED.iter().any(|(owner, _)| owner.as_bytes() == last.1) {
-                continue;
-            }
-            let name = text(process, word(1)).unwrap_or_default();
-            let wanted = |(owner, field): &&(&str, &str)| owner.as_bytes() == last.1 && field.as_bytes() == name;
-            if let Some(&wanted) = WANTED.iter().find(wanted) {
-                let is_static = word(3) & 0xff != 0;
-                let field = Field {
-                    offset: if is_static { word(5) } else { word(4) },
-                    bytes: size(&text(process, word(2)).unwrap_or_default()),
-                };
-                fields.0.insert(wanted, field);
-            }
-        }
-        None
-    }
-
-    fn get(&self, owner: &'static str, name: &'static str) -> Option<Field> {
-        self.0.get(&(owner, name)).copied()
-    }
-}
-
-/// Bytes of a field of this type.
-fn size(type_name: &[u8]) -> usize {
-    match type_name {
-        b"bool" => 1,
-        b"int16_t" | b"uint16_t" | b"u2" | b"short" => 2,
-        b"int" | b"uint" | b"int32_t" | b"uint32_t" => 4,
-        _ => 8,
-    }
-}
-
 /// One process's HotSpot.
 struct Machine<'m, C> {
     process: &'m C,
-    fields: &'m Fields,
+    published: &'m Published,
 }
 
 impl<C: ProcessCode> Machine<'_, C> {
     /// Reads a field of the object at `at`; for a static one, `at` is 0.
     fn field(&self, at: u64, owner: &'static str, name: &'static str) -> Option<u64> {
-        let field = self.fields.get(owner, name)?;
+        let field = self.published.get(owner, name)?;
         number(self.process, at.checked_add(field.offset)?, field.bytes)
     }
 
-    fn is_interpreter(&self, pc: u64) -> bool {
-        let holds = || {
-            let queue = self.field(0, "AbstractInterpreter", "_code")?;
-            let begin = self.field(queue, "StubQueue", "_stub_buffer")?;
-            let length = self.field(queue, "StubQueue", "_buffer_limit")?;
-            Some((begin..begin.checked_add(length)?).contains(&pc))
-        };
-        holds().unwrap_or(false)
+    /// The interpreter's code, if `pc` is in it.
+    fn interpreter(&self, pc: u64) -> Option<Range<u64>> {
+        let queue = self.field(0, "AbstractInterpreter", "_code")?;
+        let begin = self.field(queue, "StubQueue", "_stub_buffer")?;
+        let length = self.field(queue, "StubQueue", "_buffer_limit")?;
+        let code = begin..begin.checked_add(length)?;
+        code.contains(&pc).then_some(code)
     }
 
-    /// The method whose code contains `pc`.
-    fn method(&self, pc: u64) -> Option<Method> {
+    /// The blob whose code contains `pc`.
+    fn blob(&self, pc: u64) -> Option<Blob> {
         let heaps = self.field(0, "CodeCache", "_heaps")?;
         let count = self.field(heaps, "GrowableArrayBase", "_len")?.min(MOST_HEAPS);
         let data = self.field(heaps, "GrowableArray<int>", "_data")?;
         (0..count).find_map(|index| {
             let heap = word(self.process, data.checked_add(index * 8)?)?;
-            self.method_in(heap, pc)
+            self.blob_in(heap, pc)
         })
     }
 
-    fn method_in(&self, heap: u64, pc: u64) -> Option<Method> {
-        let part = |name| heap.checked_add(self.fields.get("CodeHeap", name)?.offset);
+    fn blob_in(&self, heap: u64, pc: u64) -> Option<Blob> {
+        let part = |name| heap.checked_add(self.published.get("CodeHeap", name)?.offset);
         let (memory, map) = (part("_memory")?, part("_segmap")?);
         let low = self.field(memory, "VirtualSpace", "_low")?;
         let high = self.field(memory, "VirtualSpace", "_high")?;
@@ -351,7 +251,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         let mut segment = (pc - low) >> bits;
         for _ in 0..MOST_HOPS {
             match number(self.process, segments.checked_add(segment)?, 1)? {
-                0 => return self.method_at(low.checked_add(segment << bits)?, bits, pc),
+                0 => return self.blob_at(low.checked_add(segment << bits)?, bits, pc),
                 0xff => return None,
                 back => segment = segment.checked_sub(back)?,
             }
@@ -359,33 +259,42 @@ impl<C: ProcessCode> Machine<'_, C> {
         None
     }
 
-    /// The method of the block at `block`, if it has one whose code contains `pc`.
-    fn method_at(&self, block: u64, bits: u64, pc: u64) -> Option<Method> {
-        let used = self.fields.get("HeapBlock::Header", "_used")?;
+    /// The blob in the block at `block`, if its code contains `pc`.
+    fn blob_at(&self, block: u64, bits: u64, pc: u64) -> Option<Blob> {
+        let used = self.published.get("HeapBlock::Header", "_used")?;
         if number(self.process, block.checked_add(used.offset)?, used.bytes)? != 1 {
             return None;
         }
         let length = self
             .field(block, "HeapBlock::Header", "_length")?
             .checked_mul(1 << bits)?;
-        let blob = block.checked_add((used.offset + 1).next_multiple_of(8))?;
-        let name = text(self.process, self.field(blob, "CodeBlob", "_name")?)?;
-        if name != b"nmethod" && name != b"native nmethod" {
-            return None;
-        }
-        let (code, end) = self.code(blob)?;
-        let is_inside = blob <= code && code <= pc && pc < end && end <= block.checked_add(length)?;
-        let offset = self.field(blob, "CodeBlob", "_frame_complete_offset")?;
+        let header = block.checked_add((used.offset + 1).next_multiple_of(8))?;
+        let name = text(self.process, self.field(header, "CodeBlob", "_name")?)?;
+        let (code, end) = self.code(header)?;
+        let is_inside = header <= code && code <= pc && pc < end && end <= block.checked_add(length)?;
+        is_inside.then_some(Blob {
+            header,
+            name,
+            code,
+            end,
+        })
+    }
+
+    /// The method whose code contains `pc`.
+    fn method(&self, pc: u64) -> Option<Method> {
+        let blob = self.blob(pc).filter(Blob::is_method)?;
+        let Blob { header, code, end, .. } = blob;
+        let offset = self.field(header, "CodeBlob", "_frame_complete_offset")?;
         // Negative offsets mean that the frame is never complete; they give no valid address.
         let complete = code.checked_add(offset).filter(|complete| *complete < end)?;
-        let words = u32::try_from(self.field(blob, "CodeBlob", "_frame_size")?).ok()?;
-        is_inside.then_some(Method {
+        let words = u32::try_from(self.field(header, "CodeBlob", "_frame_size")?).ok()?;
+        Some(Method {
             code,
             end,
             complete,
             frame_bytes: words.checked_mul(8)?,
-            second_entry: self.field(blob, "nmethod", "_osr_entry_point").unwrap_or(0),
-            deoptimized: self.deoptimized(blob),
+            second_entry: self.field(header, "nmethod", "_osr_entry_point").unwrap_or(0),
+            deoptimized: self.deoptimized(header),
         })
     }
 
@@ -410,14 +319,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_have_their_sizes() {
-        assert_eq!(
-            ["bool", "int16_t", "int", "size_t", "char*"].map(|name| size(name.as_bytes())),
-            [1, 2, 4, 8, 8]
-        );
-    }
-
-    #[test]
     fn handlers_push_their_own_address() {
         let by_move = [0x49, 0xba, 0x1d, 0xcd, 0x44, 0xb9, 0x43, 0x7f, 0, 0, 0x41, 0x52, 0xe9];
         assert!(pushes_own_address(&by_move, 0x7f43_b944_cd1d));
@@ -425,12 +326,5 @@ mod tests {
         let by_call = [0xe8, 0, 0, 0, 0, 0x48, 0x83, 0x2c, 0x24, 0x05, 0xe9, 0, 0];
         assert!(pushes_own_address(&by_call, 1));
         assert!(!pushes_own_address(&[0x90; 13], 1));
-    }
-
-    #[test]
-    fn all_wanted_fields_are_different() {
-        for (index, field) in WANTED.iter().enumerate() {
-            assert!(!WANTED[..index].contains(field), "{field:?}");
-        }
     }
 }
