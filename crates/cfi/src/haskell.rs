@@ -36,8 +36,8 @@ const RSP: u8 = 7;
 const ROOM: std::ops::Range<i32> = 0x800..0x10_0000;
 /// Bytes of the largest mapping that is searched.
 const LARGEST: u64 = 1 << 28;
-/// Bytes that are read at a time.
-const CHUNK: u64 = 1 << 20;
+/// Bytes that are read at a time: they are searched while they are in the CPU's cache.
+const CHUNK: u64 = 64 << 10;
 /// Mappings that are remembered; beyond this number all are forgotten.
 const MOST_MAPPINGS: usize = 1 << 12;
 
@@ -105,7 +105,7 @@ fn room_for_c(process: &impl ProcessCode, range: Range<u64>) -> Option<i32> {
     if range.end.saturating_sub(range.start) > LARGEST {
         return None;
     }
-    let mut bytes = vec![0; CHUNK as usize];
+    let mut bytes = vec![0; CHUNK.min(range.end.saturating_sub(range.start)) as usize];
     let finder = memchr::memmem::Finder::new(&LEAVES);
     let mut start = range.start;
     while start < range.end {

@@ -25,7 +25,9 @@ pub struct SampledStack<'a> {
     beyond: Option<Beyond<'a>>,
     /// Memory of frames further outside.
     outer: Option<Beyond<'a>>,
-    pieces: &'a [Piece],
+    pieces: &'a [Piece<'a>],
+    /// The one from which the last word outside the copy was read.
+    last_piece: Piece<'a>,
     /// A bit for each of the first pieces from which a word was read.
     used: u32,
     /// [`Beyond::anchor`], or a value that is not the address of any word.
@@ -39,12 +41,29 @@ pub struct SampledStack<'a> {
 }
 
 /// A part of a stack beyond its copy, copied at the same moment.
-#[derive(Clone, Debug, Default)]
-pub struct Piece {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Where the run of pieces begins that follow each other without a gap, up to this one.
+    pub run: u64,
     /// Address of the first byte.
     pub start: u64,
     /// The bytes.
-    pub bytes: Vec<u8>,
+    pub bytes: &'a [u8],
+}
+
+impl Piece<'_> {
+    /// The address after the last byte.
+    pub fn end(&self) -> u64 {
+        self.start.wrapping_add(self.bytes.len() as u64)
+    }
+}
+
+/// Where the bytes end that are known from a stack pointer on: those of the copy, and of the run of
+/// pieces that follows it.
+pub fn end_of_copy(sp: u64, copy: &[u8], pieces: &[Piece<'_>]) -> u64 {
+    let end = sp.saturating_add(copy.len() as u64);
+    let run = pieces.iter().filter(|piece| piece.run == end);
+    run.map(Piece::end).fold(end, u64::max)
 }
 
 /// Memory of a stack that was read before the sample, under a
@@ -71,6 +90,7 @@ impl<'a> SampledStack<'a> {
             beyond,
             outer: None,
             pieces: &[],
+            last_piece: Piece::default(),
             used: 0,
             anchor: beyond.map_or(u64::MAX, |beyond| beyond.anchor),
             is_anchored: false,
@@ -103,18 +123,18 @@ impl<'a> SampledStack<'a> {
     }
 
     /// Adds parts of the stack that lie beyond the copy.
-    pub fn with_pieces(self, pieces: &'a [Piece]) -> Self {
+    pub fn with_pieces(self, pieces: &'a [Piece<'a>]) -> Self {
         SampledStack { pieces, ..self }
     }
 
-    /// The first addresses of those pieces from which a word was read.
+    /// The first addresses of the runs of those pieces from which a word was read.
     pub fn used_pieces(&self) -> impl Iterator<Item = u64> {
         let used = self.used;
         let is_used = move |index: usize| used & 1_u32.checked_shl(index as u32).unwrap_or(0) != 0;
         let pieces = self.pieces.iter().enumerate();
         pieces
             .filter(move |(index, _)| is_used(*index))
-            .map(|(_, piece)| piece.start)
+            .map(|(_, piece)| piece.run)
     }
 
     /// Whether any word was read apart from the sample.
@@ -135,9 +155,10 @@ impl<'a> SampledStack<'a> {
     #[cold]
     fn word_beyond(&mut self, address: u64) -> Option<u64> {
         for (index, piece) in self.pieces.iter().enumerate() {
-            if let Some(word) = word_in(&piece.bytes, piece.start, address) {
+            if let Some(word) = word_in(piece.bytes, piece.start, address) {
                 self.is_anchored |= address == self.anchor;
                 self.used |= 1_u32.checked_shl(index as u32).unwrap_or(0);
+                self.last_piece = *piece;
                 return Some(word);
             }
         }
@@ -161,7 +182,8 @@ impl<'a> SampledStack<'a> {
 impl Memory for SampledStack<'_> {
     #[inline]
     fn word(&mut self, address: u64) -> Option<u64> {
-        match word_in(self.copy, self.start, address) {
+        let copied = word_in(self.copy, self.start, address);
+        match copied.or_else(|| word_in(self.last_piece.bytes, self.last_piece.start, address)) {
             Some(word) => {
                 self.is_anchored |= address == self.anchor;
                 Some(word)
@@ -253,12 +275,16 @@ mod tests {
     #[test]
     fn pieces_are_read_where_the_copy_is_not() {
         let words = |from: u64| (from..from + 16).flat_map(u64::to_ne_bytes).collect::<Vec<u8>>();
-        let piece = |start, from| Piece {
-            start,
-            bytes: words(from),
-        };
+        let piece = |run, start, bytes| Piece { run, start, bytes };
         let (copy, bytes) = (words(0), words(300));
-        let pieces = [piece(0x2000, 100), piece(0x1080, 200)];
+        let (first, second, third) = (words(100), words(200), words(216));
+        let pieces = [
+            piece(0x2000, 0x2000, &first[..]),
+            piece(0x1080, 0x1080, &second),
+            piece(0x1080, 0x1100, &third),
+        ];
+        assert_eq!(end_of_copy(0x1000, &copy, &pieces), 0x1180);
+        assert_eq!(end_of_copy(0x1008, &copy, &pieces), 0x1088);
         let beyond = Beyond {
             anchor: 0x2008,
             start: 0x3000,
@@ -267,8 +293,11 @@ mod tests {
         let mut stack = SampledStack::new(0x1000, &copy, Some(beyond)).with_pieces(&pieces);
         assert_eq!((stack.word(0x1000), stack.word(0x1080)), (Some(0), Some(200)));
         assert_eq!(stack.used_pieces().collect::<Vec<_>>(), [0x1080]);
+        // Beyond one piece the next, and back.
+        assert_eq!((stack.word(0x10f8), stack.word(0x1100)), (Some(215), Some(216)));
+        assert_eq!((stack.word(0x1080), stack.word(0x1008)), (Some(200), Some(1)));
         assert_eq!(
-            (stack.word(0x1100), stack.word(0x2080), stack.word(0x3000)),
+            (stack.word(0x1180), stack.word(0x2080), stack.word(0x3000)),
             (None, None, None)
         );
         // The watched word is in a piece: what lies beyond it is known.
@@ -276,7 +305,7 @@ mod tests {
         assert!(!stack.was_read_apart());
         assert_eq!(stack.word(0x3000), Some(300));
         assert!(stack.was_read_apart());
-        assert_eq!(stack.used_pieces().collect::<Vec<_>>(), [0x2000, 0x1080]);
+        assert_eq!(stack.used_pieces().collect::<Vec<_>>(), [0x2000, 0x1080, 0x1080]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What is kept of an ELF file while it is recorded.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -43,6 +43,11 @@ pub(crate) struct ElfModule<'a> {
 pub(crate) struct OnDemand {
     /// Its call frame information, for stacks that need registers that tables don't restore.
     pub(crate) frames: OnceCell<Option<CallFrames<Vec<u8>>>>,
+    /// Whether it was ever read for that, and whether it was used of late.
+    pub(crate) was_read: Cell<bool>,
+    pub(crate) is_used: Cell<bool>,
+    /// The file, from which it is read again if it is large.
+    pub(crate) file: OnceCell<FileBytes>,
     /// Targets of direct calls, for code that no table describes.
     pub(crate) called: OnceCell<Vec<u64>>,
     /// Rules for the kernel of code that its call frame information leaves for another stack, if
@@ -92,6 +97,14 @@ impl<'a> ElfModule<'a> {
         }
         if let Some((section, bytes)) = table {
             (self.table, self.table_bytes) = (Some(section), bytes);
+        }
+    }
+
+    /// Forgets the call frame information if it is large and was not used since the last time.
+    pub(crate) fn forget_unused(&mut self) {
+        let can_be_read_again = self.unmade.is_none() && self.on_demand.file.get().is_some();
+        if !self.on_demand.is_used.replace(false) && can_be_read_again {
+            self.on_demand.frames = OnceCell::new();
         }
     }
 

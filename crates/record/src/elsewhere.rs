@@ -76,6 +76,11 @@ pub(crate) struct MappedFile {
 }
 
 impl MappedFile {
+    /// A file of which this is known.
+    pub(crate) fn known(file: RegularFile, is_foreign: bool) -> MappedFile {
+        MappedFile { file, is_foreign }
+    }
+
     /// `None` if it has another build ID than the recorded one.
     pub(crate) fn new(file: RegularFile, build_id: &[u8]) -> Option<MappedFile> {
         let contents = FileBytes::from_file(file.file().try_clone().ok()?).ok()?;

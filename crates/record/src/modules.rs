@@ -13,9 +13,11 @@ use std::time::SystemTime;
 
 use backtrail_bpf as bpf;
 use backtrail_cfi::announced;
+use backtrail_cfi::cache::FileIdentity;
 use backtrail_cfi::called::called;
 use backtrail_cfi::registers::CallFrames;
 use backtrail_cfi::tables::{self, Tables};
+use backtrail_elf::budget::Budget;
 use backtrail_elf::{CodeSegments, FileBytes, HeldFile, Image, door};
 use backtrail_process::proc;
 use backtrail_process::proc::{DELETED, VDSO, is_file};
@@ -40,6 +42,8 @@ const MANY_GONE: usize = 8 << 20;
 /// A file with this many bytes of call frame information: smaller ones take less time than the
 /// samples that a ring holds.
 const LARGE: u64 = 128 << 10;
+/// A file with this many is kept open instead, and they are read again when they are needed.
+const READ_AGAIN: u64 = 1 << 20;
 /// The most bytes that tables of a user's files take, unless that is root or our own: they stay
 /// until the recording ends, and a program can make new files for ever.
 const MOST_FOREIGN: usize = 256 << 20;
@@ -98,6 +102,8 @@ struct Module<'a> {
     is_lost: Cell<bool>,
     /// Its number if it is not at its path, as far as other processes may have the same file.
     elsewhere: Cell<u32>,
+    /// The file that was last seen to have the build ID of a mapping, and whether it is foreign.
+    mapped: RefCell<Option<(FileIdentity, Vec<u8>, bool)>>,
 }
 
 impl Module<'_> {
@@ -111,6 +117,7 @@ impl Module<'_> {
             problem: Cell::new(None),
             is_lost: Cell::new(false),
             elsewhere: Cell::new(0),
+            mapped: RefCell::default(),
         }
     }
 }
@@ -122,6 +129,13 @@ pub(crate) enum Contents<'a> {
     Elf(ElfModule<'a>),
     /// Code without a file, or in a file that cannot be read or is no ELF file.
     Opaque,
+}
+
+/// What [`is_at_home`] has answered for a sample, by its time and process.
+#[derive(Clone, Copy, Debug)]
+struct AtHome {
+    sample: (u64, u32),
+    answer: Option<bool>,
 }
 
 /// Modules without their contents.
@@ -184,6 +198,8 @@ pub(crate) struct Modules<'a> {
     tables_by_hash: RefCell<FxHashMap<u64, &'a [u8]>>,
     /// Bytes of tables by the owner of the files.
     foreign: RefCell<FxHashMap<u32, usize>>,
+    /// Whether the process of the last sample, at this time, sees the same files as we do.
+    at_home: Cell<Option<AtHome>>,
 }
 
 impl<'a> Modules<'a> {
@@ -206,6 +222,7 @@ impl<'a> Modules<'a> {
             made: 0,
             tables_by_hash: RefCell::default(),
             foreign: RefCell::default(),
+            at_home: Cell::new(None),
         }
     }
 
@@ -445,10 +462,24 @@ impl<'a> Modules<'a> {
         let Some(Contents::Elf(elf)) = contents else {
             return &[];
         };
-        let frames = elf.on_demand.frames.get().and_then(Option::as_ref);
-        frames.map_or(&[], |frames| {
-            elf.on_demand.switches.get_or_init(|| elf_module::switches(frames))
-        })
+        if !elf.on_demand.was_read.get() {
+            return &[];
+        }
+        let find = || {
+            self.call_frames(mapping)
+                .map_or_else(Vec::new, |(frames, _)| elf_module::switches(frames))
+        };
+        elf.on_demand.switches.get_or_init(find)
+    }
+
+    /// Forgets large call frame information that was not used since the last time. It is read again
+    /// when a stack needs it.
+    pub(crate) fn forget_unused(&mut self) {
+        for module in self.modules.values_mut() {
+            if let Some(Contents::Elf(elf)) = module.contents.get_mut() {
+                elf.forget_unused();
+            }
+        }
     }
 
     /// A number that changes when stacks reach into another module, or have another table to use.
@@ -475,9 +506,26 @@ impl<'a> Modules<'a> {
         let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
         let module = &self.modules[&mapping.module];
         let read = || {
-            self.used.set(self.used.get() + 1);
-            self.with_image(module, call_frames).flatten()
+            if !elf.on_demand.was_read.replace(true) {
+                self.used.set(self.used.get() + 1);
+            }
+            if let Some(file) = elf.on_demand.file.get() {
+                let file = file.again(&Budget::new()).ok()?;
+                return call_frames(&Image::of(&file).ok()?);
+            }
+            let read = self.with_file(module, |image, opened| {
+                let is_large = kept_meanwhile(image).is_some_and(|bytes| bytes >= READ_AGAIN);
+                let again = opened
+                    .filter(|_| is_large)
+                    .map(|opened| opened.file.again(&Budget::new()));
+                if let Some(Ok(file)) = again {
+                    let _ = elf.on_demand.file.set(file);
+                }
+                call_frames(image)
+            });
+            read.flatten()
         };
+        elf.on_demand.is_used.set(true);
         let frames = elf.on_demand.frames.get_or_init(read);
         Some((frames.as_ref()?, bias))
     }
@@ -546,7 +594,7 @@ impl<'a> Modules<'a> {
                 position_independent: elf.position_independent || bias != 0,
                 path,
                 build_id: elf.build_id.clone(),
-                elsewhere: self.elsewhere(module, mapping, pid, &elf.build_id),
+                elsewhere: self.elsewhere(module, mapping, (time, pid), &elf.build_id),
             });
         }
         let build_id = module.key.build_id().to_vec();
@@ -565,7 +613,7 @@ impl<'a> Modules<'a> {
             mapped: Some(mapping.start..mapping.end),
             position_independent: true,
             path,
-            elsewhere: self.elsewhere(module, mapping, pid, &build_id),
+            elsewhere: self.elsewhere(module, mapping, (time, pid), &build_id),
             build_id,
         })
     }
@@ -591,12 +639,12 @@ impl<'a> Modules<'a> {
     }
 
     /// The number of a process's file if it is not the one at its path here; else 0.
-    fn elsewhere(&self, module: &Module<'_>, mapping: &Mapping, pid: u32, build_id: &[u8]) -> u32 {
+    fn elsewhere(&self, module: &Module<'_>, mapping: &Mapping, (time, pid): (u64, u32), build_id: &[u8]) -> u32 {
         if module.path == VDSO || self.sysroot.is_some() {
             return 0;
         }
         let has_path = !module.path.ends_with(DELETED);
-        let is_home = has_path && is_at_home(pid) == Some(true);
+        let is_home = has_path && self.is_at_home(time, pid) == Some(true);
         // Readers see by the build ID whether it still is the file at its path.
         if is_home && !build_id.is_empty() {
             return 0;
@@ -621,13 +669,35 @@ impl<'a> Modules<'a> {
         number
     }
 
+    /// Whether the process of a sample sees the same files as we do.
+    fn is_at_home(&self, time: u64, pid: u32) -> Option<bool> {
+        let sample = (time, pid);
+        let known = self.at_home.get().filter(|known| known.sample == sample);
+        let answer = known.map_or_else(|| is_at_home(pid), |known| known.answer);
+        self.at_home.set(Some(AtHome { sample, answer }));
+        answer
+    }
+
     /// The file that a running process has mapped.
     fn mapped_file(&self, module: &Module<'_>, mapping: &Mapping, pid: u32, build_id: &[u8]) -> Option<MappedFile> {
         let [by_range, in_its_root, _] = proc::mapped_file(pid, mapping.start, mapping.end, plain_path(module));
         [by_range, in_its_root, proc::program(pid)].iter().find_map(|place| {
             let file = door::open(place).ok()?;
-            let is_it = self.is_recorded(file.metadata(), &module.key);
-            is_it.then(|| MappedFile::new(file, build_id)).flatten()
+            if !self.is_recorded(file.metadata(), &module.key) {
+                return None;
+            }
+            // Mostly the file of the process before.
+            let identity = FileIdentity::of(file.metadata());
+            let mut known = module.mapped.borrow_mut();
+            if let Some((last, its_build_id, is_foreign)) = &*known
+                && identity.as_ref() == Some(last)
+                && its_build_id == build_id
+            {
+                return Some(MappedFile::known(file, *is_foreign));
+            }
+            let mapped = MappedFile::new(file, build_id)?;
+            *known = identity.map(|identity| (identity, build_id.to_vec(), mapped.is_foreign));
+            Some(mapped)
         })
     }
 

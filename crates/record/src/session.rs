@@ -44,7 +44,7 @@ use crate::{Error, Incomplete, Machine, NameSources, Occasion, Options, Outcome,
 /// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 /// The shortest sleep, right after something has started: samples of a new stack are cut until its
-/// missing pages are present.
+/// missing pages are present. It is longer if a clock's next sample comes later.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(4);
 /// Sleeps grow with the time since then: any period so far has at least this many of them.
 const SLEEPS_SINCE_NEWS: u32 = 16;
@@ -82,6 +82,7 @@ struct Surroundings<'o> {
     store: Option<Store<'o>>,
     /// When it is over at the latest.
     end: Option<Instant>,
+    shortest_sleep: Duration,
     /// When what is gone was last forgotten.
     tidied: Instant,
 }
@@ -166,6 +167,7 @@ pub(crate) fn run(
         signals,
         store,
         end,
+        shortest_sleep: shortest_sleep(&options.trigger),
         tidied: Instant::now(),
     };
     let (mut ending, mut state) = session.part(&mut surroundings);
@@ -201,6 +203,17 @@ pub(crate) fn run(
     }
     outcome.exit_status = subject.exit_status();
     Ok(outcome)
+}
+
+/// The shortest sleep that gains anything: what a sample has shown is useful from the next one on.
+fn shortest_sleep(trigger: &Trigger) -> Duration {
+    match trigger {
+        &Trigger::Clock(frequency) => {
+            let period = Duration::from_nanos(1_000_000_000 / frequency.max(1));
+            period.clamp(SHORTEST_SLEEP, LONGEST_SLEEP)
+        }
+        Trigger::Entries(_) | Trigger::Calls(..) | Trigger::Waits(_) | Trigger::Counted(_) => SHORTEST_SLEEP,
+    }
 }
 
 /// Asks for a higher scheduling priority, after the command has inherited ours: a late recorder
@@ -361,7 +374,7 @@ impl<'a> Session<'a> {
             }
             let mut others = vec![with.signals.as_fd()];
             others.extend(with.subject.descriptors());
-            let longest = ((now - last_news) / SLEEPS_SINCE_NEWS).clamp(SHORTEST_SLEEP, LONGEST_SLEEP);
+            let longest = ((now - last_news) / SLEEPS_SINCE_NEWS).clamp(with.shortest_sleep, LONGEST_SLEEP);
             let longest = end.map_or(longest, |end| longest.min(end - now));
             let is_signalled = with.sampler.wait(&others, longest);
             self.drain(&mut with.sampler);
@@ -430,6 +443,7 @@ impl<'a> Session<'a> {
         with.tidied = Instant::now();
         self.spaces.forget_ended(&mut self.modules);
         self.names.retain(|tid, _| proc::exists(*tid));
+        self.modules.forget_unused();
         self.modules.are_mostly_gone()
     }
 

@@ -2,7 +2,7 @@
 
 use backtrail_arch::{Arch, Register, Registers};
 use backtrail_process::perf::{Sample, Sampler, UserState};
-use backtrail_process::stack::{Beyond, Piece};
+use backtrail_process::stack::{Beyond, Piece, end_of_copy};
 use backtrail_process::{SampledStack, this_machine};
 use backtrail_recording::{Frame, FrameKind, Stop};
 use backtrail_unwind::goroutine::{self, Outside, is_left};
@@ -79,7 +79,9 @@ struct Program<'s> {
     /// The words that the kernel's walk has read, if it has walked the stack.
     words: &'s [(u64, u64)],
     /// Parts of the stack beyond it.
-    pieces: &'s [Piece],
+    pieces: &'s [Piece<'s>],
+    /// The end of what is known from the stack pointer on without a gap.
+    end: u64,
     /// The size that the copy would have had, if it had not reached the end of the stack or a page
     /// that is not present.
     wanted: u32,
@@ -89,8 +91,17 @@ impl<'s> Program<'s> {
     /// Whether the memory of the stack ends with the frame at `sp`. A copy also ends at a page that
     /// is not present; nothing has called from there.
     fn ends_at_start(&self, sp: Option<u64>) -> bool {
-        let is_whole = self.copy.len() < self.wanted as usize;
-        is_whole && sp.is_some_and(|sp| is_at_start(sp, self.sp.saturating_add(self.copy.len() as u64)))
+        self.is_short() && sp.is_some_and(|sp| is_at_start(sp, self.end))
+    }
+
+    /// Bytes that are known from the stack pointer on without a gap.
+    fn known_bytes(&self) -> u64 {
+        self.end.saturating_sub(self.sp)
+    }
+
+    /// Whether there are fewer of them than a copy may have.
+    fn is_short(&self) -> bool {
+        self.known_bytes() < self.wanted.into()
     }
 
     /// The copy, and what the thread's watch of this index knows beyond it.
@@ -192,6 +203,7 @@ impl StackWalker {
                     sp,
                     copy: stack,
                     pieces,
+                    end: end_of_copy(sp, stack, pieces),
                     words: &[],
                     wanted: stack_bytes,
                 };
@@ -211,6 +223,7 @@ impl StackWalker {
                     sp,
                     copy: stack,
                     pieces: &[],
+                    end: end_of_copy(sp, stack, &[]),
                     words,
                     wanted: 0,
                 };
@@ -275,7 +288,7 @@ impl StackWalker {
             self.frames.truncate(kernel);
             stop = self.walk_with(index, program, view);
         }
-        if program.copy.len() as u64 >= NEARLY_DEEP {
+        if program.known_bytes() >= NEARLY_DEEP {
             self.expect_deep(program);
         }
         if !self.deep.is_known(program.tid) {
@@ -300,7 +313,7 @@ impl StackWalker {
             return reason(stop);
         }
         let is_near = address >= program.sp && address - program.sp < LARGEST_STACK;
-        if address != program.sp.saturating_add(program.copy.len() as u64) {
+        if address != program.end {
             self.expect_goroutine(program, view);
             self.expect_task(program, view);
         }
@@ -338,7 +351,7 @@ impl StackWalker {
         let (arch, cache) = (self.arch, &mut self.cache);
         let mut copied = program.stack(&self.watches, 0);
         self.goroutines.begin(sample, &mut copied, || {
-            let mut memory = SampledStack::new(program.sp, program.copy, None);
+            let mut memory = SampledStack::new(program.sp, program.copy, None).with_pieces(program.pieces);
             let mut cache = RuleCache::new(cache);
             let (mut registers, mut kind) = (program.registers, AddressKind::Pc);
             for _ in 0..KEPT_AT_EACH_END {
@@ -381,8 +394,7 @@ impl StackWalker {
         view: &SpaceView<'_, '_>,
     ) -> bool {
         let Program { pid, tid, time, .. } = *program;
-        let end = program.sp.saturating_add(program.copy.len() as u64);
-        let sp = program.sp;
+        let Program { sp, end, .. } = *program;
         let is_below = address < sp && sp - address <= self.arch.red_zone;
         if is_below && self.deep.look_below(DeepSample { pid, tid, time, sp }) {
             return true;
@@ -393,7 +405,7 @@ impl StackWalker {
         }
         let is_deep = is_near && address - sp >= NEARLY_DEEP;
         let is_new_edge = is_deep && self.deep.cut(DeepSample { pid, tid, time, sp }, address);
-        if is_near && program.copy.len() < program.wanted as usize {
+        if is_near && program.is_short() {
             self.holes.mend(ShortCopy {
                 time,
                 pid,

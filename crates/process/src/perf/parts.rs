@@ -1,41 +1,79 @@
 //! The parts of a stack that its sample's copy lacks, which come right before the sample.
 
+use std::ops::Range;
+
 use backtrail_arch::Arch;
 
 use super::records::{DeepPart, Record, UserState};
 use crate::stack::Piece;
+use crate::sys::Ring;
 
-/// Parts of a stack that its sample's copy lacks.
+/// Bytes of parts outside the ring whose memory is used again.
+const MOST_APART: usize = 128 << 10;
+
+/// Parts of a stack that its sample's copy lacks. A walk reads few of their words, so they stay in
+/// the ring until then.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// Its stack pointer; 0 without one.
     sp: u64,
-    /// The parts; their memory is used again.
-    pieces: Vec<Piece>,
-    /// How many there are now.
-    count: usize,
-    /// The copy, followed by the part that follows it.
-    whole: Vec<u8>,
+    parts: Vec<Part>,
+    /// Bytes of those that are not in the ring.
+    apart: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// See [`Piece::run`].
+    run: u64,
+    /// Address of the first byte, and after the last.
+    addresses: Range<u64>,
+    place: Place,
+}
+
+/// Where the bytes are.
+#[derive(Debug)]
+enum Place {
+    /// At a position of the ring.
+    Ring(u64),
+    /// From an index of [`Parts::apart`] on.
+    Apart(usize),
+}
+
+impl Part {
+    fn len(&self) -> usize {
+        (self.addresses.end - self.addresses.start) as usize
+    }
 }
 
 impl Parts {
-    pub(super) fn add(&mut self, part: DeepPart<'_>) {
-        if self.sp != part.sp {
-            (self.sp, self.count) = (part.sp, 0);
+    /// Adds a part, which is the ring's next record and must stay there.
+    pub(super) fn add(&mut self, part: DeepPart<'_>, ring: &Ring) {
+        let at = ring.next_position() + part.offset as u64;
+        let is_held = ring.held(at, part.bytes.len()).is_some();
+        self.add_at(part, is_held.then_some(at));
+    }
+
+    /// Adds a part that is at this position of the ring, or anywhere else.
+    fn add_at(&mut self, part: DeepPart<'_>, at: Option<u64>) {
+        let DeepPart { sp, start, bytes, .. } = part;
+        if self.sp != sp {
+            self.clear();
+            self.sp = sp;
         }
-        let last = self.pieces[..self.count].last_mut();
-        if let Some(last) = last.filter(|last| last.start.wrapping_add(last.bytes.len() as u64) == part.start) {
-            last.bytes.extend_from_slice(part.bytes);
+        let Some(end) = start.checked_add(bytes.len() as u64).filter(|_| sp != 0) else {
             return;
+        };
+        let before = self.parts.last().filter(|last| last.addresses.end == start);
+        let place = at.map_or(Place::Apart(self.apart.len()), Place::Ring);
+        if let Place::Apart(_) = place {
+            self.apart.extend_from_slice(bytes);
         }
-        if self.count == self.pieces.len() {
-            self.pieces.push(Piece::default());
-        }
-        let piece = &mut self.pieces[self.count];
-        piece.start = part.start;
-        piece.bytes.clear();
-        piece.bytes.extend_from_slice(part.bytes);
-        self.count += 1;
+        self.parts.push(Part {
+            run: before.map_or(start, |before| before.run),
+            addresses: start..end,
+            place,
+        });
     }
 
     /// Whether there are any.
@@ -43,25 +81,53 @@ impl Parts {
         self.sp == 0
     }
 
+    /// Forgets the parts, which the ring need not keep any more.
+    pub(super) fn clear(&mut self) {
+        self.sp = 0;
+        self.parts.clear();
+        self.apart.clear();
+        self.apart.shrink_to(MOST_APART);
+    }
+
+    /// Copies the parts, which the ring need not keep any more.
+    pub(super) fn keep(&mut self, ring: &Ring) {
+        for part in &mut self.parts {
+            if let Place::Ring(at) = part.place
+                && let Some(bytes) = ring.held(at, part.len())
+            {
+                part.place = Place::Apart(self.apart.len());
+                self.apart.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    /// The parts with their bytes.
+    pub(super) fn pieces<'s>(&'s self, ring: &'s Ring) -> Vec<Piece<'s>> {
+        self.pieces_by(|at, len| ring.held(at, len))
+    }
+
+    fn pieces_by<'s>(&'s self, held: impl Fn(u64, usize) -> Option<&'s [u8]>) -> Vec<Piece<'s>> {
+        let pieces = self.parts.iter().filter_map(|part| {
+            let bytes = match part.place {
+                Place::Ring(at) => held(at, part.len()),
+                Place::Apart(at) => self.apart.get(at..at + part.len()),
+            };
+            Some(Piece {
+                run: part.run,
+                start: part.addresses.start,
+                bytes: bytes?,
+            })
+        });
+        pieces.collect()
+    }
+
     /// Adds the parts to the sample that follows them right away.
-    pub(super) fn complete<'s>(&'s mut self, record: Record<'s>, arch: &Arch) -> Record<'s> {
-        let (sp, count) = (std::mem::take(&mut self.sp), std::mem::take(&mut self.count));
-        if sp != 0
-            && sp.is_multiple_of(8)
+    pub(super) fn complete<'s>(&self, record: Record<'s>, arch: &Arch, pieces: &'s [Piece<'s>]) -> Record<'s> {
+        if self.sp.is_multiple_of(8)
             && let Record::Sample(mut sample) = record
             && let UserState::Native { registers, stack, .. } = sample.user
-            && registers.get(arch.sp) == Some(sp)
+            && registers.get(arch.sp) == Some(self.sp)
         {
-            let pieces = &self.pieces[..count];
-            let end = sp.wrapping_add(stack.len() as u64);
-            let mut stack = stack;
-            // Most words are there: it is one with the copy.
-            if let Some(next) = pieces.iter().find(|piece| piece.start == end) {
-                self.whole.clear();
-                self.whole.extend_from_slice(stack);
-                self.whole.extend_from_slice(&next.bytes);
-                stack = &self.whole;
-            }
             sample.user = UserState::Native {
                 registers,
                 stack,
@@ -77,15 +143,25 @@ impl Parts {
 mod tests {
     use super::*;
     use crate::perf::records::Sample;
+    use crate::stack::end_of_copy;
     use backtrail_arch::Registers;
 
-    /// The bytes of a sample's stack, and its pieces with their lengths, after `parts` (stack
-    /// pointer, start, bytes) and this sample.
-    fn completed(parts: &[(u64, u64, &[u8])], sp: u64, copy: &[u8]) -> (usize, Vec<(u64, usize)>) {
+    /// The end of what is known from a sample's stack pointer on, and its pieces with their
+    /// lengths, after `parts` (stack pointer, start, bytes) and this sample. Every other part is in
+    /// the ring.
+    fn completed(parts: &[(u64, u64, &[u8])], sp: u64, copy: &[u8]) -> (u64, Vec<(u64, u64, usize)>) {
         let arch = Arch::native();
+        let ring = [7; 4096];
         let mut deep = Parts::default();
-        for &(sp, start, bytes) in parts {
-            deep.add(DeepPart { sp, start, bytes });
+        for (index, &(sp, start, bytes)) in parts.iter().enumerate() {
+            let at = index.is_multiple_of(2).then_some(64 * index as u64);
+            let part = DeepPart {
+                sp,
+                start,
+                bytes,
+                offset: 64,
+            };
+            deep.add_at(part, at);
         }
         let mut registers = Registers::new(0x10);
         registers.set(arch.sp, sp);
@@ -94,19 +170,20 @@ mod tests {
             stack: copy,
             pieces: &[],
         });
+        let pieces = deep.pieces_by(|at, len| ring.get(at as usize..at as usize + len));
         let Record::Sample(Sample {
             user: UserState::Native { stack, pieces, .. },
             ..
-        }) = deep.complete(Record::Sample(sample), arch)
+        }) = deep.complete(Record::Sample(sample), arch, &pieces)
         else {
             panic!("it is still a sample");
         };
-        assert!(stack.starts_with(copy) && stack[copy.len()..].iter().all(|&byte| byte == 7));
-        let found = (
-            stack.len(),
-            pieces.iter().map(|piece| (piece.start, piece.bytes.len())).collect(),
-        );
-        assert_eq!((deep.sp, deep.count), (0, 0), "used once");
+        assert_eq!(stack, copy);
+        assert!(pieces.iter().all(|piece| piece.bytes.iter().all(|&byte| byte == 7)));
+        let found = pieces.iter().map(|piece| (piece.run, piece.start, piece.bytes.len()));
+        let found = (end_of_copy(sp, stack, pieces), found.collect());
+        deep.clear();
+        assert!(deep.are_empty() && deep.parts.is_empty() && deep.apart.is_empty());
         found
     }
 
@@ -116,15 +193,30 @@ mod tests {
         let none = Vec::new();
         assert_eq!(
             completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy),
-            (96, vec![(0x1040, 32)])
+            (0x1060, vec![(0x1040, 0x1040, 32)])
         );
         let two: [(u64, u64, &[u8]); 2] = [(0x1000, 0x1040, &part), (0x1000, 0x1060, &part)];
-        assert_eq!(completed(&two, 0x1000, &copy), (128, vec![(0x1040, 64)]));
+        assert_eq!(
+            completed(&two, 0x1000, &copy),
+            (0x1080, vec![(0x1040, 0x1040, 32), (0x1040, 0x1060, 32)])
+        );
         // Those of a sample that was lost, and of another stack.
         let after_lost: [(u64, u64, &[u8]); 2] = [(0x2000, 0x2040, &part), (0x1000, 0x1040, &part)];
-        assert_eq!(completed(&after_lost, 0x1000, &copy), (96, vec![(0x1040, 32)]));
-        assert_eq!(completed(&[(0x1000, 0x1040, &part)], 0x1008, &copy), (64, none.clone()));
-        assert_eq!(completed(&[], 0x1000, &copy), (64, none));
+        assert_eq!(
+            completed(&after_lost, 0x1000, &copy),
+            (0x1060, vec![(0x1040, 0x1040, 32)])
+        );
+        assert_eq!(
+            completed(&[(0x1000, 0x1040, &part)], 0x1008, &copy),
+            (0x1048, none.clone())
+        );
+        assert_eq!(completed(&[], 0x1000, &copy), (0x1040, none.clone()));
+        // No stack begins there, and none reaches over the end of all addresses.
+        assert_eq!(completed(&[(0, 0x1040, &part)], 0, &copy), (0x40, none.clone()));
+        assert_eq!(
+            completed(&[(0x1000, u64::MAX - 8, &part)], 0x1000, &copy),
+            (0x1040, none)
+        );
     }
 
     #[test]
@@ -135,11 +227,12 @@ mod tests {
             (0x1000, 0x10a0, &part),
             (0x1000, 0x1040, &part),
         ];
-        assert_eq!(completed(&gap, 0x1000, &copy), (96, vec![(0x1080, 64), (0x1040, 32)]));
+        let pieces = vec![(0x1080, 0x1080, 32), (0x1080, 0x10a0, 32), (0x1040, 0x1040, 32)];
+        assert_eq!(completed(&gap, 0x1000, &copy), (0x1060, pieces));
         // Beyond a copy that ended early.
         assert_eq!(
             completed(&[(0x1000, 0x1040, &part)], 0x1000, &copy[..56]),
-            (56, vec![(0x1040, 32)])
+            (0x1038, vec![(0x1040, 0x1040, 32)])
         );
     }
 }

@@ -104,7 +104,7 @@ pub enum UserState<'a> {
         /// Stack bytes.
         stack: &'a [u8],
         /// Parts of the stack further outside, from the same moment.
-        pieces: &'a [Piece],
+        pieces: &'a [Piece<'a>],
     },
     /// A 64-bit program whose stack was walked in the kernel: its registers, some bytes from the
     /// stack pointer upwards, and the words that the walk has read, by ascending address.
@@ -313,6 +313,8 @@ pub(super) struct DeepPart<'a> {
     /// Address of the first byte.
     pub(super) start: u64,
     pub(super) bytes: &'a [u8],
+    /// Where these are in the record.
+    pub(super) offset: usize,
 }
 
 /// Decodes a record with its header, if it is one with a deeper part of a stack.
@@ -327,8 +329,14 @@ pub(super) fn deep_part(record: &[u8]) -> Option<DeepPart<'_>> {
         return None;
     }
     let (sp, start) = (cursor.u64().ok()?, cursor.u64().ok()?);
+    let offset = cursor.offset();
     let bytes = cursor.slice(size.checked_sub(20)?).ok()?;
-    Some(DeepPart { sp, start, bytes })
+    Some(DeepPart {
+        sp,
+        start,
+        bytes,
+        offset,
+    })
 }
 
 /// Decodes a record with its header.
@@ -547,6 +555,7 @@ mod tests {
             sp: 0x7000,
             start: 0x7800,
             bytes: &bytes,
+            offset: 64,
         };
         assert_eq!(deep_part(&record(28, DEEP_PART)), Some(part));
         assert_eq!(time(&record(28, DEEP_PART)), 3);

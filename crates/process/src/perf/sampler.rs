@@ -442,8 +442,13 @@ impl Sampler {
             };
             let size = record.len();
             if let Some(part) = records::deep_part(record) {
-                deep.add(part);
-            } else if let Some(part) = walked::walked_part(record) {
+                // The ring keeps it until its sample has come.
+                deep.add(part, ring);
+                ring.consume(size);
+                self.rings[index].peek();
+                continue;
+            }
+            if let Some(part) = walked::walked_part(record) {
                 if let Some(whole) = walked.add(part) {
                     visit(index, time, whole);
                 }
@@ -462,14 +467,27 @@ impl Sampler {
                     Ok(decoded) => decoded,
                     Err(_) => Record::Other,
                 };
-                match deep.are_empty() {
-                    true => visit(index, time, decoded),
-                    false => visit(index, time, deep.complete(decoded, self.arch)),
+                if deep.are_empty() {
+                    visit(index, time, decoded);
+                } else {
+                    let pieces = deep.pieces(ring);
+                    visit(index, time, deep.complete(decoded, self.arch, &pieces));
+                    drop(pieces);
+                    deep.clear();
                 }
             }
             ring.consume(size);
-            ring.give_back();
+            if deep.are_empty() {
+                ring.give_back();
+            }
             self.rings[index].peek();
+        }
+        for CpuRing { ring, deep, .. } in &mut self.rings {
+            if !deep.are_empty() {
+                // Their sample may have found no room.
+                deep.keep(ring);
+                ring.give_back();
+            }
         }
     }
 }

@@ -21,6 +21,8 @@ pub struct Ring {
     page: usize,
     mask: u64,
     tail: u64,
+    /// The kernel may have overwritten what is before this position.
+    given_back: u64,
     /// Records up to here are known to be complete.
     head: u64,
 }
@@ -60,6 +62,7 @@ impl Ring {
             page,
             mask: (pages * page) as u64 - 1,
             tail: 0,
+            given_back: 0,
             head: 0,
         })
     }
@@ -105,6 +108,23 @@ impl Ring {
     /// Lets the kernel overwrite what was consumed.
     pub fn give_back(&mut self) {
         self.position(DATA_TAIL).store(self.tail, Ordering::Release);
+        self.given_back = self.tail;
+    }
+
+    /// The position of the next record.
+    pub fn next_position(&self) -> u64 {
+        self.tail
+    }
+
+    /// `len` bytes at a position, if they are still ours and do not wrap around the ring's end.
+    pub fn held(&self, at: u64, len: usize) -> Option<&[u8]> {
+        let (before, all) = (
+            at.wrapping_sub(self.given_back),
+            self.head.wrapping_sub(self.given_back),
+        );
+        let is_ours = before <= all && len as u64 <= all - before;
+        let is_contiguous = len <= self.capacity() - (at & self.mask) as usize;
+        (is_ours && is_contiguous).then(|| self.data(at, len))
     }
 
     fn position(&self, offset: usize) -> &AtomicU64 {
