@@ -7,7 +7,7 @@
  * threads at once), before (an earlier handler exits with 42), saved (an earlier handler saves it, and
  * three seconds later it exits with 42), chained (a later handler calls ours
  * with the signal's number only, and aborts), parked and parked-abort (while two threads
- * wait). With WITH_CORE in the environment, cores are not disabled. */
+ * wait), after-vfork (whose child has died, too). With WITH_CORE in the environment, cores are not disabled. */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <pthread.h>
@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define FRAME __attribute__((noinline, noclone))
@@ -116,6 +117,13 @@ FRAME int die(const char *how) {
     if (!strncmp(how, "parked", 6)) park();
     if (!strcmp(how, "parked-abort")) abort();
     if (!strcmp(how, "parked")) return touch((int *)16) + 1;
+    if (!strcmp(how, "after-vfork")) {
+        int status = 0;
+        pid_t child = vfork();
+        if (child == 0) _exit(touch((int *)16));
+        waitpid(child, &status, 0);
+        if (WTERMSIG(status) == SIGSEGV) abort();
+    }
     if (!strcmp(how, "saved")) return survive() + 1;
     if (!strcmp(how, "overflow")) return overflow(0) + 1;
     if (!strcmp(how, "heap")) return corrupt(), 1;
