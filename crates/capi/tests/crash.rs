@@ -261,6 +261,27 @@ fn a_handler_that_was_there_before_comes_after_the_report() {
     }
 }
 
+/// The C library's `abort` kills when its signal's handler returns.
+#[test]
+fn a_thread_that_aborts_does_not_cut_off_another_one_s_report() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    // Either may be first.
+    for _ in 0..20 {
+        let finished = run(&program, &["both"]);
+        let report = Report::from(&finished.stderr);
+        let signal = match report.line("crash: ").starts_with("SIGABRT") {
+            true => libc::SIGABRT,
+            false => libc::SIGSEGV,
+        };
+        assert_eq!(report.heads().len(), 1, "{}", finished.describe());
+        assert_eq!(finished.status.signal(), Some(signal), "{}", finished.describe());
+        assert_eq!(report.line("end: "), "the outermost frame", "{}", finished.describe());
+        report.line("thread: ");
+    }
+}
+
 /// A child of `vfork` writes its report in its parent's memory.
 #[test]
 fn a_child_of_vfork_that_died_does_not_keep_its_parent_from_reporting() {

@@ -181,7 +181,7 @@ unsafe extern "C" fn handle(
         Err(reporter) => {
             let dies_of = DIES_OF.load(Ordering::Acquire);
             // SAFETY: the kernel gives both.
-            if dies_of != 0 && unsafe { goes_on(signal, info, ucontext) } {
+            if dies_of != 0 && unsafe { goes_on(signal, info, ucontext, reporter == own) } {
                 return;
             }
             if reporter != own {
@@ -218,11 +218,12 @@ fn become_reporter(own: u64) -> Result<u64, u64> {
 }
 
 /// Whether a signal during a report changes nothing: it was sent by somebody, or by a filter of
-/// system calls, which then fail as if the kernel did not have them.
+/// system calls, which then fail as if the kernel did not have them. What another thread than the
+/// one that reports has sent, as `abort` does, is its own crash: `abort` would go on, and kill.
 ///
 /// # Safety
 /// As the kernel gives them to a handler.
-unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) -> bool {
+unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void, is_reporter: bool) -> bool {
     const SYS_SECCOMP: c_int = 1;
     // SAFETY: as our caller promises.
     let code = unsafe { (*info).si_code };
@@ -231,7 +232,9 @@ unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_
         unsafe { set_result(ucontext, i64::from(-libc::ENOSYS) as u64) };
         return true;
     }
-    code <= 0 && code != libc::SI_TIMER
+    // SAFETY: as above; a signal with this code has a sender.
+    let is_own = code == libc::SI_TKILL && unsafe { (*info).si_pid() } == system::process();
+    code <= 0 && code != libc::SI_TIMER && (is_reporter || !is_own)
 }
 
 /// Ends a report because it faults itself, or because its time is over, and the process by the
