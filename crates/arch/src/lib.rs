@@ -9,11 +9,13 @@
 
 pub mod aarch64;
 mod calls;
+mod outermost;
 mod registers;
 pub mod s390x;
 pub mod x86_64;
 
 pub use calls::Call;
+pub use outermost::{OutermostCode, Pattern, starts_with};
 pub use registers::{REGISTERS, Registers};
 
 /// A register by its DWARF number, as the CPU's ABI supplement assigns it.

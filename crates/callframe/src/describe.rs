@@ -41,6 +41,8 @@ impl Place {
 /// How to leave a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
+    /// The function's first address.
+    pub start: u64,
     /// The CFA.
     pub cfa: Place,
     /// The return address; `None` if the frame is the outermost one.
@@ -143,6 +145,7 @@ fn description<S: Source>(
         Cfa::Expression(code) => linear(arch, code, pc, reader)?,
     };
     Some(Description {
+        start: fde.start,
         cfa,
         ra,
         fp,

@@ -261,6 +261,46 @@ fn a_handler_that_was_there_before_comes_after_the_report() {
     }
 }
 
+/// The C library's `abort` kills when its signal's handler returns.
+#[test]
+fn a_thread_that_aborts_does_not_cut_off_another_one_s_report() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    // Either may be first.
+    for _ in 0..20 {
+        let finished = run(&program, &["both"]);
+        let report = Report::from(&finished.stderr);
+        let signal = match report.line("crash: ").starts_with("SIGABRT") {
+            true => libc::SIGABRT,
+            false => libc::SIGSEGV,
+        };
+        assert_eq!(report.heads().len(), 1, "{}", finished.describe());
+        assert_eq!(finished.status.signal(), Some(signal), "{}", finished.describe());
+        assert_eq!(report.line("end: "), "the outermost frame", "{}", finished.describe());
+        report.line("thread: ");
+    }
+}
+
+/// A child of `vfork` writes its report in its parent's memory.
+#[test]
+fn a_child_of_vfork_that_died_does_not_keep_its_parent_from_reporting() {
+    let Some(program) = compile(
+        "crash.c",
+        &[FLAGS, &["-Wno-deprecated-declarations"]].concat(),
+        Link::Shared,
+    ) else {
+        return;
+    };
+    let finished = run(&program, &["after-vfork"]);
+    assert_eq!(finished.status.signal(), Some(libc::SIGABRT), "{}", finished.describe());
+    let report = Report::from(&finished.stderr);
+    let names = report.heads().into_iter().map(|head| head.split(' ').nth(1));
+    assert!(names.eq([Some("SIGSEGV"), Some("SIGABRT")]), "{}", finished.describe());
+    let ends = report.lines.iter().filter(|line| line.starts_with("end: "));
+    assert!(ends.eq(["end: the outermost frame"; 2]), "{}", finished.describe());
+}
+
 /// Ruby does so, and others that have replaced a handler by `signal`.
 #[test]
 fn a_handler_that_calls_ours_with_the_number_only_gets_a_report() {
@@ -455,6 +495,13 @@ fn deaths_are_reported_in_every_place_and_in_every_way() {
     let (library, preloaded) = (libraries().join("libbacktrail.so"), preload());
     let everywhere = PLACES.map(|place| (Reporter::Library(&library), ("overflow", libc::SIGSEGV), place));
     let however = DEATHS.map(|how| (Reporter::Library(&library), how, "filter-list"));
+    let in_coroutine = DEATHS.map(|how| (Reporter::Library(&library), how, "coroutine"));
+    let without_tables = [
+        ("read", libc::SIGSEGV),
+        ("alignment", libc::SIGBUS),
+        ("data", libc::SIGSEGV),
+    ];
+    let without_tables = without_tables.map(|how| (Reporter::Preload(&preloaded), how, "coroutine"));
     let unasked =
         ["thread", "early-thread"].map(|place| (Reporter::Preload(&preloaded), ("overflow", libc::SIGSEGV), place));
     let with_messages =
@@ -462,6 +509,8 @@ fn deaths_are_reported_in_every_place_and_in_every_way() {
     let cases = everywhere
         .into_iter()
         .chain(however)
+        .chain(in_coroutine)
+        .chain(without_tables)
         .chain(unasked)
         .chain(with_messages);
     for (reporter, (how, signal), place) in cases {
@@ -469,6 +518,13 @@ fn deaths_are_reported_in_every_place_and_in_every_way() {
             continue;
         };
         assert_eq!(died.wrong(how, signal), None, "{how} {place}: {}", died.text);
+        // The kernel does not know it on x86-64.
+        let has_address = how != "address" || !cfg!(target_arch = "x86_64");
+        assert!(
+            has_address || !died.text.contains(" at address "),
+            "{place}: {}",
+            died.text
+        );
         let message = match how {
             // The C library keeps its message in memory that this filter denies.
             "assert" | "heap" if place == "filter-list" => continue,

@@ -161,13 +161,25 @@ fn look_ups_at_the_start_leave_no_message() {
 }
 
 /// Programs restore default actions at their start or in their last handlers, and daemons close
-/// all descriptors; the report's number may then be a file of theirs.
+/// all descriptors; the report's number may then be a file of theirs. They block all signals, in a
+/// thread, in a handler, or before they start another program.
 #[test]
-fn default_actions_and_closed_descriptors_lose_no_report() {
+fn default_actions_blocked_signals_and_closed_descriptors_lose_no_report() {
     let Some(program) = compile("own_allocator.c", OWN_ALLOCATOR, Link::Not) else {
         return;
     };
-    for how in ["default", "set", "action", "handler", "closed", "reused"] {
+    for how in [
+        "default",
+        "set",
+        "action",
+        "handler",
+        "closed",
+        "reused",
+        "blocked",
+        "thread",
+        "masked",
+        "inherited",
+    ] {
         let [report, own] = ["report", "own"].map(|file| program.folder.path().join(format!("{how}.{file}")));
         let arguments = [how, own.to_str().expect("a plain path")];
         let finished = preloaded(&program, &arguments, "libbacktrail_preload.so", &report);

@@ -1,12 +1,10 @@
-//! The outermost frames that call frame information does not describe, or describes wrongly; x86-64
-//! only.
+//! The outermost frames that call frame information does not describe, or describes wrongly.
 //!
 //! A stack begins in code from which nothing returns: it was entered by a jump, or by a return to
-//! an address that no call has pushed. Hand-written code of that kind seldom says so. The code
-//! marked here ends in `hlt`, which user code cannot execute, after a call or system call that ends
-//! the thread.
+//! an address that no call has pushed. Hand-written code of that kind seldom says so.
+//! [`Arch::outermost_code`] and [`Arch::is_start_context`] know it.
 
-use backtrail_arch::Cpu;
+use backtrail_arch::{Arch, Cpu, Pattern, starts_with, x86_64};
 
 use backtrail_elf::Image;
 use backtrail_sframe::Row;
@@ -20,51 +18,20 @@ use crate::undescribed::{self, code, described, holes};
 
 const NOP: u8 = 0x90;
 
-/// A sequence of bytes of code; `None` matches any byte.
-type Pattern = &'static [Option<u8>];
-
-macro_rules! pattern {
-    (@ _) => { None };
-    (@ $byte:literal) => { Some($byte) };
-    ($($byte:tt)*) => { &[$(pattern!(@ $byte)),*] };
-}
-
-/// Code in which a stack begins, without call frame information. Each ends in `hlt`, and has one of
-/// [`SOUGHT`].
-const ROOTS: [Pattern; 6] = [
-    // Boost's `make_fcontext`, which PHP contains too: `push rbp; jmp rbx`. The stack's first
-    // function returns to the code after it: `xor rdi, rdi; call _exit; hlt`. With and without
-    // `endbr64`.
-    pattern!(0x55 0xff 0xe3 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
-    pattern!(0x55 0xff 0xe3 0xf3 0x0f 0x1e 0xfa 0x48 0x31 0xff 0xe8 _ _ _ _ 0xf4),
-    // musl's `clone` in the child: `xor ebp, ebp; pop rdi; call r9; mov edi, eax; xor eax, eax; mov
-    // al, 60; syscall; hlt`.
-    pattern!(0x31 0xed 0x5f 0x41 0xff 0xd1 0x89 0xc7 0x31 0xc0 0xb0 0x3c 0x0f 0x05 0xf4),
-    // The same in other libraries: `call rax`, `rbx`, `rcx` or `rdx`; `mov edi, eax`; `mov eax,
-    // 60`; `syscall; hlt`.
-    pattern!(0xff 0xd0 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
-    pattern!(0xff 0xd3 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
-    pattern!(0xff 0xd2 0x89 0xc7 0xb8 60 0 0 0 0x0f 0x05 0xf4),
-];
-
 /// What files are searched for: `push rbp; jmp rbx`, and `syscall; hlt`.
 const SOUGHT: [&[u8]; 2] = [&[0x55, 0xff, 0xe3], &[0x0f, 0x05, 0xf4]];
-
-/// glibc's `__start_context`, to which functions of `makecontext` return: `mov rsp, rbx; mov rdi,
-/// [rsp]; test rdi, rdi`. Its call frame information describes an ordinary function.
-const START_CONTEXT: [u8; 10] = [0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff];
 
 /// Marks the outermost frames. Functions that are entered by a return to their first byte start one
 /// byte earlier, in the padding before: callers are looked up by the byte before the return
 /// address.
 pub(crate) fn add(converted: &mut Converted, image: &Image<'_>) {
-    if image.arch().cpu != Cpu::X86_64 {
-        return;
-    }
     for function in &mut converted.functions {
         if is_misdescribed(image, function.start) {
             function.rows = vec![OUTERMOST];
         }
+    }
+    if image.arch().cpu != Cpu::X86_64 {
+        return;
     }
     let known = described(converted);
     let holes = code(image).into_iter().flat_map(|range| holes(&known, range));
@@ -143,9 +110,9 @@ pub(crate) fn is_entry(before: &[u8]) -> bool {
 /// Whether a stack begins in the function at this address, although its call frame information
 /// describes an ordinary function.
 pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
-    let end = start.saturating_add(START_CONTEXT.len() as u64);
-    let code = image.data_in(start..end).filter(|_| image.arch().cpu == Cpu::X86_64);
-    code.is_some_and(|code| code.starts_with(&START_CONTEXT))
+    let end = start.saturating_add(Arch::START_CONTEXT_BYTES.1 as u64);
+    let code = image.data_in(start..end);
+    code.is_some_and(|code| image.arch().is_start_context(code))
 }
 
 const OUTERMOST: Row = Row { start: 0, rule: None };
@@ -155,27 +122,20 @@ fn in_hole(start: u64, code: &[u8]) -> Vec<FunctionRows> {
     let mut roots = Vec::new();
     for sought in SOUGHT {
         let is_sought = |bytes: &[Option<u8>]| bytes.iter().copied().eq(sought.iter().copied().map(Some));
-        let with_offset = |pattern: &Pattern| Some((pattern.windows(sought.len()).position(is_sought)?, *pattern));
-        let patterns: Vec<(usize, Pattern)> = ROOTS.iter().filter_map(with_offset).collect();
+        let with_offset = |pattern: Pattern| Some((pattern.windows(sought.len()).position(is_sought)?, pattern));
+        let known = x86_64::ARCH.outermost_code().iter().map(|known| known.code);
+        let patterns: Vec<(usize, Pattern)> = known.filter_map(with_offset).collect();
         for at in memmem::find_iter(code, sought) {
             let root = patterns.iter().find_map(|&(offset, pattern)| {
                 let begin = at.checked_sub(offset)?;
-                let found = code.get(begin..begin.checked_add(pattern.len())?)?;
-                matches(found, pattern).then_some((start + begin as u64, pattern.len() as u32))
+                let found = code.get(begin..)?;
+                starts_with(found, pattern).then_some((start + begin as u64, pattern.len() as u32))
             });
             roots.extend(root.map(|(start, size)| FunctionRows::new(start, size, vec![OUTERMOST])));
         }
     }
     roots.sort_by_key(|root| root.start);
     roots
-}
-
-fn matches(code: &[u8], pattern: Pattern) -> bool {
-    code.len() == pattern.len()
-        && code
-            .iter()
-            .zip(pattern)
-            .all(|(byte, wanted)| wanted.is_none_or(|wanted| wanted == *byte))
 }
 
 /// Moves the start of functions from which nothing returns one byte back, if that byte is padding

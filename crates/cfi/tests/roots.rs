@@ -13,12 +13,18 @@ use backtrail_testkit::command::run;
 use backtrail_testkit::{available, readers, skip};
 
 /// Files of which most systems have at least one, with the code of the stack that begins in them.
-const LIBRARIES: [(&str, &str, &[u8]); 2] = [
+const LIBRARIES: [(&str, &str, &[u8]); 3] = [
     // `mov rsp, rbx; mov rdi, [rsp]; test rdi, rdi`: `__start_context`.
     (
         "/lib/x86_64-linux-gnu/libc.so.6",
         "makecontext",
         &[0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24, 0x48, 0x85, 0xff],
+    ),
+    // glibc 2.36: `mov x0, x19; cbnz x0, setcontext`, after a `nop`.
+    (
+        "/usr/aarch64-linux-gnu/lib/libc.so.6",
+        "makecontext",
+        &[0xe0, 0x03, 0x13, 0xaa, 0xc0, 0xf9, 0xff, 0xb5],
     ),
     // `xor rdi, rdi; call _exit`: the code to which the first function of a fibre returns.
     (

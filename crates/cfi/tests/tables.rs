@@ -197,7 +197,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v14");
+    let folder = dir.path().join("new/sframe-v15");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())

@@ -89,12 +89,13 @@ fn head(is_release: bool) -> String {
     let build = if is_release { "a release build" } else { "a debug build" };
     format!(
         "# Crash reports, however a program dies\n\n\
-         Made by `cargo evidence crashes`. `crates/testkit/programs/crashes.cc` dies in 15 ways: it reads address 16, writes \
+         Made by `cargo evidence crashes`. `crates/testkit/programs/crashes.cc` dies in 17 ways: it reads address 16, writes \
          to its code, calls address 0, reads an address that no process has, overflows its stack, reads a mapped file beyond \
          its end, executes an illegal instruction, divides by zero, aborts, fails an assertion, frees memory twice, writes \
-         beyond a buffer on its stack, executes a breakpoint, sends itself SIGSYS, and throws an uncaught exception.\n\n\
+         beyond a buffer on its stack, executes a breakpoint, sends itself SIGSYS, throws an uncaught exception, calls an \
+         address of its data, and reads a misaligned word while the processor checks alignment.\n\n\
          It does so in its first thread, in a later one, in one that started before crash reports were installed, in a \
-         forked child, without `/proc`, with 1 MiB of address space left, with no free descriptor (the limit is 3), and \
+         forked child, in a coroutine of makecontext, in a signal handler on an alternate stack, without `/proc`, with 1 MiB of address space left, with no free descriptor (the limit is 3), and \
          under four system call filters (seccomp): `kill` ends the process if it calls process_vm_readv; `mmap` denies \
          mmap, mprotect, mremap and brk; `list` denies everything except read, write, close, exit, signal actions, masks \
          and returns, getpid, gettid, tgkill, futex, munmap, brk and the clock; `trap` answers process_vm_readv, openat, \

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use backtrail_local::crash;
 
+use crate::actions;
+
 /// Whether crashes are reported.
 static REPORTS: AtomicBool = AtomicBool::new(false);
 
@@ -33,7 +35,10 @@ pub(crate) fn install() {
         options.path = std::path::absolute(&place).ok().and_then(|path| string(path.into()));
     }
     match crash::install(options) {
-        Ok(()) => REPORTS.store(true, Ordering::Release),
+        Ok(()) => {
+            REPORTS.store(true, Ordering::Release);
+            actions::unblock_faults();
+        }
         Err(error) => eprintln!("backtrail: crashes cannot be reported: {error}"),
     }
 }

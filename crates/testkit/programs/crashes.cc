@@ -1,9 +1,10 @@
 /* crashes LIBRARY HOW WHERE
  *
  * Loads libbacktrail.so, asks it for crash reports (unless LIBRARY is -), and dies. HOW: read, write, call, address,
- * overflow, bus, illegal, division, abort, assert, heap, smash, trap, system-call, throw. WHERE:
- * main, thread, early-thread (one that was started before), fork, no-proc, memory (1 MiB of address
- * space left), descriptors (3), and below filters of system calls: filter-kill (process_vm_readv
+ * overflow, bus, illegal, division, abort, assert, heap, smash, trap, system-call, throw, data (a
+ * call of it), alignment (a read that x86-64 is asked to check). WHERE: main, thread, early-thread
+ * (one that was started before), fork, coroutine (of makecontext), handler (of a signal, on an
+ * alternate stack), no-proc, memory (1 MiB of address space left), descriptors (3), and below filters of system calls: filter-kill (process_vm_readv
  * kills), filter-mmap (no new memory), filter-list (all but a few calls fail), filter-trap (some
  * calls send SIGSYS). Prints the addresses between which the code that dies lies, and the time
  * right before. */
@@ -28,6 +29,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -90,6 +92,22 @@ FATAL static int die() {
     }
     if (is("smash")) smash(64);
     if (is("system-call")) raise(SIGSYS);
+    if (is("data")) {
+        static char data[16];
+        int (*function)(void) = (int (*)(void))(void *)data;
+        __asm__("" : "+r"(function));
+        return function() + 1;
+    }
+#ifdef __x86_64__
+    if (is("alignment")) {
+        /* The check stays on while the handler runs. */
+        static long words[2];
+        __asm__ volatile("pushfq\n\torl $0x40000, (%rsp)\n\tpopfq");
+        return *(volatile int *)((char *)words + 1);
+    }
+#else
+    if (is("alignment")) _exit(77);
+#endif
     if (is("throw")) throw std::runtime_error("nobody catches this");
     return 1;
 }
@@ -150,6 +168,35 @@ static int (*prepare)(void);
 
 static int nothing(const void *) { return 0; }
 
+static void end_in_context() { _exit(end()); }
+static void end_in_handler(int) { _exit(end()); }
+
+/* On a stack of its own above a page that cannot be touched. */
+static int end_in_coroutine() {
+    static ucontext_t outside, inside;
+    const size_t page = 4096, bytes = 64 * page;
+    char *memory = (char *)mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED || mprotect(memory, page, PROT_NONE) != 0 || getcontext(&inside) != 0) return 3;
+    inside.uc_stack.ss_sp = memory + page;
+    inside.uc_stack.ss_size = bytes;
+    inside.uc_link = &outside;
+    makecontext(&inside, end_in_context, 0);
+    return swapcontext(&outside, &inside), 4;
+}
+
+static int end_on_alternate_stack() {
+    stack_t stack = {};
+    if (sigaltstack(NULL, &stack) != 0) return 3;
+    if (stack.ss_flags & SS_DISABLE) {
+        stack.ss_size = 65536, stack.ss_sp = malloc(stack.ss_size), stack.ss_flags = 0;
+        if (sigaltstack(&stack, NULL) != 0) return 3;
+    }
+    struct sigaction action = {};
+    action.sa_handler = end_in_handler;
+    action.sa_flags = SA_ONSTACK;
+    return sigaction(SIGUSR1, &action, NULL) || raise(SIGUSR1), 4;
+}
+
 static void *end_in_thread(void *waits) {
     char byte;
     if (waits && read(ready[0], &byte, 1) != 1) _exit(3);
@@ -206,6 +253,8 @@ int main(int argc, char **argv) {
     if (at("thread") && pthread_create(&thread, NULL, end_in_thread, NULL) != 0) return 3;
     if (at("early-thread") && write(ready[1], "", 1) != 1) return 3;
     if (at("thread") || at("early-thread")) return pthread_join(thread, NULL), 4;
+    if (at("coroutine")) return end_in_coroutine();
+    if (at("handler")) return end_on_alternate_stack();
     if (at("memory")) leave_memory(1 << 20);
     restrict_calls();
     return end();

@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const NOT_ALLOWED: i32 = 77;
 
 /// Ways to die, and the signals of them.
-pub const DEATHS: [(&str, i32); 15] = [
+pub const DEATHS: [(&str, i32); 17] = [
     ("read", 11),
     ("write", 11),
     ("call", 11),
@@ -29,14 +29,18 @@ pub const DEATHS: [(&str, i32); 15] = [
     ("trap", 5),
     ("system-call", 31),
     ("throw", 6),
+    ("data", 11),
+    ("alignment", 7),
 ];
 
 /// Where the process dies.
-pub const PLACES: [&str; 11] = [
+pub const PLACES: [&str; 13] = [
     "main",
     "thread",
     "early-thread",
     "fork",
+    "coroutine",
+    "handler",
     "no-proc",
     "memory",
     "descriptors",

@@ -25,6 +25,7 @@ pub(crate) const SEEK_BEGINNING: u32 = 1;
 
 /// What most commands reply if they succeed.
 pub(crate) const OK: u32 = 1;
+pub(crate) const ATTACH_ALREADY: u32 = 2;
 pub(crate) const ATTACH_UNKNOWN: u32 = 3;
 pub(crate) const INDEX_RETRY: u32 = 2;
 pub(crate) const INDEX_HUP: u32 = 3;

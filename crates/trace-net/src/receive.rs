@@ -110,6 +110,9 @@ impl Receiver {
         let mut targets = Vec::new();
         match self.streams(wire::ATTACH_SESSION, message)? {
             (wire::OK, streams) => add(&mut targets, streams, directory)?,
+            (wire::ATTACH_ALREADY, _) => {
+                return Err(invalid("another viewer is attached to the session".to_owned()));
+            }
             (status, _) => {
                 return Err(invalid(format!(
                     "the daemon does not attach the viewer (status {status})"

@@ -164,6 +164,13 @@ fn a_relay_daemon_of_lttng_is_received() {
                 lttng.events(&["1000"]);
                 thread::sleep(Duration::from_millis(300));
             }
+            // The daemon shows a session to one viewer.
+            let mut second = Receiver::connect(("127.0.0.1", port)).unwrap();
+            let session = second.sessions().unwrap()[0].0;
+            let refused = second
+                .receive(session, &folder.path().join("second"), || true)
+                .unwrap_err();
+            assert_eq!(refused.to_string(), "another viewer is attached to the session");
             lttng.destroy();
             let received = viewer.join().unwrap();
             assert!(received.packets > 0 && received.streams > 0);

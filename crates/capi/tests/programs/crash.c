@@ -7,7 +7,8 @@
  * threads at once), before (an earlier handler exits with 42), saved (an earlier handler saves it, and
  * three seconds later it exits with 42), chained (a later handler calls ours
  * with the signal's number only, and aborts), parked and parked-abort (while two threads
- * wait). With WITH_CORE in the environment, cores are not disabled. */
+ * wait), after-vfork (whose child has died, too),
+ * both (a thread aborts while another is at fault). With WITH_CORE in the environment, cores are not disabled. */
 #define _GNU_SOURCE
 #include <backtrail.h>
 #include <pthread.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define FRAME __attribute__((noinline, noclone))
@@ -62,6 +64,19 @@ FRAME int touch(volatile int *where) {
 }
 
 static void *touch_in_thread(void *where) {
+    return (void *)(long)touch(where);
+}
+
+static pthread_barrier_t together;
+
+static void *abort_together(void *unused) {
+    pthread_barrier_wait(&together);
+    abort();
+    return unused;
+}
+
+static void *touch_together(void *where) {
+    pthread_barrier_wait(&together);
     return (void *)(long)touch(where);
 }
 
@@ -116,6 +131,20 @@ FRAME int die(const char *how) {
     if (!strncmp(how, "parked", 6)) park();
     if (!strcmp(how, "parked-abort")) abort();
     if (!strcmp(how, "parked")) return touch((int *)16) + 1;
+    if (!strcmp(how, "after-vfork")) {
+        int status = 0;
+        pid_t child = vfork();
+        if (child == 0) _exit(touch((int *)16));
+        waitpid(child, &status, 0);
+        if (WTERMSIG(status) == SIGSEGV) abort();
+    }
+    if (!strcmp(how, "both")) {
+        pthread_t threads[2];
+        pthread_barrier_init(&together, NULL, 2);
+        pthread_create(&threads[0], NULL, abort_together, NULL);
+        pthread_create(&threads[1], NULL, touch_together, (void *)16);
+        for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    }
     if (!strcmp(how, "saved")) return survive() + 1;
     if (!strcmp(how, "overflow")) return overflow(0) + 1;
     if (!strcmp(how, "heap")) return corrupt(), 1;

@@ -1,9 +1,12 @@
 /* An allocator that is not ready before main(), as that of GCL. With an argument: dies of a call of
-   address 0, with default actions and without descriptors, as node and daemons do. */
+   address 0, with default actions and without descriptors, as node and daemons do, or where all
+   signals are blocked. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <execinfo.h>
 #include <malloc.h>
@@ -50,6 +53,19 @@ __attribute__((noinline)) static void die(void)
     nothing();
 }
 
+static void handler(int number)
+{
+    if (number)
+        die();
+}
+
+static void *thread(void *set)
+{
+    pthread_sigmask(SIG_BLOCK, set, NULL);
+    die();
+    return NULL;
+}
+
 int main(int count, char **arguments)
 {
     void *frames[16];
@@ -66,6 +82,23 @@ int main(int count, char **arguments)
         sigaction(SIGSEGV, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     if (strcmp(arguments[1], "handler") == 0)
         signal(SIGSEGV, last_handler);
+    sigset_t all;
+    sigfillset(&all);
+    if (strcmp(arguments[1], "blocked") == 0)
+        sigprocmask(SIG_SETMASK, &all, NULL);
+    if (strcmp(arguments[1], "thread") == 0) {
+        pthread_t other;
+        pthread_create(&other, NULL, thread, &all);
+        pthread_join(other, NULL);
+    }
+    if (strcmp(arguments[1], "masked") == 0) {
+        sigaction(SIGUSR1, &(struct sigaction){.sa_handler = handler, .sa_mask = all}, NULL);
+        raise(SIGUSR1);
+    }
+    if (strcmp(arguments[1], "inherited") == 0) {
+        syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, NULL, 8);
+        execl("/proc/self/exe", arguments[0], "plain", (char *)NULL);
+    }
     if (strcmp(arguments[1], "closed") == 0)
         close_all();
     if (strcmp(arguments[1], "reused") == 0) {

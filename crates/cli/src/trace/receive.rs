@@ -121,10 +121,10 @@ fn listen(arguments: &Receive, transport: Transport, address: &str) -> Result<St
         crate::error::say!("backtrail: {}: packets {first} to {last} are missing", shown(stream));
     }
     if report.broken > 0 {
-        crate::error::say!(
-            "backtrail: {} senders did not end: their last packets may be missing",
-            report.broken
-        );
+        match report.broken {
+            1 => crate::error::say!("backtrail: 1 sender did not end: its last packets may be missing"),
+            broken => crate::error::say!("backtrail: {broken} senders did not end: their last packets may be missing"),
+        }
     }
     Ok(
         match report.gaps.is_empty() && report.broken == 0 && report.refused == 0 {

@@ -102,6 +102,26 @@ fn take_over(signal: c_int) -> Result<(), c_int> {
     }
 }
 
+/// Signals that the kernel sends for faults. If the thread has blocked the signal, it kills the
+/// process without calling the handler. By one of them, threads are asked for their stacks.
+const FAULTS: [c_int; 6] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+];
+
+/// Takes the signals out of a set that faults and reports need and that [`install`] has taken over.
+/// May be called in signal handlers.
+pub fn leave_unblocked(set: &mut libc::sigset_t) {
+    for signal in FAULTS.into_iter().filter(|&signal| crash::is_remembered(signal)) {
+        // SAFETY: the set is the caller's.
+        unsafe { libc::sigdelset(set, signal) };
+    }
+}
+
 /// The action of a signal that [`install`] has taken over: a handler that reports. May be called in
 /// signal handlers.
 #[must_use]
@@ -118,14 +138,7 @@ fn reporting() -> libc::sigaction {
     // SAFETY: the set is ours.
     unsafe {
         libc::sigfillset(&mut action.sa_mask);
-        for fault in [
-            libc::SIGSEGV,
-            libc::SIGBUS,
-            libc::SIGILL,
-            libc::SIGFPE,
-            libc::SIGTRAP,
-            libc::SIGSYS,
-        ] {
+        for fault in FAULTS {
             libc::sigdelset(&mut action.sa_mask, fault);
         }
     }

@@ -4,7 +4,7 @@
 
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use backtrail_arch::{REGISTERS, Register};
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
@@ -54,6 +54,9 @@ const OTHER_CBF_BYTES: usize = 1 << 10;
 const FIRST_PAGE: u64 = 4096;
 /// Bytes of instructions before and after the program counter.
 const CODE: u64 = 32;
+/// The code of a fault of which the kernel does not know the address: an address that no process
+/// has (x86-64), a breakpoint.
+const SI_KERNEL: c_int = 0x80;
 /// How long the process that adds names may run at all, in seconds.
 const HELPER_SECONDS: u64 = 60;
 
@@ -63,8 +66,8 @@ static DIES_OF: AtomicI32 = AtomicI32::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
 /// A string that lives for ever.
 static HELPER: AtomicPtr<c_char> = AtomicPtr::new(core::ptr::null_mut());
-/// The thread that is reporting; 0 if none.
-static REPORTER: AtomicU32 = AtomicU32::new(0);
+/// The process and the thread that is reporting; 0 if none.
+static REPORTER: AtomicU64 = AtomicU64::new(0);
 /// The helper's input, or -1; and when the report's reader and the helper are given up. For threads
 /// that write their own stacks.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
@@ -99,12 +102,41 @@ pub(crate) fn remember(signal: c_int, keep: impl FnOnce(Action) -> *mut Action) 
     Ok(true)
 }
 
+/// The signal handler. The kernel leaves the flag for alignment checks as the interrupted code has
+/// set it, and compiled code does not heed it: it is cleared first.
+///
+/// # Safety
+/// Only for the kernel to call, and for handlers that have replaced this one.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub unsafe extern "C" fn report(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "pushfq",
+        ".cfi_adjust_cfa_offset 8",
+        "and dword ptr [rsp], {others}",
+        "popfq",
+        ".cfi_adjust_cfa_offset -8",
+        "jmp {next}",
+        ".cfi_endproc",
+        others = const !ALIGNMENT_CHECK,
+        next = sym with_registers,
+    )
+}
+
+/// Bit 18 of EFLAGS.
+#[cfg(target_arch = "x86_64")]
+const ALIGNMENT_CHECK: i32 = 1 << 18;
+
+#[cfg(target_arch = "aarch64")]
+pub use with_registers as report;
+
 with_callers_registers! {
-    /// The signal handler.
+    /// The signal handler, with the registers of its caller.
     ///
     /// # Safety
-    /// Only for the kernel to call, and for handlers that have replaced this one.
-    report(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) -> (), handle, "rcx", "x3"
+    /// As for [`report`].
+    with_registers(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) -> (), handle, "rcx", "x3"
 }
 
 unsafe extern "C" fn handle(
@@ -127,7 +159,8 @@ unsafe extern "C" fn handle(
         threads::answer(thread, 2 * LONGEST, || unsafe { write_other(ucontext) });
         return;
     }
-    match REPORTER.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Acquire) {
+    let own = u64::from(system::process().unsigned_abs()) << 32 | u64::from(thread);
+    match become_reporter(own) {
         Ok(_) => {
             DIES_OF.store(signal, Ordering::Release);
             let had_one = system::is_waiting(libc::SIGPIPE);
@@ -148,10 +181,10 @@ unsafe extern "C" fn handle(
         Err(reporter) => {
             let dies_of = DIES_OF.load(Ordering::Acquire);
             // SAFETY: the kernel gives both.
-            if dies_of != 0 && unsafe { goes_on(signal, info, ucontext) } {
+            if dies_of != 0 && unsafe { goes_on(signal, info, ucontext, reporter == own) } {
                 return;
             }
-            if reporter != thread {
+            if reporter != own {
                 // The thread that reports does not wait for a stack that cannot be written.
                 threads::finish(thread);
                 // The process dies when the report is written; unless that hangs.
@@ -170,12 +203,27 @@ unsafe extern "C" fn handle(
     unsafe { die(signal, info, thread) };
 }
 
+/// Makes a thread the one that reports, unless there is one already, which is returned then. One of
+/// another process has finished: a child of `vfork` that died in this process's memory, or a parent
+/// from which this memory was copied.
+fn become_reporter(own: u64) -> Result<u64, u64> {
+    let take = |from| REPORTER.compare_exchange(from, own, Ordering::AcqRel, Ordering::Acquire);
+    take(0).or_else(|reporter| {
+        let is_over = DIES_OF.load(Ordering::Acquire) == 0;
+        match is_over && reporter >> 32 != own >> 32 {
+            true => take(reporter).inspect(|_| late::forget()),
+            false => Err(reporter),
+        }
+    })
+}
+
 /// Whether a signal during a report changes nothing: it was sent by somebody, or by a filter of
-/// system calls, which then fail as if the kernel did not have them.
+/// system calls, which then fail as if the kernel did not have them. What another thread than the
+/// one that reports has sent, as `abort` does, is its own crash: `abort` would go on, and kill.
 ///
 /// # Safety
 /// As the kernel gives them to a handler.
-unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void) -> bool {
+unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_void, is_reporter: bool) -> bool {
     const SYS_SECCOMP: c_int = 1;
     // SAFETY: as our caller promises.
     let code = unsafe { (*info).si_code };
@@ -184,7 +232,9 @@ unsafe fn goes_on(signal: c_int, info: *const libc::siginfo_t, ucontext: *mut c_
         unsafe { set_result(ucontext, i64::from(-libc::ENOSYS) as u64) };
         return true;
     }
-    code <= 0 && code != libc::SI_TIMER
+    // SAFETY: as above; a signal with this code has a sender.
+    let is_own = code == libc::SI_TKILL && unsafe { (*info).si_pid() } == system::process();
+    code <= 0 && code != libc::SI_TIMER && (is_reporter || !is_own)
 }
 
 /// Ends a report because it faults itself, or because its time is over, and the process by the
@@ -329,7 +379,7 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, position: Po
         }
         line.push_decimal(u64::from(code.unsigned_abs()));
         line.push(b")");
-        if code > 0 && signal != libc::SIGABRT {
+        if (1..SI_KERNEL).contains(&code) && signal != libc::SIGABRT {
             line.push(b" at address 0x");
             line.push_hex(address);
         }
@@ -346,8 +396,13 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, position: Po
     let mut cbf = [0; CBF_BYTES];
     let pc = position.registers.pc;
     // A handler of the program's own may have sent the signal of a call to no address again.
-    let address = if code <= 0 && pc < FIRST_PAGE { pc } else { address };
-    write_stack(&outputs, &position, address, b"", &mut cbf);
+    let to_nothing = match signal {
+        _ if code <= 0 => Some(pc).filter(|pc| *pc < FIRST_PAGE),
+        // The address of other faults is always the instruction's.
+        libc::SIGSEGV | libc::SIGBUS => Some(address),
+        _ => Some(address).filter(|_| !late::is_in_module(pc)),
+    };
+    write_stack(&outputs, &position, to_nothing, b"", &mut cbf);
     names::all_named()
         .iter()
         .for_each(|module| write_module(&outputs, module));
@@ -448,7 +503,7 @@ unsafe fn write_other(ucontext: *const c_void) {
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };
     let mut cbf = [0; OTHER_CBF_BYTES];
-    write_stack(&outputs, &position, 0, b"  ", &mut cbf);
+    write_stack(&outputs, &position, None, b"  ", &mut cbf);
     late::each_new(|module| write_module(&outputs, module));
 }
 
@@ -494,9 +549,9 @@ fn write_registers(outputs: &Outputs, position: &Position) {
 }
 
 /// Writes a stack, each line after this indent.
-fn write_stack(outputs: &Outputs, position: &Position, address: u64, indent: &'static [u8], cbf: &mut [u8]) {
+fn write_stack(outputs: &Outputs, position: &Position, to_nothing: Option<u64>, indent: &'static [u8], cbf: &mut [u8]) {
     let mut report = StackReport::new(outputs, indent, cbf);
-    let stop = walk_stack(position, address, |frame| report.take(frame));
+    let stop = walk_stack(position, to_nothing, |frame| report.take(frame));
     report.write_outer();
     outputs.line(|line| {
         line.push(indent);
@@ -511,11 +566,18 @@ fn write_stack(outputs: &Outputs, position: &Position, address: u64, indent: &'s
     });
 }
 
-fn walk_stack(position: &Position, address: u64, mut visit: impl FnMut(Frame)) -> Stop {
-    let stop = walk(position, usize::MAX, &mut visit);
-    // A call to an address without code has only left its return address.
-    if stop == Stop::NoModule
-        && address == position.registers.pc
+/// Walks a stack. `to_nothing` is the address of the fault if that may be one of an instruction.
+fn walk_stack(position: &Position, to_nothing: Option<u64>, mut visit: impl FnMut(Frame)) -> Stop {
+    let mut frames = 0usize;
+    let stop = walk(position, usize::MAX, |frame| {
+        frames = frames.saturating_add(1);
+        visit(frame);
+    });
+    // A call to an address without code has only left its return address. The address may be a
+    // module's data.
+    if matches!(stop, Stop::NoModule | Stop::NoTable)
+        && frames == 1
+        && to_nothing == Some(position.registers.pc)
         && let Some(caller) = caller_of_nothing(position)
     {
         let mut is_first = true;
@@ -629,9 +691,6 @@ fn reason(stop: Stop) -> &'static [u8] {
 fn caller_of_nothing(position: &Position) -> Option<Position> {
     let arch = backtrail_unwind::local::ARCH;
     let mut registers = position.registers;
-    if late::is_in_module(registers.pc) {
-        return None;
-    }
     let sp = registers.get(arch.sp)?;
     match arch.link_register {
         true => registers.pc = arch.strip(registers.get(arch.ra)?),

@@ -63,6 +63,12 @@ pub(crate) fn meet(address: u64) {
     }
 }
 
+/// Forgets which modules another process's report has written.
+pub(crate) fn forget() {
+    WRITTEN.store(0, Ordering::Relaxed);
+    MET.iter().for_each(|place| place.store(0, Ordering::Relaxed));
+}
+
 /// Calls `write` with each module that was met and has not been written yet.
 pub(crate) fn each_new(mut write: impl FnMut(&Named<'_>)) {
     while let Some(place) = MET.get(WRITTEN.load(Ordering::Relaxed)) {

@@ -3,7 +3,7 @@
 use super::from_rfc::uuid_of;
 use super::to_rfc::session_of;
 use crate::metadata;
-use backtrail_trace::description::{Base, Enumeration, FieldClass, Integer, Storage, Struct};
+use backtrail_trace::description::{Base, FieldClass, Integer, Mapping, Storage, Struct};
 use backtrail_trace::{Dialect, Trace};
 
 /// A part of a description that the other dialect cannot express.
@@ -28,6 +28,8 @@ pub enum Unsaid {
     Cpus,
     /// That fields do not cross the ends of C's units.
     Units,
+    /// Labels of enumerations that are empty.
+    EmptyLabels,
 }
 
 impl std::fmt::Display for Unsaid {
@@ -42,6 +44,7 @@ impl std::fmt::Display for Unsaid {
             Unsaid::IdleEvents => "classes without events",
             Unsaid::Cpus => "CPUs that no file name has",
             Unsaid::Units => "units of bit fields",
+            Unsaid::EmptyLabels => "empty labels",
         })
     }
 }
@@ -49,15 +52,16 @@ impl std::fmt::Display for Unsaid {
 /// What is left out of the trace's description in this dialect.
 pub(super) fn of(trace: &Trace, dialect: Dialect) -> Vec<Unsaid> {
     let mut description = trace.description().clone();
-    let (mut bases, mut units) = (false, false);
+    let (mut bases, mut units, mut empty_labels) = (false, false, false);
     description.for_each_struct(&mut |class| {
-        integers(class, &mut |integer| {
+        integers(class, &mut |integer, labels| {
             bases |= integer.base != Base::Decimal;
             units |= matches!(integer.storage, Storage::Unit(_));
+            empty_labels |= labels.iter().any(|label| label.name.is_empty());
         });
     });
     let mut events = description.streams.iter().flat_map(|class| &class.events);
-    let found = match (trace.dialect() == Dialect::Rfc1_1, dialect == Dialect::Rfc1_1) {
+    let mut found = match (trace.dialect() == Dialect::Rfc1_1, dialect == Dialect::Rfc1_1) {
         (false, true) => vec![
             (Unsaid::Environment, !description.environment.is_empty()),
             (
@@ -76,16 +80,19 @@ pub(super) fn of(trace: &Trace, dialect: Dialect) -> Vec<Unsaid> {
         (true, false) => vec![(Unsaid::Units, units)],
         _ => Vec::new(),
     };
+    found.push((Unsaid::EmptyLabels, dialect == Dialect::V2 && empty_labels));
     found.into_iter().filter(|(_, is)| *is).map(|(what, _)| what).collect()
 }
 
-fn integers(class: &Struct, see: &mut impl FnMut(&Integer)) {
+/// Calls `see` with each integer and, of an enumeration, its labels.
+fn integers(class: &Struct, see: &mut impl FnMut(&Integer, &[Mapping])) {
     class.members.iter().for_each(|member| integers_in(&member.class, see));
 }
 
-fn integers_in(class: &FieldClass, see: &mut impl FnMut(&Integer)) {
+fn integers_in(class: &FieldClass, see: &mut impl FnMut(&Integer, &[Mapping])) {
     match class {
-        FieldClass::Integer(integer) | FieldClass::Enumeration(Enumeration { integer, .. }) => see(integer),
+        FieldClass::Integer(integer) => see(integer, &[]),
+        FieldClass::Enumeration(class) => see(&class.integer, &class.mappings),
         FieldClass::Struct(class) => integers(class, see),
         FieldClass::Array(class) => integers_in(&class.element, see),
         _ => {}

@@ -228,6 +228,32 @@ fn what_is_left_out_is_named() {
     );
 }
 
+/// LTTng records them. babeltrace2 2.1 refuses metadata of CTF 2 that has one.
+#[test]
+fn an_empty_label_is_left_out_where_labels_must_not_be_empty() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, there) = (folder.path().join("trace"), folder.path().join("there"));
+    fs::create_dir(&trace).unwrap();
+    let metadata = "/* CTF 1.8 */\ntrace { major = 1; minor = 8; byte_order = le; };\nstream { };\nevent { name = e; \
+                    fields := struct { enum : integer { size = 8; } { \"\" = 1, \"two\" = 2 } a; }; };\n";
+    fs::write(trace.join("metadata"), metadata).unwrap();
+    fs::write(trace.join("stream"), [1, 2]).unwrap();
+    assert_eq!(converted(&trace, &there, Dialect::V2).unwrap(), [Unsaid::EmptyLabels]);
+    let text = json(&there).unwrap();
+    assert_eq!(text.lines().count(), 2, "{text}");
+    if let Some(peer) = babeltrace2_2_1() {
+        let output = peer.command().arg(&there).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        let values: Vec<&str> = shown.lines().filter_map(|line| line.split("{ a = ").nth(1)).collect();
+        assert_eq!(
+            values,
+            ["( <unknown> : container = 1 ) }", "( \"two\" : container = 2 ) }"],
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
 /// Tracers declare more than they record.
 #[test]
 fn a_number_that_no_event_has_is_left_out() {

@@ -338,9 +338,11 @@ fn bit_map(class: &BitMap) -> Value {
     Value::Object(object)
 }
 
+/// Names must not be empty: those that are, which only formats before this one have, are left out.
 fn named_ranges(mappings: &[Mapping]) -> Value {
     let mappings = mappings
         .iter()
+        .filter(|mapping| !mapping.name.is_empty())
         .map(|Mapping { name, ranges: list }| (name.clone(), ranges(list)));
     Value::Object(mappings.collect())
 }

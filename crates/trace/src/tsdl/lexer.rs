@@ -223,7 +223,7 @@ impl<'t> Lexer<'t> {
         let mut text = Vec::new();
         loop {
             match self.next() {
-                None | Some('\n') => return error(ErrorKind::Unterminated, begin),
+                None => return error(ErrorKind::Unterminated, begin),
                 Some('\\') => self.escape(&mut text)?,
                 Some(character) if character == quote => break,
                 Some(character) => text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),

@@ -2,9 +2,9 @@
 
 use backtrail_arch::{Arch, Call};
 
+use super::ARCH;
 use super::loaded::Module;
 use super::modules::Published;
-use super::{ARCH, memory};
 
 /// Size limit of functions without a table.
 const LARGEST_FUNCTION: u64 = 1 << 20;
@@ -13,7 +13,7 @@ const LARGEST_FUNCTION: u64 = 1 << 20;
 pub(super) fn before(published: &Published, return_address: u64) -> Option<Call> {
     let module = published.module(return_address.checked_sub(1)?)?;
     let start = return_address.checked_sub(Arch::LONGEST_CALL as u64)?;
-    let words = code::<{ Arch::LONGEST_CALL / 8 }>(module, start)?;
+    let words = module.words::<{ Arch::LONGEST_CALL / 8 }>(start)?;
     let bytes = words.map(u64::to_ne_bytes);
     // An instruction does not begin before its segment.
     let room = return_address
@@ -21,19 +21,6 @@ pub(super) fn before(published: &Published, return_address: u64) -> Option<Call>
         .min(Arch::LONGEST_CALL as u64) as usize;
     let bytes = bytes.as_flattened();
     ARCH.call_before(return_address, bytes.get(bytes.len().checked_sub(room)?..)?)
-}
-
-/// Words of a module. Its code is loaded directly if that is safe, since some sandboxes forbid the
-/// copy.
-fn code<const COUNT: usize>(module: &Module, address: u64) -> Option<[u64; COUNT]> {
-    let mut words = [0; COUNT];
-    let end = address.checked_add(8 * COUNT as u64)?;
-    if module.identity.is_none() && module.is_readable && module.start <= address && end <= module.end {
-        // SAFETY: a readable segment of a module that is never unloaded.
-        unsafe { memory::load_words(address, &mut words) };
-        return Some(words);
-    }
-    (memory::read_words(address, &mut words) == COUNT).then_some(words)
 }
 
 /// Whether code at `pc`, which no table describes, may be the callee of a call to `target`: it
@@ -52,7 +39,7 @@ pub(super) fn stub_leads_to(published: &Published, stub: u64, start: u64) -> boo
 #[cfg(target_arch = "x86_64")]
 fn stub_target(published: &Published, stub: u64) -> Option<u64> {
     let module = published.module(stub)?;
-    let bytes = code::<2>(module, stub)?.map(u64::to_ne_bytes);
+    let bytes = module.words::<2>(stub)?.map(u64::to_ne_bytes);
     let bytes = bytes.as_flattened();
     let mut at = if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
         4
@@ -68,7 +55,7 @@ fn stub_target(published: &Published, stub: u64) -> Option<u64> {
     };
     let next = stub.checked_add(at as u64 + 6)?;
     let place = next.wrapping_add_signed(i32::from_ne_bytes(*distance.first_chunk()?).into());
-    code::<1>(module, place).map(|[target]| target)
+    module.words::<1>(place).map(|[target]| target)
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -1,5 +1,6 @@
 //! Rows of modules without a table, from their call frame information in memory.
 
+use backtrail_arch::Arch;
 use backtrail_callframe::{Description, Function, Missing, Place, Source, describe, function};
 use backtrail_sframe::{Base, Location, Rule};
 
@@ -63,6 +64,7 @@ pub(super) fn row(module: &Module, address: u64) -> Described {
     };
     match found.ra {
         None => Described::Outermost,
+        Some(_) if is_inside(module, found.start, address) => Described::Outermost,
         Some(ra) => Described::Caller {
             rule: Rule {
                 cfa: location(found.cfa),
@@ -73,6 +75,20 @@ pub(super) fn row(module: &Module, address: u64) -> Described {
             signal_frame: found.signal_frame,
         },
     }
+}
+
+/// Whether a stack begins in the function that starts at `start` and that `address` is in, although
+/// call frame information describes its caller.
+fn is_inside(module: &Module, start: u64, address: u64) -> bool {
+    address.wrapping_sub(start) < Arch::START_CONTEXT_BYTES.0 && is_start_context(module, start)
+}
+
+/// Whether the function at an address is glibc's `__start_context`.
+pub(super) fn is_start_context(module: &Module, start: u64) -> bool {
+    let words = module
+        .words::<{ Arch::START_CONTEXT_BYTES.1 / 8 }>(start)
+        .map(|words| words.map(u64::to_ne_bytes));
+    words.is_some_and(|bytes| ARCH.is_start_context(bytes.as_flattened()))
 }
 
 fn location(place: Place) -> Location {

@@ -48,6 +48,19 @@ impl Module {
         (self.start..self.end).contains(&address)
     }
 
+    /// Words of its code or data. They are loaded directly if that is safe, since some sandboxes
+    /// forbid the copy.
+    pub(super) fn words<const COUNT: usize>(&self, address: u64) -> Option<[u64; COUNT]> {
+        let mut words = [0; COUNT];
+        let end = address.checked_add(8 * COUNT as u64)?;
+        if self.identity.is_none() && self.is_readable && self.start <= address && end <= self.end {
+            // SAFETY: a readable segment of a module that is never unloaded.
+            unsafe { memory::load_words(address, &mut words) };
+            return Some(words);
+        }
+        (memory::read_words(address, &mut words) == COUNT).then_some(words)
+    }
+
     pub(super) fn loader_entry(&self) -> Option<&LoaderEntry> {
         self.identity.as_ref().map(|identity| &identity.loader)
     }

@@ -18,6 +18,7 @@ mod loaded;
 mod memory;
 mod modules;
 mod onward;
+mod outermost;
 mod registers;
 mod syscall;
 mod thread;

@@ -13,8 +13,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use backtrail_arch::Arch;
 
 use super::loaded::{Beginning, Identity, LoaderEntry, Module, find_object};
-use super::{ARCH, found, frames, memory, syscall};
-use crate::{Coverage, Described, Modules, Table};
+use super::{ARCH, found, frames, memory, outermost, syscall};
+use crate::{AddressKind, Coverage, Described, Modules, Table, Uncovered};
+
 /// All modules at a moment.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -244,6 +245,11 @@ impl Modules for Published {
         self.module(address)
             .map_or(Described::NotCovered, |module| frames::row(module, address))
     }
+
+    #[cold]
+    fn uncovered(&self, pc: u64, kind: AddressKind, in_table: bool) -> Uncovered {
+        outermost::uncovered(pc, kind, in_table, || self.module(pc.wrapping_sub(1)))
+    }
 }
 
 /// Maximum number of unloadable modules that remembered walks go through.
@@ -327,6 +333,11 @@ impl Modules for Noting<'_> {
     fn described(&self, address: u64) -> Described {
         self.module(address)
             .map_or(Described::NotCovered, |module| frames::row(module, address))
+    }
+
+    #[cold]
+    fn uncovered(&self, pc: u64, kind: AddressKind, in_table: bool) -> Uncovered {
+        outermost::uncovered(pc, kind, in_table, || self.module(pc.wrapping_sub(1)))
     }
 }
 
