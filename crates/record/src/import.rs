@@ -18,7 +18,8 @@ use crate::arena::Arena;
 use crate::environment;
 use crate::kernel_module;
 use crate::modules::Modules;
-use crate::session::{Session, not_running};
+use crate::numbers::not_running;
+use crate::session::Session;
 
 /// What to import.
 #[derive(Clone, Debug)]

@@ -50,6 +50,7 @@ mod left;
 mod maker;
 mod memory_image;
 mod modules;
+mod numbers;
 mod options;
 mod outcome;
 mod probed;

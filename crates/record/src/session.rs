@@ -32,6 +32,7 @@ use crate::kernel::InKernel;
 use crate::kernel_module;
 use crate::memory_image::MappedAt;
 use crate::modules::{FileKey, Known, Modules};
+use crate::numbers::recorded;
 use crate::probed::ProbedFiles;
 use crate::process::{Code, Process};
 use crate::spaces::Spaces;
@@ -880,27 +881,6 @@ fn may_be_for_lack_of_a_table(stop: Stop) -> bool {
         | Stop::NotExpressible
         | Stop::NoCall => true,
         Stop::EndOfStack | Stop::Limit | Stop::NoUserStack | Stop::BeyondCopy | Stop::NoStart => false,
-    }
-}
-
-/// Added to the numbers of processes and threads of another time: no running one has such a number
-/// (`PID_MAX_LIMIT` is 2²²), so nothing is ever looked for in the wrong process.
-const NOT_RUNNING: u32 = 1 << 30;
-
-/// The number under which a process or a thread of another time is known while its stacks are
-/// walked.
-pub(crate) fn not_running(number: u32) -> u32 {
-    match number >> 30 {
-        0 => number | NOT_RUNNING,
-        _ => number,
-    }
-}
-
-/// The number to be recorded for it.
-fn recorded(number: u32) -> u32 {
-    match number >> 30 {
-        1 => number & !NOT_RUNNING,
-        _ => number,
     }
 }
 
