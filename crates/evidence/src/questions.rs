@@ -78,7 +78,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
         let mut first = None;
         for (engine, workers) in engines(options) {
             let answer = ask(&binary, options, question, &engine, workers)?;
-            let rows = answer.text.lines().count();
+            let rows = serde_json::from_str::<Vec<serde_json::Value>>(&answer.text);
+            let rows = rows.map_err(|error| format!("{question} by {engine}: {error}"))?.len();
             let is_same = *first.get_or_insert_with(|| answer.text.clone()) == answer.text;
             wrong += u32::from(!is_same);
             let name = workers.map_or_else(|| engine.clone(), |workers| format!("{engine}, {workers}"));
