@@ -169,17 +169,15 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         cache: None,
         hold_files: !arguments.no_symbols,
     };
-    let mut packing = storage::Packing::default();
+    let mut finishing = arguments.division.finishing(!arguments.no_symbols);
     let mut written = |recording: &Path, sources: NameSources| {
-        if !arguments.no_symbols {
-            packing.add(recording, sources);
-        }
+        finishing.add(recording, sources);
         if matches!(options.storage, Storage::Snapshots { .. }) && !arguments.quiet {
             crate::error::say!("backtrail: snapshot: {}", shown(recording));
         }
     };
     let outcome = backtrail_record::record_each(&options, &mut written);
-    packing.finish();
+    finishing.finish();
     let mut outcome = outcome.map_err(|error| {
         let help = error.help();
         let failure = Failure::new(&error);

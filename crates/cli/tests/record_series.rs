@@ -226,11 +226,38 @@ fn a_command_asks_for_snapshots() {
     assert!(summaries(&setup, &parts)[0].samples > 0);
 }
 
+/// The command gets each recording once, with its names, and one that fails loses nothing.
+#[test]
+fn a_command_runs_after_each_recording() {
+    let Some((setup, spin)) = spinning("1") else { return };
+    let folder = setup.path("parts");
+    let then = "test -s \"$1/symbols\" && echo named; echo \"$1\"; exit 3";
+    let options = ["--rotate", "200ms", "--then", then];
+    let finished = {
+        let mut record = setup.backtrail.command(["record", "-o"]);
+        record.arg(&folder).args(options).arg("--").args(&spin.arguments);
+        command::run(&mut record, LIMIT).expect("it was built")
+    };
+    assert_eq!(finished.code(), 0, "{}", finished.describe());
+    let parts = recordings(&folder);
+    let parts: Vec<&str> = parts.iter().map(|part| text(part)).collect();
+    assert!(parts.len() > 2, "{parts:?}");
+    // The program says that it has started.
+    let lines: Vec<&str> = finished.stdout.lines().filter(|line| *line != "started").collect();
+    let (names, passed): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| **line == "named");
+    assert_eq!(passed, parts);
+    // The last one may have no samples.
+    assert!(names.len() + 1 >= parts.len(), "{}", finished.describe());
+    let warnings = finished.stderr.matches("the command of --then failed: exit status: 3");
+    assert_eq!(warnings.count(), parts.len(), "{}", finished.describe());
+}
+
 #[test]
 fn what_does_not_fit_together_is_refused() {
     let Some((setup, spin)) = spinning("1") else { return };
     for (options, reason) in [
         (&["--keep", "1h"][..], "--keep is for several recordings"),
+        (&["--then", "true"], "--then is for several recordings"),
         (&["--rotate", "1fortnight"], "not a time"),
         (&["--rotate", "1h", "--keep", "1B"], "less than 4 KiB"),
         (&["--rotate", "1h", "--snapshot-on", "exit"], "cannot be used with"),
@@ -276,6 +303,7 @@ fn the_unit_is_sound() {
         ("${BACKTRAIL_RATE}", "97"),
         ("${BACKTRAIL_ROTATE}", "1min"),
         ("${BACKTRAIL_KEEP}", "2GiB"),
+        ("${BACKTRAIL_THEN}", "true"),
     ];
     let line = values
         .iter()

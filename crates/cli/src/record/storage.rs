@@ -1,8 +1,10 @@
 //! `--rotate`, `--keep`, `--snapshot-on` and `--trigger`: several recordings in a folder.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -40,6 +42,10 @@ pub(crate) struct Division {
     /// again and again.
     #[arg(long, value_name = "COMMAND", conflicts_with = "rotate", value_hint = ValueHint::CommandString)]
     trigger: Option<OsString>,
+    /// After each recording, when it has its names, have the shell run COMMAND, in which "$1" is
+    /// the recording's directory.
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    then: Option<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +76,22 @@ impl Division {
             let keep = self.keep.unwrap_or(DEFAULT_SNAPSHOT);
             return Ok(Storage::Snapshots { keep, requests });
         }
-        match self.keep {
+        let several = [("--keep", self.keep.is_some()), ("--then", self.then.is_some())];
+        match several.iter().find(|(_, is_given)| *is_given) {
             None => Ok(Storage::Whole),
-            Some(_) => {
-                Err(Failure::new("--keep is for several recordings").help("add --rotate TIME or --snapshot-on exit"))
-            }
+            Some((option, _)) => Err(Failure::new(format!("{option} is for several recordings"))
+                .help("add --rotate TIME or --snapshot-on exit")),
+        }
+    }
+
+    /// What is done with each recording that is complete.
+    pub(super) fn finishing(&self, names: bool) -> Finishing {
+        Finishing {
+            work: Work {
+                names,
+                then: self.then.clone(),
+            },
+            thread: None,
         }
     }
 }
@@ -129,26 +146,41 @@ fn request(text: &str) -> Result<Request, String> {
     }
 }
 
-/// Adds names to recordings that are complete, one after the other, in processes of their own:
-/// their memory is not the recorder's.
-#[derive(Default)]
-pub(super) struct Packing {
+/// Finishes recordings that are complete, one after the other, in processes of their own: their
+/// memory is not the recorder's.
+pub(super) struct Finishing {
+    work: Work,
     thread: Option<(SyncSender<Written>, JoinHandle<()>)>,
 }
 
-impl Packing {
-    /// Adds the names soon, also those from these sources.
+/// What is done with a recording.
+#[derive(Clone)]
+struct Work {
+    /// Whether it gets names.
+    names: bool,
+    /// The command that is run then.
+    then: Option<OsString>,
+}
+
+impl Finishing {
+    /// Finishes a recording soon, with names also from these sources.
     pub(super) fn add(&mut self, recording: &Path, sources: NameSources) {
+        if !self.work.names && self.work.then.is_none() {
+            return;
+        }
         // Made here, so that it blocks the signals that the recorder collects.
         let (sender, _) = self.thread.get_or_insert_with(|| {
             let (sender, receiver) = sync_channel(MOST_WAITING);
-            (sender, thread::spawn(move || pack_all(&receiver)))
+            let work = self.work.clone();
+            (sender, thread::spawn(move || work.finish_all(&receiver)))
         });
-        // A recording is complete without them.
-        let _ = sender.try_send((recording.to_owned(), sources));
+        if sender.try_send((recording.to_owned(), sources)).is_err() {
+            let place = shown(recording);
+            say!("backtrail: warning: {place}: left as it is: {MOST_WAITING} earlier recordings are waiting");
+        }
     }
 
-    /// Waits until all have their names.
+    /// Waits until all are finished.
     pub(super) fn finish(self) {
         if let Some((sender, thread)) = self.thread {
             drop(sender);
@@ -160,28 +192,56 @@ impl Packing {
 /// A complete recording, and what its names come from besides files with paths.
 type Written = (PathBuf, NameSources);
 
-fn pack_all(recordings: &Receiver<Written>) {
-    for (recording, sources) in recordings {
-        // It may have been deleted meanwhile, as the oldest one.
-        let is_there = || recording.exists();
-        let failed = match pack(&recording, &sources) {
-            _ if !is_there() => continue,
-            Ok(None) => continue,
-            Ok(Some(reason)) => reason,
-            Err(error) => error.to_string(),
-        };
+impl Work {
+    fn finish_all(&self, recordings: &Receiver<Written>) {
+        for (recording, sources) in recordings {
+            if self.names {
+                warn(&recording, "no symbols were added", pack(&recording, &sources));
+            }
+            // It may have been deleted meanwhile, as the oldest one.
+            if let Some(command) = self.then.as_ref().filter(|_| recording.exists()) {
+                warn(&recording, "the command of --then failed", then(command, &recording));
+            }
+        }
+    }
+}
+
+/// Reports a failure, unless the recording is gone.
+fn warn(recording: &Path, what: &str, result: io::Result<Option<String>>) {
+    let reason = match result {
+        Ok(None) => return,
+        Ok(Some(reason)) => reason,
+        Err(error) => error.to_string(),
+    };
+    if recording.exists() {
         say!(
-            "backtrail: warning: {}: no symbols were added: {}",
-            shown(&recording),
-            failed.trim_end()
+            "backtrail: warning: {}: {what}: {}",
+            shown(recording),
+            reason.trim_end()
         );
     }
 }
 
-/// Adds the names of one recording. Returns the reason if that fails.
-fn pack(recording: &Path, sources: &NameSources) -> std::io::Result<Option<String>> {
-    /// Samples are more urgent.
+/// Runs the command for a recording. Returns how it ended if it failed.
+fn then(command: &OsStr, recording: &Path) -> io::Result<Option<String>> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).arg("sh").arg(recording);
+    // Ctrl-C ends the recorder, which still waits for this.
+    let mut child = shell.stdin(Stdio::null()).process_group(0).spawn()?;
+    yield_to_samples(&child);
+    let status = child.wait()?;
+    Ok((!status.success()).then(|| status.to_string()))
+}
+
+/// Samples are more urgent.
+fn yield_to_samples(child: &Child) {
     const NICE: i32 = 10;
+    // At worst, it takes time from others.
+    let _ = setpriority_process(Pid::from_raw(child.id() as i32), NICE);
+}
+
+/// Adds the names of one recording. Returns the reason if that fails.
+fn pack(recording: &Path, sources: &NameSources) -> io::Result<Option<String>> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["pack", "--quiet", "--name-sources"]).arg(recording);
     command
@@ -189,8 +249,7 @@ fn pack(recording: &Path, sources: &NameSources) -> std::io::Result<Option<Strin
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     let mut child = command.spawn()?;
-    // At worst, it takes time from others.
-    let _ = setpriority_process(Pid::from_raw(child.id() as i32), NICE);
+    yield_to_samples(&child);
     if let Some(stdin) = child.stdin.take() {
         // Without them, it finds fewer names.
         let _ = name_sources::write(sources, stdin);

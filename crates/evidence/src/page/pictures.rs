@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_testkit::browser::{Browser, Theme};
 use backtrail_testkit::recorder::Backtrail;
-use backtrail_testkit::{command, perf, place, scratch, workload};
+use backtrail_testkit::{command, perf, place, readers, scratch, workload};
 
 use super::{WHOLE, beside, consoles, run_to_end, taken};
 
@@ -78,6 +78,11 @@ pub(crate) fn run() -> Result<(), String> {
         show(&mut browser, "flame");
         taken(&mut browser, &out.join(format!("waits-{suffix}.png")))?;
     }
+    let stored = stored(&backtrail, folder.path())?;
+    browser.prefer(Theme::Light);
+    browser.open(&stored, WHOLE);
+    show(&mut browser, "flame");
+    taken(&mut browser, &out.join("store.png"))?;
     browser.resize(390, 760, true);
     for (theme, suffix) in [(Theme::Light, "light"), (Theme::Dark, "dark")] {
         browser.prefer(theme);
@@ -116,6 +121,20 @@ fn waits(backtrail: &Backtrail, folder: &Path) -> Result<PathBuf, String> {
     run_to_end(recorded.current_dir(folder))?;
     let page = folder.join("waits.html");
     titled(backtrail, folder, "waits.trace", &page, None)?;
+    Ok(page)
+}
+
+/// The page of one version of a service, from a store that has two.
+fn stored(backtrail: &Backtrail, folder: &Path) -> Result<PathBuf, String> {
+    let packages = readers::python("duckdb").map_err(|missing| missing.to_string())?;
+    for (trace, version) in [("plain.trace", "version=1"), ("build.trace", "version=2")] {
+        let mut add = backtrail.command(["store", "add", trace, "--to", "fleet", "--service", "compiler"]);
+        run_to_end(add.args(["--host", "build", "--label", version]).current_dir(folder))?;
+    }
+    let page = folder.join("store.html");
+    let mut query = backtrail.command(["store", "query", "fleet", "flame", "--where", "version=2", "-o"]);
+    query.arg(&page).env("PYTHONPATH", packages).current_dir(folder);
+    run_to_end(&mut query)?;
     Ok(page)
 }
 
