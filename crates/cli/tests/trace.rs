@@ -630,49 +630,64 @@ fn names_of_addresses() {
     assert!(of_kit.clone().count() == 100 && of_kit.clone().all(|line| line.contains(", symbols = { ip = ")));
 }
 
+/// A receiver of one session with this key that writes to `copy`, once it listens.
+fn receiver(address: &str, copy: &Path, key: &Path) -> std::process::Child {
+    let mut receive = Command::new(env!("CARGO_BIN_EXE_backtrail"));
+    receive.args([
+        "trace",
+        "receive",
+        "--once",
+        "--duration",
+        "60",
+        "--listen",
+        address,
+        "-o",
+    ]);
+    receive.arg(copy).arg("--key-file").arg(key);
+    let mut receiver = receive.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(receiver.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("listening at"), "{line}");
+    // It writes there until it ends.
+    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+    receiver
+}
+
 /// A trace that is sent, and received by the command.
 #[test]
 fn send_and_receive() {
     let trace = trace(&[(0, 9, 5, 1), (10, 19, 15, 2)]);
     let folder = scratch();
-    let key = folder.path().join("key");
+    let [key, other] = ["key", "other"].map(|name| folder.path().join(name));
     fs::write(&key, [7; 32]).unwrap();
+    fs::write(&other, [8; 32]).unwrap();
     for (transport, port) in [("tcp", 15_346), ("udp", 15_347)] {
         let copy = folder.path().join(transport);
         let address = format!("{transport}://127.0.0.1:{port}");
-        let mut receiver = Command::new(env!("CARGO_BIN_EXE_backtrail"))
-            .args([
-                "trace",
-                "receive",
-                "--once",
-                "--duration",
-                "60",
-                "--listen",
-                &address,
-                "-o",
-            ])
-            .arg(&copy)
-            .arg("--key-file")
-            .arg(&key)
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut errors = BufReader::new(receiver.stderr.take().unwrap());
-        let mut line = String::new();
-        errors.read_line(&mut line).unwrap();
-        assert!(line.contains("listening at"), "{line}");
-        let sent = backtrail(
-            &["send", "--to", &address, "--key-file", key.to_str().unwrap()],
-            &[trace.path()],
-        );
+        let send = |key: &Path| {
+            let arguments = ["send", "--to", &address, "--key-file", key.to_str().unwrap()];
+            backtrail(&arguments, &[trace.path()])
+        };
+        let mut taking = receiver(&address, &copy, &key);
+        let sent = send(&key);
         assert_eq!(sent.status.code(), Some(0), "{}", stderr(&sent));
         assert!(
             stderr(&sent).contains("sent 2 packets of 1 stream,"),
             "{}",
             stderr(&sent)
         );
-        assert!(receiver.wait().unwrap().success());
+        assert!(taking.wait().unwrap().success());
         let (ours, theirs) = (backtrail(&["show"], &[&copy]), backtrail(&["show"], &[trace.path()]));
         assert_eq!(stdout(&ours, 0), stdout(&theirs, 0));
+
+        let nothing = folder.path().join("nothing");
+        let mut refusing = receiver(&address, &nothing, &key);
+        let refused = send(&other);
+        assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains("the receiver"), "{}", stderr(&refused));
+        assert_eq!(refusing.wait().unwrap().code(), Some(1));
+        let written = fs::read_dir(&nothing).map_or(0, Iterator::count);
+        assert_eq!(written, 0);
     }
 }

@@ -137,7 +137,7 @@ impl Session {
 /// What the thread of a connection says.
 enum News {
     Parcel(u64, u64, Vec<u8>, SocketAddr),
-    End(SocketAddr),
+    End(u64, SocketAddr),
     Failed(SocketAddr, io::Error),
 }
 
@@ -243,7 +243,10 @@ impl Collector {
                         taken => taken?,
                     }
                 }
-                if let Some(answer) = session.assembly.answer(id) {
+                // Whoever sends what is refused must not take it for stored.
+                if session.refused == 0
+                    && let Some(answer) = session.assembly.answer(id)
+                {
                     // Lost or not: it is sent again.
                     let _ = socket.send_to(&answer, session.peer);
                 }
@@ -323,7 +326,14 @@ impl Collector {
                         taken => taken?,
                     }
                 }
-                News::End(peer) => close(open, peer),
+                News::End(id, peer) => {
+                    let is_taken = |session: &Session| session.ended && session.refused == 0;
+                    if let Some(socket) = open.get(&peer).filter(|_| sessions.get(&id).is_some_and(is_taken)) {
+                        // Without it, the sender knows that something failed.
+                        let _ = tcp::confirm(socket);
+                    }
+                    close(open, peer);
+                }
                 News::Failed(peer, error) => {
                     close(open, peer);
                     tell(error);
@@ -344,7 +354,7 @@ fn close(open: &mut Open, peer: SocketAddr) {
 
 /// Receives the parcels of one connection. Whoever drops the channel's other end wants no more.
 fn connection(socket: TcpStream, peer: SocketAddr, news: &SyncSender<News>) {
-    let receive = || -> io::Result<()> {
+    let receive = || -> io::Result<u64> {
         socket.set_nonblocking(false)?;
         let mut input = BufReader::new(&socket);
         let session = tcp::greet(&mut input)?;
@@ -355,10 +365,10 @@ fn connection(socket: TcpStream, peer: SocketAddr, news: &SyncSender<News>) {
             }
             number += 1;
         }
-        Ok(())
+        Ok(session)
     };
     let last = match receive() {
-        Ok(()) => News::End(peer),
+        Ok(session) => News::End(session, peer),
         Err(error) => News::Failed(peer, io::Error::new(error.kind(), format!("{peer}: {error}"))),
     };
     let _ = news.send(last);

@@ -1,4 +1,5 @@
-//! Parcels over a connection: a greeting, then each with its length.
+//! Parcels over a connection: a greeting, then each with its length. The receiver returns the
+//! greeting when it has taken all.
 
 use crate::protocol::{MOST_BYTES, receive};
 use std::io::{self, ErrorKind, Read, Write};
@@ -25,16 +26,21 @@ impl Connection {
         self.0.write_all(sealed)
     }
 
-    /// Waits until the receiver has taken all.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    /// Waits until the receiver has taken all, which it confirms.
+    pub(super) fn finish(self) -> io::Result<()> {
         self.0.shutdown(std::net::Shutdown::Write)?;
-        // It closes the connection, and sends nothing.
-        let mut rest = [0];
-        match self.0.read(&mut rest)? {
-            0 => Ok(()),
-            _ => Err(ErrorKind::InvalidData.into()),
+        let mut answer = Vec::new();
+        self.0.take(GREETING.len() as u64).read_to_end(&mut answer)?;
+        match answer == GREETING {
+            true => Ok(()),
+            false => Err(io::Error::new(ErrorKind::InvalidData, "the receiver did not take all")),
         }
     }
+}
+
+/// Confirms that all of a connection was taken.
+pub(super) fn confirm(mut output: impl Write) -> io::Result<()> {
+    output.write_all(&GREETING)
 }
 
 /// Receives the greeting; returns the session's number.
