@@ -21,8 +21,11 @@ const MOST_ADDRESSES: u64 = u32::MAX as u64 - 1;
 pub struct Rule(u32);
 
 impl Rule {
-    /// None, or none that the program can follow: the stack is copied.
+    /// None: if little of the stack is left, the program reads all of it, otherwise the stack is
+    /// copied.
     pub const NONE: Rule = Rule(0);
+    /// One that the program cannot follow: the stack is copied. No other rule has its kind.
+    pub const BEYOND: Rule = Rule(1 << 3);
     const FROM_SP: u32 = 1;
     const FROM_FP: u32 = 2;
     /// The outermost frame.
@@ -85,14 +88,14 @@ impl Rule {
             };
             (cfa < 1 << 16 && saved < 1 << 13).then_some(Rule(kind | cfa << 3 | saved << 19))
         };
-        packed().unwrap_or(Rule::NONE)
+        packed().unwrap_or(Rule::BEYOND)
     }
 
     fn of_signal_frame(arch: &Arch, rule: &backtrail_sframe::Rule) -> Rule {
         let is_kernels = rule.ra.deref
             && rule.ra.base == Base::Register(arch.sp.0)
             && i64::from(rule.ra.offset) == arch.signal_frame.pc_offset;
-        if is_kernels { Rule::SIGNAL } else { Rule::NONE }
+        if is_kernels { Rule::SIGNAL } else { Rule::BEYOND }
     }
 }
 
@@ -273,15 +276,17 @@ impl<'o, F: FnMut(Table)> Tables<'o, F> {
         }
     }
 
-    /// Adds a row, after the other rules that come before it, where code has no row.
+    /// Adds a row, after the other rules that come before it, where code has no row that can be
+    /// followed.
     fn add(&mut self, address: u64, rule: Rule) {
         while let Some((addresses, other)) = self.others.as_slice().first()
             && addresses.start < address
         {
             self.others.next();
-            if self.newest.is_none_or(|(_, rule)| rule == Rule::NONE) {
+            let before = self.newest.map_or(Rule::NONE, |(_, rule)| rule);
+            if matches!(before, Rule::NONE | Rule::BEYOND) {
                 self.put(addresses.start, *other);
-                self.put(addresses.end.min(address), Rule::NONE);
+                self.put(addresses.end.min(address), before);
             }
         }
         self.put(address, rule);
@@ -415,11 +420,12 @@ mod tests {
     #[test]
     fn a_rule_comes_back() {
         let saved = |offset| Some(Location::saved(offset));
-        let of = |row: Row| Rule::new(&ARCH, &row.rule.expect("it has one")).parts();
+        let made = |row: &Row| Rule::new(&ARCH, &row.rule.expect("it has one"));
+        let of = |row: Row| made(&row).parts();
         assert_eq!(of(row(0, Location::register(RSP.0, 8), None)), Some((true, 8, None)));
         let deep = row(0, Location::register(RBP.0, 0x7_fff8), saved(-0xfff8));
         assert_eq!(of(deep), Some((false, 0x7_fff8, Some(-0xfff8))));
-        // What does not fit is left to the copy of the stack.
+        // What does not fit is left to the copy of the stack, however little of it is left.
         for other in [
             row(0, Location::register(RSP.0, 0x8_0000), None),
             row(0, Location::register(RSP.0, 12), None),
@@ -427,7 +433,7 @@ mod tests {
             row(0, Location::register(RSP.0, 16), saved(-8)),
             row(0, Location::register(3, 16), None),
         ] {
-            assert_eq!(of(other), None, "{other:?}");
+            assert_eq!((made(&other), of(other)), (Rule::BEYOND, None), "{other:?}");
         }
     }
 
@@ -454,7 +460,7 @@ mod tests {
             of(Location::register(X29.0, 16), Location::saved(-8), None),
             of(sp(32), Location::register(X30.0, 8), None),
         ] {
-            assert_eq!(other, Rule::NONE);
+            assert_eq!(other, Rule::BEYOND);
         }
     }
 
