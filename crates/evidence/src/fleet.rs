@@ -11,7 +11,9 @@ use backtrail_recording::{
     SymbolSpace, Symbols, Writer, WriterOptions, add_symbols,
 };
 use backtrail_testkit::text::Random;
-use backtrail_testkit::{command, place, scratch};
+use backtrail_testkit::{command, scratch};
+
+use crate::command_or_release;
 
 const LIMIT: Duration = Duration::from_secs(3600);
 const BASE: u64 = 0x5555_5555_0000;
@@ -59,10 +61,7 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let binary = options
-        .command
-        .clone()
-        .unwrap_or_else(|| place::target().join("release/backtrail"));
+    let binary = command_or_release(options.command.as_ref());
     let folder = scratch();
     let (mut cpu, mut wall, mut last) = (Duration::ZERO, Duration::ZERO, None);
     for number in options.skip..options.skip + options.recordings {

@@ -41,6 +41,11 @@ use clap::{Parser, Subcommand};
 
 use judge::Judge;
 
+/// The command that was named, or that of a release build.
+fn command_or_release(named: Option<&PathBuf>) -> PathBuf {
+    named.map_or_else(|| place::target().join("release/backtrail"), PathBuf::clone)
+}
+
 /// Measure what is promised, and write the pages of evidence.
 #[derive(Parser)]
 #[command(name = "evidence")]

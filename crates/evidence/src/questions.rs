@@ -8,28 +8,29 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use backtrail_testkit::{command, place};
+use backtrail_testkit::command;
+use backtrail_testkit::stat::Stat;
+use clap::builder::PossibleValuesParser;
+
+use crate::command_or_release;
 
 const LIMIT: Duration = Duration::from_secs(1800);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Clock ticks per second, in which `/proc` counts times.
-const TICKS: f64 = 100.0;
-const PAGE: f64 = 4096.0;
 
-const QUESTIONS: [&str; 12] = [
+/// Questions about the samples of any store.
+pub(crate) const ABOUT_SAMPLES: [&str; 9] = [
     "self",
     "total",
     "load",
-    "changed",
     "stacks",
     "rare",
     "threads",
     "modules",
     "complete",
     "recordings",
-    "top-crashes",
-    "crashes",
 ];
+/// Those about two versions, and about crashes.
+const OTHERS: [&str; 3] = ["changed", "top-crashes", "crashes"];
 
 /// The store, the engines and the questions.
 #[derive(clap::Args)]
@@ -37,7 +38,7 @@ pub(crate) struct Options {
     /// The store.
     store: PathBuf,
     /// Ask only these questions.
-    #[arg(value_parser = QUESTIONS)]
+    #[arg(value_parser = PossibleValuesParser::new(questions()))]
     questions: Vec<String>,
     /// Ask these engines; the others must give the first one's answers.
     #[arg(long, value_delimiter = ',', default_value = "duckdb,datafusion,spark")]
@@ -60,15 +61,18 @@ pub(crate) struct Options {
 struct Answer {
     text: String,
     wall: Duration,
-    cpu: f64,
-    bytes: f64,
+    cpu: Duration,
+    bytes: u64,
+}
+
+fn questions() -> impl Iterator<Item = &'static str> {
+    ABOUT_SAMPLES.into_iter().chain(OTHERS)
 }
 
 pub(crate) fn run(options: &Options) -> Result<(), String> {
-    let binary = options.command.clone();
-    let binary = binary.unwrap_or_else(|| place::target().join("release/backtrail"));
+    let binary = command_or_release(options.command.as_ref());
     let asked: Vec<String> = match options.questions.is_empty() {
-        true => QUESTIONS.map(str::to_owned).to_vec(),
+        true => questions().map(str::to_owned).collect(),
         false => options.questions.clone(),
     };
     let mut wrong = 0;
@@ -86,8 +90,8 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
             println!(
                 "| {question} | {name} | {:.1} | {:.1} | {:.2} | {rows} | {} |",
                 answer.wall.as_secs_f64(),
-                answer.cpu,
-                answer.bytes / 1e9,
+                answer.cpu.as_secs_f64(),
+                answer.bytes as f64 / 1e9,
                 if is_same { "yes" } else { "**no**" }
             );
         }
@@ -142,18 +146,18 @@ fn ask(
     Ok(Answer {
         text: finished.stdout,
         wall: begin.elapsed(),
-        cpu: used.ticks.values().sum::<f64>() / TICKS,
-        bytes: used.most * PAGE,
+        cpu: used.cpu.values().sum(),
+        bytes: used.most,
     })
 }
 
 /// What a command and all that it started have used.
 #[derive(Default)]
 struct Used {
-    /// Ticks, by process: one that ends keeps the last that was seen.
-    ticks: BTreeMap<u32, f64>,
-    /// The most pages that were resident in all of them at once.
-    most: f64,
+    /// Processor time, by process: one that ends keeps the last that was seen.
+    cpu: BTreeMap<u32, Duration>,
+    /// The most bytes that were resident in all of them at once.
+    most: u64,
 }
 
 impl Used {
@@ -163,7 +167,8 @@ impl Used {
             return false;
         };
         let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let all: BTreeMap<u32, Stat> = pids.filter_map(|pid| Some((pid, Stat::of(pid)?))).collect();
+        let stat = |pid: u32| Some((pid, Stat::read(format!("/proc/{pid}/stat").as_ref())?));
+        let all: BTreeMap<u32, Stat> = pids.filter_map(stat).collect();
         let is_below = |mut pid: u32| loop {
             match all.get(&pid) {
                 _ if pid == root => return true,
@@ -175,38 +180,14 @@ impl Used {
         let known: Vec<u32> = all
             .keys()
             .copied()
-            .filter(|pid| self.ticks.contains_key(pid) || is_below(*pid))
+            .filter(|pid| self.cpu.contains_key(pid) || is_below(*pid))
             .collect();
-        let mut pages = 0.0;
-        for stat in known.iter().filter_map(|pid| Some((pid, all.get(pid)?))) {
-            let (pid, Stat { ticks, resident, .. }) = stat;
-            self.ticks.insert(*pid, *ticks);
-            pages += resident;
+        let mut bytes = 0;
+        for (pid, stat) in known.iter().filter_map(|pid| Some((pid, all.get(pid)?))) {
+            self.cpu.insert(*pid, stat.cpu);
+            bytes += stat.resident;
         }
-        self.most = self.most.max(pages);
-        all.get(&root).is_some_and(|stat| !stat.has_ended)
-    }
-}
-
-/// What `/proc/PID/stat` says.
-struct Stat {
-    parent: u32,
-    has_ended: bool,
-    ticks: f64,
-    resident: f64,
-}
-
-impl Stat {
-    fn of(pid: u32) -> Option<Stat> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (_, after_name) = text.rsplit_once(')')?;
-        let fields: Vec<&str> = after_name.split_whitespace().collect();
-        let number = |at: usize| fields.get(at)?.parse::<f64>().ok();
-        Some(Stat {
-            parent: fields.get(1)?.parse().ok()?,
-            has_ended: matches!(*fields.first()?, "Z" | "X"),
-            ticks: number(11)? + number(12)?,
-            resident: number(21)?,
-        })
+        self.most = self.most.max(bytes);
+        all.get(&root).is_some_and(|stat| !stat.has_ended())
     }
 }

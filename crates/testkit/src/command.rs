@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process, kill_process_group};
 
 use crate::Missing;
+use crate::stat::Stat;
 
 /// A running command, in a process group of its own.
 #[derive(Debug)]
@@ -164,8 +165,8 @@ impl Running {
             .into_iter()
             .flatten()
             .flatten()
-            .map(|task| state_and_cpu(&task.path().join("stat")));
-        found.all(|task| task.is_none_or(|(state, _)| states.contains(state)))
+            .map(|task| Stat::read(&task.path().join("stat")));
+        found.all(|task| task.is_none_or(|stat| states.contains(stat.state)))
     }
 
     /// Sends a signal to the process alone.
@@ -184,7 +185,7 @@ impl Running {
     }
 
     fn has_ended(&self) -> bool {
-        state_and_cpu(&stat_of(self.pid())).is_none_or(|(state, _)| matches!(state, 'Z' | 'X'))
+        Stat::read(&stat_of(self.pid())).is_none_or(|stat| stat.has_ended())
     }
 
     /// Waits for the end; after the limit, kills it and everything it started.
@@ -198,8 +199,8 @@ impl Running {
         }
         let wall = self.started.elapsed();
         // Its times exist only until it is waited for.
-        let own_cpu = state_and_cpu(&stat_of(self.pid()))
-            .map(|(_, cpu)| cpu)
+        let own_cpu = Stat::read(&stat_of(self.pid()))
+            .map(|stat| stat.cpu)
             .unwrap_or_default();
         let status = self.child.wait().expect("the command is this process's child");
         self.has_been_waited_for = true;
@@ -238,18 +239,6 @@ fn stat_of(pid: u32) -> PathBuf {
     format!("/proc/{pid}/stat").into()
 }
 
-/// The state and the processor time of a process or thread, from its `stat` (proc(5)); `None` if it
-/// does not exist.
-fn state_and_cpu(stat: &Path) -> Option<(char, Duration)> {
-    let stat = std::fs::read_to_string(stat).ok()?;
-    // The name, in brackets, may contain spaces and brackets itself.
-    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
-    let state = fields.first()?.chars().next()?;
-    let ticks: u64 = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    let per_second = rustix::param::clock_ticks_per_second();
-    Some((state, Duration::from_secs_f64(ticks as f64 / per_second as f64)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -276,7 +265,7 @@ mod tests {
         let child: u32 = finished.stdout.trim().parse().expect("the child's number");
         sleep(Duration::from_millis(50));
         assert!(
-            state_and_cpu(&stat_of(child)).is_none_or(|(state, _)| state == 'Z'),
+            Stat::read(&stat_of(child)).is_none_or(|stat| stat.state == 'Z'),
             "the child lives on"
         );
     }

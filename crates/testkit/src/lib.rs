@@ -29,6 +29,7 @@ pub mod raw;
 pub mod reached;
 pub mod readers;
 pub mod recorder;
+pub mod stat;
 pub mod text;
 pub mod workload;
 

@@ -166,7 +166,8 @@ impl<P: Copy + Eq> HotSpot<P> {
             known.misses = 0;
             known.patience = known.patience.saturating_mul(2).max(1);
             let (address, place, published) = find(process)?;
-            (known.library, known.published) = (Some((address, place)), published);
+            known.library = Some((address, place));
+            known.published = published;
         }
         Some(Machine {
             process,

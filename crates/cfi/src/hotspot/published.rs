@@ -97,15 +97,13 @@ pub(super) fn text(process: &impl ProcessCode, address: u64) -> Option<Vec<u8>> 
 /// follows an entry that cannot be read.
 fn entries<const WORDS: usize>(process: &impl ProcessCode, table: u64) -> impl Iterator<Item = [u64; WORDS]> {
     let entry = move |index: usize| {
-        let mut words = [0; WORDS];
-        let mut bytes = vec![0; WORDS * 8];
+        let mut words = [[0; 8]; WORDS];
+        let bytes = words.as_flattened_mut();
         let at = table.checked_add((index * bytes.len()) as u64)?;
-        if process.read(at, &mut bytes) != bytes.len() {
+        if process.read(at, bytes) != bytes.len() {
             return None;
         }
-        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
+        let words = words.map(u64::from_le_bytes);
         (words.first() != Some(&0)).then_some(words)
     };
     (0..MOST_ENTRIES).map_while(entry)

@@ -16,6 +16,7 @@ use backtrail_testkit::recorder::Backtrail;
 use backtrail_testkit::text::Random;
 use backtrail_testkit::{TempDir, endings, place, readers, scratch};
 
+use crate::questions::ABOUT_SAMPLES;
 use server::Server;
 
 const LIMIT: Duration = Duration::from_secs(300);
@@ -51,18 +52,6 @@ const PROGRAMS: [(&str, &str); 6] = [
     ),
     ("gzip", "head -c 20000000 /dev/urandom | gzip -9 >/dev/null"),
     ("find", "for i in 1 2 3; do find /usr -xdev >/dev/null 2>&1; done"),
-];
-
-const QUESTIONS: [&str; 9] = [
-    "self",
-    "total",
-    "load",
-    "stacks",
-    "rare",
-    "threads",
-    "modules",
-    "complete",
-    "recordings",
 ];
 
 /// Files of a store by their names in it.
@@ -399,7 +388,7 @@ impl Bench {
         let stores = ["store", "s3://recordings/writers0"];
         let mut compared = 0;
         for named in [false, true] {
-            for question in QUESTIONS {
+            for question in ABOUT_SAMPLES {
                 let [folder, bucket] =
                     stores.map(|store| self.ask(&["query", store, question, "--json", "--limit", "1000"]));
                 if folder? != bucket? {
