@@ -51,6 +51,7 @@
 
 mod cache;
 mod chain;
+mod circle;
 mod copy;
 mod frame;
 pub mod goroutine;

@@ -23,6 +23,7 @@ mod tests;
 use backtrail_arch::{Arch, Registers};
 
 use crate::cache::at;
+use crate::circle::Circle;
 use crate::copy::copy;
 use crate::sink::{Each, Sink};
 use crate::step::{Found, find, follow};
@@ -178,6 +179,7 @@ pub struct Memo<'m> {
     /// The place of a kept step that uses the frame pointer of each frame further inside, as far as
     /// this walk has looked.
     fp_needed: usize,
+    circle: Circle,
 }
 
 /// Memory whose reads are recorded.
@@ -254,6 +256,7 @@ impl<'m> Memo<'m> {
             noting: !steps.is_empty(),
             crowded: false,
             fp_needed: usize::MAX,
+            circle: Circle::default(),
             state,
             steps,
             reads,
@@ -533,6 +536,9 @@ impl<'m> Memo<'m> {
                     true => Known::Few,
                     false => Known::All(registers),
                 };
+                if caller.sp <= here.sp && self.circle.is_closed_by(caller.pc, caller.sp) {
+                    return Err(Stop::DidNotAdvance);
+                }
                 self.settle(arch, &mut caller);
                 Ok(caller)
             }
@@ -584,6 +590,7 @@ impl<'m> Memo<'m> {
         self.noting = !self.steps.is_empty();
         self.crowded = false;
         self.fp_needed = usize::MAX;
+        self.circle = Circle::default();
         self.state.number = self.state.number.wrapping_add(1);
     }
 

@@ -462,32 +462,33 @@ fn chains_of_frame_pointers_pass_through_ordinary_frames() {
     assert_eq!(of(&modules, 0x4444), Link::Uncovered);
 }
 
+/// What a signal's handler returns to, on x86-64, at 0x1000.
+fn trampoline() -> FunctionRows {
+    let from_sp = |offset| at(Base::Register(7), offset, true);
+    let rule = Rule {
+        cfa: from_sp(160),
+        ra: from_sp(168),
+        fp: Some(from_sp(120)),
+        mangled_ra: false,
+    };
+    FunctionRows {
+        signal_frame: true,
+        ..function(0x1000, &[(0, Some(rule))])
+    }
+}
+
 /// The interrupted code has realigned its stack: its frame is found through r10, which only the
 /// signal frame contains.
 #[test]
 fn a_signal_frame_gives_all_registers_back() {
     let arch = &x86_64::ARCH;
-    let from_sp = |offset| at(Base::Register(7), offset, true);
-    let mut trampoline = function(
-        0x1000,
-        &[(
-            0,
-            Some(Rule {
-                cfa: from_sp(160),
-                ra: from_sp(168),
-                fp: Some(from_sp(120)),
-                mangled_ra: false,
-            }),
-        )],
-    );
-    trampoline.signal_frame = true;
     let realigned = Rule {
         cfa: at(Base::Register(10), 0, false),
         ..sp_rule(0, None)
     };
     let modules = module(
         &[
-            trampoline,
+            trampoline(),
             function(0x2000, &[(0, Some(realigned))]),
             function(0x3000, &[(0, None)]),
         ],
@@ -518,6 +519,25 @@ fn a_signal_frame_gives_all_registers_back() {
     );
     let stop = walk_all(arch, &registers(arch, BIAS + 0x1008, 0x8000, 0), &leaf, &memory).1;
     assert_eq!(stop, Stop::NotExpressible(Register(10)));
+}
+
+/// The handler of an overflow of an alternate stack begins at its end again, and overwrites the
+/// frames that the overflow was reached from: their callers are the handler's frames.
+#[test]
+fn an_overwritten_stack_is_no_circle() {
+    let arch = &x86_64::ARCH;
+    let overflows = function(0x2000, &[(0, Some(sp_rule(0x1000, None)))]);
+    let modules = module(&[trampoline(), overflows], constants::Abi::Amd64Little);
+    let mut words: BTreeMap<u64, u64> = (0..256).map(|offset| (0x9000 + 8 * offset, 0)).collect();
+    words.insert(0x9000 + 168, BIAS + 0x2010);
+    words.insert(0x9000 + 160, 0x8000);
+    words.insert(0x8ff8, BIAS + 0x1001);
+    let start = registers(arch, BIAS + 0x1000, 0x9000, 0);
+    let (frames, stop) = walk_all(arch, &start, &modules, &Words(words));
+    assert_eq!(
+        (addresses(&frames), stop),
+        (vec![0x1000, 0x2010, 0x1001], Stop::DidNotAdvance)
+    );
 }
 
 #[test]

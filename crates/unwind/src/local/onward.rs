@@ -11,6 +11,7 @@ use super::frames::Bytes;
 use super::loaded::Module;
 use super::memory::{Bounds, OwnMemory};
 use super::modules::Published;
+use crate::circle::Circle;
 use crate::sink::Sink;
 use crate::step::{forget_guessed_end, step};
 use crate::{AddressKind, Memo, MemoState, MemoStep, Memory, Position, RuleCache, Stop};
@@ -154,6 +155,7 @@ fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: u
     let mut left = limit;
     // The frames of the first part were already passed on.
     let mut is_first = true;
+    let mut circle = Circle::default();
     loop {
         let (end, frames, stop) = replay(from, published, memory);
         if is_first {
@@ -170,6 +172,12 @@ fn walk(first: Here, published: &Published, memory: &mut OwnMemory<'_>, limit: u
         };
         if left == 0 {
             return Stop::Limit;
+        }
+        if from
+            .sp()
+            .is_some_and(|sp| circle.is_closed_by(from.whole.registers.pc, sp))
+        {
+            return Stop::DidNotAdvance;
         }
         let mut counted = Counted { sink, frames: 0 };
         let stop = plain(from, published, memory, left, &mut counted);
