@@ -471,7 +471,12 @@ fn postgres_with_a_client() {
         .arg(folder.path());
     client.env("PGCONNECT_TIMEOUT", LIMIT.as_secs().to_string());
     let begin = Instant::now();
-    while !folder.path().join(".s.PGSQL.5432").exists() && begin.elapsed() < LIMIT {
+    // It refuses clients between making its socket and this.
+    let is_ready = || {
+        let state = std::fs::read_to_string(folder.path().join("data/postmaster.pid")).unwrap_or_default();
+        state.lines().any(|line| line.trim_end() == "ready")
+    };
+    while !is_ready() && begin.elapsed() < LIMIT {
         sleep(Duration::from_millis(50));
     }
     let Some(client) = available(command::start(&mut client, LIMIT)) else {

@@ -71,6 +71,7 @@ fn main() -> std::io::Result<()> {
                 ends.store(true, Ordering::Relaxed);
                 all
             })?;
+            tracer.snapshot(format!("{path}/20"))?;
         }
         "crash" => {
             let tracer = backtrail_tracer::start(Options::flight_recorder().without_stacks())?;

@@ -29,9 +29,11 @@ fn snapshots_while_events_go_on_are_whole() {
     let scratch = backtrail_testkit::scratch();
     let output = run("snapshots", scratch.path());
     assert!(output.status.success(), "{output:?}");
-    for number in 0..20 {
+    for number in 0..=20 {
         let (all, _) = events(&scratch.path().join(number.to_string()));
-        assert!(!all.is_empty());
+        // A thread that is not scheduled in the middle of a packet may find it overwritten each
+        // time. The last one was made when the writers had ended.
+        assert!(number < 20 || !all.is_empty());
         let mut last: [Option<u64>; 2] = [None; 2];
         for seen in all {
             let (thread, value) = (seen.number("thread") as usize, seen.number("value"));
