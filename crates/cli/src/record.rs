@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use backtrail_record::{
     CountedEvent, DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES,
-    Dialect, MAX_STACK_BYTES, Machine, NameSources, Options, Outcome, SampledEvent, Stop, Storage, Target, Trigger,
-    Walk,
+    Dialect, MAX_STACK_BYTES, Machine, Options, Outcome, Progress, SampledEvent, Stop, Storage, Target, Trigger, Walk,
 };
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
@@ -170,13 +169,19 @@ pub(crate) fn run(arguments: Record) -> Result<Status, Failure> {
         hold_files: !arguments.no_symbols,
     };
     let mut finishing = arguments.division.finishing(!arguments.no_symbols);
-    let mut written = |recording: &Path, sources: NameSources| {
-        finishing.add(recording, sources);
-        if matches!(options.storage, Storage::Snapshots { .. }) && !arguments.quiet {
-            crate::error::say!("backtrail: snapshot: {}", shown(recording));
+    let mut progress = |progress: Progress<'_>| match progress {
+        Progress::Written { recording, names } => {
+            finishing.add(recording, names);
+            if matches!(options.storage, Storage::Snapshots { .. }) && !arguments.quiet {
+                crate::error::say!("backtrail: snapshot: {}", shown(recording));
+            }
         }
+        Progress::Waiting if !arguments.quiet => {
+            crate::error::say!("backtrail: the recording is over, the command still runs");
+        }
+        _ => {}
     };
-    let outcome = backtrail_record::record_each(&options, &mut written);
+    let outcome = backtrail_record::record_each(&options, &mut progress);
     finishing.finish();
     let mut outcome = outcome.map_err(|error| {
         let help = error.help();

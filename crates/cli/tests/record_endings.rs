@@ -208,6 +208,26 @@ fn a_duration_bounds_the_recording_of_a_command() {
     assert!(samples < 1500, "{samples} samples in one second at 997 Hz");
 }
 
+/// The command ends when the recorder has said that it waits for it.
+#[test]
+fn a_command_that_outlives_its_recording_is_not_waited_for_in_silence() {
+    let Some(setup) = setup() else { return };
+    let (trace, said) = (setup.path("trace"), setup.path("said"));
+    let mut record = Command::new("sh");
+    record.args([
+        "-c",
+        r#""$0" record -o "$1" --duration 0.2 -- sh -c 'until grep -q "still runs" "$0"; do sleep 0.1; done; exit 9' "$2" 2> "$2""#,
+        env!("CARGO_BIN_EXE_backtrail"),
+        text(&trace),
+        text(&said),
+    ]);
+    setup.backtrail.surroundings(&mut record);
+    setup
+        .recording(trace, command::run(&mut record, LIMIT).expect("there is a shell"))
+        .ended_with(9)
+        .readable();
+}
+
 #[test]
 fn programs_that_become_others() {
     let Some(setup) = setup() else { return };

@@ -32,10 +32,13 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Waits until a command ends, and forwards signals meanwhile.
-    pub(crate) fn wait(&mut self, signals: &SignalSource) {
+    /// Waits until a command ends, and forwards signals meanwhile; says before whether it must.
+    pub(crate) fn wait(&mut self, signals: &SignalSource, says: impl FnOnce()) {
         if let Subject::Processes(_) | Subject::Machine = self {
             return;
+        }
+        if !self.ended() {
+            says();
         }
         while !self.ended() {
             let mut ready = [PollFd::new(signals, PollFlags::IN)];

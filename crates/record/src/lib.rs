@@ -65,8 +65,6 @@ mod waits;
 mod walks;
 mod watch;
 
-use std::path::Path;
-
 use backtrail_cfi::announced::AnnouncedAt;
 use backtrail_elf::HeldFile;
 pub use backtrail_process::perf::{CountedEvent, Entry, Exit, ExitKind, SampledEvent, TracedFunction, Trigger};
@@ -80,7 +78,7 @@ pub use options::{
     DEFAULT_ENTRY_STACK_BYTES, DEFAULT_EVENT_STACK_BYTES, DEFAULT_FREQUENCY, DEFAULT_STACK_BYTES, Keep,
     MAX_STACK_BYTES, Machine, Options, Requests, Storage, Target, Walk,
 };
-pub use outcome::{ModuleProblem, NameSources, Occasion, Outcome, Warning};
+pub use outcome::{ModuleProblem, NameSources, Occasion, Outcome, Progress, Warning};
 use session::Observing;
 
 /// Records until the command or the processes end, the time is over, or a signal asks to stop.
@@ -90,22 +88,21 @@ use session::Observing;
 /// error ends the recording early and is reported in [`Outcome::incomplete`]; the trace is complete
 /// up to there.
 pub fn record(options: &Options) -> Result<Outcome, Error> {
-    record_each(options, &mut |_, _| ())
+    record_each(options, &mut |_| ())
 }
 
-/// The same for several recordings: `written` gets the directory of each one that is complete, and
-/// what its names come from besides files with paths. It must return soon, because nothing is read
-/// from the kernel meanwhile.
+/// The same, and says what has happened meanwhile. `progress` must return soon, because nothing is
+/// read from the kernel until then.
 ///
 /// # Errors
 /// As [`record`].
-pub fn record_each(options: &Options, written: &mut dyn FnMut(&Path, NameSources)) -> Result<Outcome, Error> {
+pub fn record_each(options: &Options, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Outcome, Error> {
     let asking = match &options.storage {
         Storage::Snapshots { requests, .. } => requests.signal,
         _ => None,
     };
     let signals = SignalSource::with(asking.as_slice()).map_err(Error::Signals)?;
-    session::run(options, &signals, None, written)
+    session::run(options, &signals, None, progress)
 }
 
 /// Samples in the same way, but writes no trace: each item goes to `observer`, as soon as it is
@@ -130,5 +127,5 @@ pub fn observe(
         files: Box::new(files),
         functions: Box::new(functions),
     };
-    session::run(options, signals, Some(observing), &mut |_, _| ())
+    session::run(options, signals, Some(observing), &mut |_| ())
 }

@@ -1,6 +1,7 @@
 //! How a recording went.
 
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use backtrail_cfi::announced::AnnouncedAt;
@@ -49,6 +50,21 @@ impl From<&Trigger> for Occasion {
             Trigger::Counted(_) => Occasion::Event,
         }
     }
+}
+
+/// What happens while a recording is made.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Progress<'p> {
+    /// One of several recordings is complete.
+    Written {
+        /// Its directory.
+        recording: &'p Path,
+        /// What its names come from besides files with paths.
+        names: NameSources,
+    },
+    /// The recording is over, but its command is not, and is waited for.
+    Waiting,
 }
 
 /// What names come from besides files with paths. A reader needs it while the recorder runs.

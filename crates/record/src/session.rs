@@ -4,7 +4,6 @@ mod finished_calls;
 
 use std::cell::OnceCell;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use backtrail_arch::{Arch, Register};
@@ -40,7 +39,7 @@ use crate::stack::StackWalker;
 use crate::store::Store;
 use crate::view::SpaceView;
 use crate::waits::{Waiting, Waits, Walked};
-use crate::{Error, Incomplete, Machine, NameSources, Occasion, Options, Outcome, Target, Walk};
+use crate::{Error, Incomplete, Machine, NameSources, Occasion, Options, Outcome, Progress, Target, Walk};
 
 /// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
@@ -93,7 +92,7 @@ pub(crate) fn run(
     options: &Options,
     signals: &SignalSource,
     observing: Option<Observing>,
-    written: &mut dyn FnMut(&Path, NameSources),
+    progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Outcome, Error> {
     // If this fails and there are more threads than descriptors, opening an event reports it.
     let _ = perf::raise_open_files();
@@ -116,7 +115,7 @@ pub(crate) fn run(
             (None, writer, Some(observing.files), Some(observing.functions))
         }
         None => {
-            let (store, writer) = Store::begin(options, sampler.cpus().collect(), written)?;
+            let (store, writer) = Store::begin(options, sampler.cpus().collect(), progress)?;
             (Some(store), writer, None, None)
         }
     };
@@ -182,11 +181,11 @@ pub(crate) fn run(
     let Surroundings {
         sampler,
         mut subject,
-        signals,
+        store,
         ..
     } = surroundings;
     let kernel = sampler.samples_kernel();
-    drop(sampler);
+    drop((sampler, store));
     let mut outcome = state.outcome;
     outcome.names = NameSources {
         held: state.modules.held(),
@@ -200,7 +199,7 @@ pub(crate) fn run(
     outcome.cpu_time = process_cpu_time();
     outcome.set_id = subject.has_set_id();
     if ending != Ending::Interrupted && !is_observed {
-        subject.wait(signals);
+        subject.wait(signals, || progress(Progress::Waiting));
     }
     outcome.exit_status = subject.exit_status();
     Ok(outcome)

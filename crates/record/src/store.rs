@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::folder::Folder;
 use crate::{
-    Error, Keep, Machine, NameSources, Options, Requests, SampledEvent, Storage, Target, Trigger, environment,
+    Error, Keep, Machine, NameSources, Options, Progress, Requests, SampledEvent, Storage, Target, Trigger, environment,
 };
 
 /// Parts in which memory is given back: a snapshot has up to one part more than what is kept.
@@ -30,9 +30,8 @@ pub(crate) struct Store<'o> {
     options: &'o Options,
     cpus: Vec<u32>,
     kind: Kind,
-    /// Gets the directory of each of several recordings that is complete, and what its names come
-    /// from.
-    written: &'o mut dyn FnMut(&Path, NameSources),
+    /// Gets each of several recordings that is complete.
+    progress: &'o mut dyn FnMut(Progress<'_>),
     /// How many are complete, and how many old ones were deleted.
     pub(crate) recordings: u64,
     pub(crate) forgotten: u64,
@@ -84,7 +83,7 @@ impl<'o> Store<'o> {
     pub(crate) fn begin(
         options: &'o Options,
         cpus: Vec<u32>,
-        written: &'o mut dyn FnMut(&Path, NameSources),
+        progress: &'o mut dyn FnMut(Progress<'_>),
     ) -> Result<(Store<'o>, Writer), Error> {
         let folder = || {
             Folder::open(&options.output).map_err(|error| Error::Folder {
@@ -129,7 +128,7 @@ impl<'o> Store<'o> {
             options,
             cpus,
             kind,
-            written,
+            progress,
             recordings: 0,
             forgotten: 0,
             bytes: 0,
@@ -265,7 +264,8 @@ impl<'o> Store<'o> {
         }
         self.recordings += 1;
         self.bytes += bytes;
-        (self.written)(&complete, names);
+        let recording = &complete;
+        (self.progress)(Progress::Written { recording, names });
         Ok(())
     }
 
@@ -276,7 +276,8 @@ impl<'o> Store<'o> {
             folder.add(&path);
             self.recordings += 1;
             self.bytes += writer.bytes();
-            (self.written)(&path, names);
+            let recording = &path;
+            (self.progress)(Progress::Written { recording, names });
         }
         Ok(())
     }
@@ -295,7 +296,8 @@ impl<'o> Store<'o> {
             Kind::Whole => Ok(()),
             Kind::Rotation { current, .. } => {
                 self.recordings += 1;
-                (self.written)(current, names);
+                let recording = current;
+                (self.progress)(Progress::Written { recording, names });
                 Ok(())
             }
             Kind::Snapshots {
