@@ -103,7 +103,7 @@ fn head(is_release: bool) -> String {
          by SIGSYS before its report is complete.\n\n\
          A death is right if there is one report of the right signal, with the code that died, the stack up to the \
          outermost frame and the modules, and if the process then died of this signal within two seconds. After a write \
-         beyond a buffer, the frames above it are gone, so the stack may end there. *Slowest* is the time from the last \
+         beyond a buffer, the frames above it are gone, so the stack may end there; an overflow of an alternate stack ends where the kernel has begun it anew. *Slowest* is the time from the last \
          instruction before the crash until the parent noticed, with {build}.\n\n\
          A program that uses `libbacktrail.so` calls `backtrail_crash_install`, and `backtrail_crash_thread` in each other \
          thread; without this call, an overflow of that thread's stack is not reported. With `libbacktrail_preload.so` and \

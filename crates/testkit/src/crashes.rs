@@ -66,7 +66,8 @@ pub struct Death {
     pub signals: Vec<String>,
     /// Whether the stack has a frame of the code that died.
     pub has_culprit: bool,
-    /// Whether the stack reaches the outermost frame.
+    /// Whether the stack reaches the outermost frame; or, after an overflow of the alternate stack,
+    /// what the kernel has overwritten.
     pub is_whole: bool,
     /// Modules with their addresses.
     pub modules: usize,
@@ -148,7 +149,10 @@ pub fn death(reporter: Reporter<'_>, how: &str, place: &str) -> Result<Death, Mi
         has_culprit: starting("#")
             .filter_map(address)
             .any(|address| (code[0]..=code[1]).contains(&address)),
-        is_whole: starting("end: ").eq(["the outermost frame"]),
+        is_whole: starting("end: ").eq([match (how, place) {
+            ("overflow", "handler") => "outer frames were overwritten when the signal came",
+            _ => "the outermost frame",
+        }]),
         modules: starting("module: ").count(),
         threads: starting("thread: ").count(),
         died_of: finished.status.signal(),

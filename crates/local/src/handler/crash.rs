@@ -4,11 +4,12 @@
 
 use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use backtrail_arch::{REGISTERS, Register};
 use backtrail_cbf::{Encoder, End, Frame as CbfFrame, WordSize};
-use backtrail_unwind::local::{follows_call, guarded, position_of, read_words, set_result, walk};
+use backtrail_unwind::local::{follows_call, guarded, position_of, read_words, set_result, walk, walk_until};
 use backtrail_unwind::{AddressKind, Frame, Position, Stop};
 
 use super::capture::Backtrace;
@@ -50,6 +51,10 @@ const READER: u64 = 1000;
 const THREADS: u64 = 800;
 /// Size of a compact backtrace of another thread, whose stack may be small.
 const OTHER_CBF_BYTES: usize = 1 << 10;
+/// Bytes that this handler takes of the stack that it begins on, and that the kernel takes for its
+/// frame, at most.
+const HANDLER: u64 = 4 << 10;
+const SIGNAL_FRAME: u64 = 16 << 10;
 /// Addresses below this have no code.
 const FIRST_PAGE: u64 = 4096;
 /// Bytes of instructions before and after the program counter.
@@ -167,8 +172,11 @@ unsafe extern "C" fn handle(
             output::renew();
             // A write can block although there was room a moment ago.
             let timer = system::send_after(LONGEST, thread, signal);
-            // SAFETY: the kernel gives both; there is only one reporter.
-            unsafe { stack::REPORTER.run(&mut || write_report(signal, info, entry::start(ucontext, caller), thread)) };
+            // SAFETY: the kernel gives both.
+            let position = unsafe { entry::start(ucontext, caller) };
+            let gone = overwritten(ucontext, &position);
+            // SAFETY: the kernel gives it; there is only one reporter.
+            unsafe { stack::REPORTER.run(&mut || write_report(signal, info, position, gone.clone(), thread)) };
             // The helper may have ended, or nobody may read the report: SIGPIPE would then kill
             // when this handler returns, before the signal itself.
             if !had_one {
@@ -355,7 +363,7 @@ impl Drop for Guard {
 
 /// # Safety
 /// As the kernel gives them to a handler.
-unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, position: Position, thread: u32) {
+unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, position: Position, gone: Range<u64>, thread: u32) {
     let _guard = Guard::begin();
     let begin = system::now();
     let end = begin.saturating_add(LONGEST);
@@ -402,7 +410,7 @@ unsafe fn write_report(signal: c_int, info: *const libc::siginfo_t, position: Po
         libc::SIGSEGV | libc::SIGBUS => Some(address),
         _ => Some(address).filter(|_| !late::is_in_module(pc)),
     };
-    write_stack(&outputs, &position, to_nothing, b"", &mut cbf);
+    write_stack(&outputs, &position, gone, to_nothing, b"", &mut cbf);
     names::all_named()
         .iter()
         .for_each(|module| write_module(&outputs, module));
@@ -503,7 +511,7 @@ unsafe fn write_other(ucontext: *const c_void) {
     // SAFETY: as our caller promises.
     let position = unsafe { position_of(ucontext) };
     let mut cbf = [0; OTHER_CBF_BYTES];
-    write_stack(&outputs, &position, None, b"  ", &mut cbf);
+    write_stack(&outputs, &position, 0..0, None, b"  ", &mut cbf);
     late::each_new(|module| write_module(&outputs, module));
 }
 
@@ -548,15 +556,33 @@ fn write_registers(outputs: &Outputs, position: &Position) {
     });
 }
 
+/// What the kernel and this handler have overwritten of an alternate stack, if the interrupted code
+/// may have been reached from there: the kernel begins the stack anew if it has overflown, or if a
+/// handler on it has gone to another stack.
+fn overwritten(ucontext: *const c_void, position: &Position) -> Range<u64> {
+    let at = ucontext.addr() as u64;
+    match position.registers.get(backtrail_unwind::local::ARCH.sp) {
+        Some(sp) if sp < at => at.saturating_sub(HANDLER)..at.saturating_add(SIGNAL_FRAME),
+        _ => 0..0,
+    }
+}
+
 /// Writes a stack, each line after this indent.
-fn write_stack(outputs: &Outputs, position: &Position, to_nothing: Option<u64>, indent: &'static [u8], cbf: &mut [u8]) {
+fn write_stack(
+    outputs: &Outputs,
+    position: &Position,
+    gone: Range<u64>,
+    to_nothing: Option<u64>,
+    indent: &'static [u8],
+    cbf: &mut [u8],
+) {
     let mut report = StackReport::new(outputs, indent, cbf);
-    let stop = walk_stack(position, to_nothing, |frame| report.take(frame));
+    let stop = walk_stack(position, gone, to_nothing, |frame| report.take(frame));
     report.write_outer();
     outputs.line(|line| {
         line.push(indent);
         line.push(b"end: ");
-        line.push(reason(stop));
+        line.push(stop.map_or(b"outer frames were overwritten when the signal came", reason));
     });
     let used = report.finish(stop);
     outputs.line(|line| {
@@ -566,28 +592,34 @@ fn write_stack(outputs: &Outputs, position: &Position, to_nothing: Option<u64>, 
     });
 }
 
-/// Walks a stack. `to_nothing` is the address of the fault if that may be one of an instruction.
-fn walk_stack(position: &Position, to_nothing: Option<u64>, mut visit: impl FnMut(Frame)) -> Stop {
+/// Walks a stack; `None` if it reaches what is gone. `to_nothing` is the address of the fault if
+/// that may be one of an instruction.
+fn walk_stack(
+    position: &Position,
+    gone: Range<u64>,
+    to_nothing: Option<u64>,
+    mut visit: impl FnMut(Frame),
+) -> Option<Stop> {
     let mut frames = 0usize;
-    let stop = walk(position, usize::MAX, |frame| {
+    let stop = walk_until(position, gone, usize::MAX, |frame| {
         frames = frames.saturating_add(1);
         visit(frame);
     });
     // A call to an address without code has only left its return address. The address may be a
     // module's data.
-    if matches!(stop, Stop::NoModule | Stop::NoTable)
+    if matches!(stop, Some(Stop::NoModule | Stop::NoTable))
         && frames == 1
         && to_nothing == Some(position.registers.pc)
         && let Some(caller) = caller_of_nothing(position)
     {
         let mut is_first = true;
-        return walk(&caller, usize::MAX, |frame| {
+        return Some(walk(&caller, usize::MAX, |frame| {
             // If a frame with a caller existed, the walk has got further than this.
             if !is_first || late::is_in_module(frame.address) {
                 visit(frame);
             }
             is_first = false;
-        });
+        }));
     }
     stop
 }
@@ -664,9 +696,9 @@ impl<'r> StackReport<'r> {
     }
 
     /// Returns the length of the compact backtrace in bytes.
-    fn finish(self, stop: Stop) -> usize {
+    fn finish(self, stop: Option<Stop>) -> usize {
         let end = match stop {
-            Stop::EndOfStack if !self.is_full => End::Complete,
+            Some(Stop::EndOfStack) if !self.is_full => End::Complete,
             _ => End::Truncated,
         };
         self.encoder.map_or(0, |encoder| encoder.finish(end))

@@ -32,6 +32,7 @@ pub use registers::{Captured, position_of, set_result};
 pub use syscall::call as system_call;
 
 use core::mem::MaybeUninit;
+use core::ops::Range;
 
 use backtrail_arch::{Arch, Registers};
 
@@ -52,6 +53,38 @@ pub const ARCH: &Arch = &{ *Arch::native() };
 pub fn walk(from: &Position, limit: usize, visit: impl FnMut(Frame)) -> Stop {
     let first = MemoStep::new(ARCH, &from.registers, from.kind);
     walk_from(first, &|| from.registers, limit, Each::new(visit)).stop
+}
+
+/// Walks like [`walk`], but passes on neither the first frame whose stack pointer lies in `gone`,
+/// where frames were overwritten, nor those further outwards. Then there is no reason to return.
+pub fn walk_until(from: &Position, gone: Range<u64>, limit: usize, visit: impl FnMut(Frame)) -> Option<Stop> {
+    let first = MemoStep::new(ARCH, &from.registers, from.kind);
+    let sink = Until {
+        each: Each::new(visit),
+        gone,
+        is_over: false,
+    };
+    let sink = walk_from(first, &|| from.registers, limit, sink);
+    (!sink.is_over).then_some(sink.each.stop)
+}
+
+struct Until<F> {
+    each: Each<F>,
+    gone: Range<u64>,
+    is_over: bool,
+}
+
+impl<F: FnMut(Frame)> Sink for Until<F> {
+    fn push(&mut self, step: &MemoStep) {
+        self.is_over = self.is_over || self.gone.contains(&step.sp);
+        if !self.is_over {
+            self.each.push(step);
+        }
+    }
+
+    fn end(&mut self, stop: Stop) {
+        self.each.end(stop);
+    }
 }
 
 /// Writes the return addresses of a frame's callers in the calling thread, as many as fit, and
