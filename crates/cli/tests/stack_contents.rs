@@ -19,7 +19,7 @@ fn after_address<'v>(values: &'v BTreeMap<String, String>, name: &str) -> &'v st
 }
 
 /// The number of values that are right; the others may only be lost or incomplete.
-fn right(values: &BTreeMap<String, String>, expected: &[(&str, &str)], which: &str) -> usize {
+pub(crate) fn right(values: &BTreeMap<String, String>, expected: &[(&str, &str)], which: &str) -> usize {
     let is_right = |(name, expected): &&(&str, &str)| {
         let value = after_address(values, name);
         let is_unknown = value.contains("...") || value.starts_with("0x");
@@ -33,7 +33,7 @@ fn right(values: &BTreeMap<String, String>, expected: &[(&str, &str)], which: &s
 
 /// Values by their contents, in a program with this source, for each compiler and the least number
 /// of them that are right.
-fn contents_of_cpp(source: &str, compilers: &[(&[&str], usize)], expected: &[(&str, &str)]) {
+pub(crate) fn contents_of_cpp(source: &str, compilers: &[(&[&str], usize)], expected: &[(&str, &str)]) {
     for (compiler, least) in compilers {
         let folder = scratch();
         let command = [compiler, &["-std=c++17", "-x", "c++"][..]].concat();

@@ -65,6 +65,41 @@ pub enum End {
     /// This member is the number of the alternative that the container has; the alternatives are in
     /// `start`.
     Alternative(&'static str),
+    /// A container of libc++ with nodes or blocks.
+    Libcxx(Libcxx),
+    /// Bits from the iterator `start` to this one.
+    Bits(&'static str),
+    /// The pointer leads to counters, and a text or elements after them: this member is the number
+    /// of bytes or elements.
+    CountedLength(&'static str, Contents),
+}
+
+/// The containers of libc++ whose members differ from those of libstdc++ not only by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Libcxx {
+    /// `std::list`
+    List,
+    /// `std::forward_list`
+    ForwardList,
+    /// Sets and maps.
+    Tree(Form),
+    /// Those without order.
+    Hash(Form),
+    /// `std::deque`
+    Deque,
+    /// `std::vector<bool>`
+    Bits,
+    /// `std::tuple`
+    Tuple,
+}
+
+/// What follows the counters of a shared value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// A text.
+    Text,
+    /// Elements.
+    Elements,
 }
 
 /// What the elements of a container are.
@@ -81,14 +116,15 @@ pub enum Form {
 pub(crate) enum Elements {
     /// The class's type parameter with this number.
     Parameter(usize),
-    /// The elements are in nodes: classes of the name, which have that parameter as their first.
-    Node(&'static str, usize),
+    /// The elements are in nodes: classes of one of the names, for each library, which have that
+    /// parameter as their first.
+    Node(&'static [&'static str], usize),
     /// This member points to them.
     Pointer(&'static str),
 }
 
 /// Classes with elements, or around one, by the starts of their names.
-const WITH_ELEMENTS: [(&str, Elements); 21] = [
+const WITH_ELEMENTS: [(&str, Elements); 23] = [
     ("vector<", Elements::Parameter(0)),
     ("deque<", Elements::Parameter(0)),
     ("span<", Elements::Parameter(0)),
@@ -96,10 +132,15 @@ const WITH_ELEMENTS: [(&str, Elements); 21] = [
     ("shared_ptr<", Elements::Parameter(0)),
     ("__aligned_membuf<", Elements::Parameter(0)),
     ("__aligned_buffer<", Elements::Parameter(0)),
-    ("list<", Elements::Node("_List_node<", 0)),
-    ("forward_list<", Elements::Node("_Fwd_list_node<", 0)),
-    ("_Rb_tree<", Elements::Node("_Rb_tree_node<", 1)),
-    ("_Hashtable<", Elements::Node("_Hash_node<", 1)),
+    ("list<", Elements::Node(&["_List_node<", "__list_node<"], 0)),
+    (
+        "forward_list<",
+        Elements::Node(&["_Fwd_list_node<", "__forward_list_node<"], 0),
+    ),
+    ("_Rb_tree<", Elements::Node(&["_Rb_tree_node<"], 1)),
+    ("_Hashtable<", Elements::Node(&["_Hash_node<"], 1)),
+    ("__tree<", Elements::Node(&["__tree_node<"], 0)),
+    ("__hash_table<", Elements::Node(&["__hash_node<"], 0)),
     ("Vec<", Elements::Parameter(0)),
     ("VecDeque<", Elements::Parameter(0)),
     ("RawTable<", Elements::Parameter(0)),
@@ -116,7 +157,16 @@ const WITH_ELEMENTS: [(&str, Elements); 21] = [
 ];
 
 /// The names of the nodes of [`Elements::Node`].
-pub(crate) const NODES: [&str; 4] = ["_List_node<", "_Fwd_list_node<", "_Rb_tree_node<", "_Hash_node<"];
+pub(crate) const NODES: [&str; 8] = [
+    "_List_node<",
+    "_Fwd_list_node<",
+    "_Rb_tree_node<",
+    "_Hash_node<",
+    "__list_node<",
+    "__forward_list_node<",
+    "__tree_node<",
+    "__hash_node<",
+];
 
 /// Where the type of the elements of a class with this name is.
 pub(crate) fn elements(name: &[u8]) -> Option<Elements> {
@@ -153,8 +203,15 @@ const RING_BUFFER: End = End::Buffer {
     first: "head",
 };
 
+const COUNTED_TEXT: End = End::CountedLength("length", Contents::Text);
+const COUNTED_SLICE: End = End::CountedLength("length", Contents::Elements);
+
+const fn libcxx(name: &'static str, which: Libcxx) -> Container {
+    list(name, "", End::Libcxx(which))
+}
+
 /// Of libstdc++, libc++ and Rust. A name occurs once for each library that has it.
-const CONTAINERS: [Container; 44] = [
+const CONTAINERS: [Container; 65] = [
     text("basic_string<char,", "_M_p", "_M_string_length", true),
     text("basic_string_view<char,", "_M_str", "_M_len", false),
     text("basic_string_view<char,", "__data_", "__size_", false),
@@ -163,6 +220,8 @@ const CONTAINERS: [Container; 44] = [
     text("&mut str", "data_ptr", "length", false),
     text("Box<str,", "data_ptr", "length", false),
     text("String", "pointer", "len", false),
+    list("vector<bool,", "_M_start", End::Bits("_M_finish")),
+    libcxx("vector<bool,", Libcxx::Bits),
     list("vector<", "_M_start", End::Pointer("_M_finish")),
     list("vector<", "__begin_", End::Pointer("__end_")),
     list("Vec<", "pointer", End::Length("len")),
@@ -173,6 +232,12 @@ const CONTAINERS: [Container; 44] = [
     list("shared_ptr<", "_M_ptr", End::Owned),
     list("shared_ptr<", "__ptr_", End::Owned),
     list("basic_string<char,", "__data_", End::Short { length: "__size_" }),
+    list("Rc<str>", "data_ptr", COUNTED_TEXT),
+    list("Rc<str,", "data_ptr", COUNTED_TEXT),
+    list("Arc<str>", "data_ptr", COUNTED_TEXT),
+    list("Arc<str,", "data_ptr", COUNTED_TEXT),
+    list("Rc<[", "data_ptr", COUNTED_SLICE),
+    list("Arc<[", "data_ptr", COUNTED_SLICE),
     list("Rc<", "pointer", End::Counted("value")),
     list("Arc<", "pointer", End::Counted("data")),
     list("array<", "_M_elems", End::Value),
@@ -199,6 +264,19 @@ const CONTAINERS: [Container; 44] = [
     list("optional<", "_M_value", End::Maybe("_M_engaged")),
     list("optional<", "__val_", End::Maybe("__engaged_")),
     list("variant<", "_M_u", End::Alternative("_M_index")),
+    list("variant<", "__data", End::Alternative("__index")),
+    libcxx("tuple<", Libcxx::Tuple),
+    libcxx("list<", Libcxx::List),
+    libcxx("forward_list<", Libcxx::ForwardList),
+    libcxx("set<", Libcxx::Tree(Form::Values)),
+    libcxx("multiset<", Libcxx::Tree(Form::Values)),
+    libcxx("map<", Libcxx::Tree(Form::Pairs)),
+    libcxx("multimap<", Libcxx::Tree(Form::Pairs)),
+    libcxx("unordered_set<", Libcxx::Hash(Form::Values)),
+    libcxx("unordered_multiset<", Libcxx::Hash(Form::Values)),
+    libcxx("unordered_map<", Libcxx::Hash(Form::Pairs)),
+    libcxx("unordered_multimap<", Libcxx::Hash(Form::Pairs)),
+    libcxx("deque<", Libcxx::Deque),
 ];
 
 /// The containers that may have this name. A type is one of them only if it has the members, too.
@@ -268,7 +346,8 @@ mod tests {
     fn names_are_whole_or_begin_so() {
         assert_eq!(containers(b"String").count(), 1);
         assert_eq!(containers(b"StringList").count(), 0);
-        assert_eq!(containers(b"vector<bool, std::allocator<bool> >").count(), 2);
+        assert_eq!(containers(b"vector<int, std::allocator<int> >").count(), 2);
+        assert_eq!(containers(b"vector<bool, std::allocator<bool> >").count(), 4);
         assert_eq!(containers(b"alloc::boxed::Box<str, alloc::alloc::Global>").count(), 1);
         assert_eq!(containers(b"basic_string<wchar_t, X>").count(), 0);
         assert_eq!(containers(b"std::__1::basic_string<char, X>").count(), 2);

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
+use crate::dlang;
+
 /// Longest name that is shown, in bytes. Template arguments can repeat themselves exponentially;
 /// nobody reads names near this long. A truncated name ends in `…`.
 pub const MAX_NAME_LENGTH: usize = 8 << 10;
@@ -11,12 +13,13 @@ pub const MAX_NAME_LENGTH: usize = 8 << 10;
 const MOST_BEGINNINGS: usize = 64;
 const LONGEST_BEGINNING: usize = 1 << 10;
 
-/// The name without mangling: Rust (legacy without its hash, and v0) and C++ (Itanium ABI, with
-/// parameters, without the return type that only templates have). Other names stay as they are, and
-/// so do suffixes of clones such as `.constprop.0` and `.cold`.
+/// The name without mangling: Rust (legacy without its hash, and v0), C++ (Itanium ABI, with
+/// parameters, without the return type that only templates have) and D (with parameters). Other
+/// names stay as they are, and so do suffixes of clones such as `.constprop.0` and `.cold`.
 pub fn demangle(name: &str) -> Cow<'_, str> {
     demangle_rust(name)
         .or_else(|| demangle_cpp(name))
+        .or_else(|| dlang::demangle(name, MAX_NAME_LENGTH))
         .map(Cow::Owned)
         .unwrap_or_else(|| cut(name))
 }

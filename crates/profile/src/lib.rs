@@ -30,15 +30,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod ada;
 mod calls;
 mod clean;
 mod demangle;
+mod dlang;
 mod durations;
 mod edges;
 mod entries;
 mod exits;
 mod filter;
 mod fold;
+mod fortran;
 mod function_name;
 mod functions;
 mod live;

@@ -85,6 +85,18 @@ impl<'p> Input<'p> {
 
     /// The types: of all symbols if debug information is read, or of the dynamic ones.
     pub(super) fn source(&self, symbols: Table) -> Result<Source<'_>, Failure> {
+        self.source_by(|parsed| {
+            let table = parsed.symbol_table(symbols).map_or(Table::Dynamic, |_| symbols);
+            Making::in_memory(table)
+        })
+    }
+
+    /// The types of dynamic symbols, to be compared.
+    pub(super) fn compared(&self) -> Result<Source<'_>, Failure> {
+        self.source_by(|_| Making::compared())
+    }
+
+    fn source_by(&self, making: impl Fn(&File<'_>) -> Making) -> Result<Source<'_>, Failure> {
         if let Some(base) = &self.base {
             let modules: Vec<(&[u8], &[u8])> = self
                 .modules
@@ -100,9 +112,14 @@ impl<'p> Input<'p> {
         };
         match types::Source::find(file.bytes()) {
             Ok(found) => Ok(Source::new(self.path, found)),
-            Err(SourceError::NoTypes) => self.of_debug_information(file, symbols),
+            Err(SourceError::NoTypes) => self.of_debug_information(file, making),
             Err(error) => Err(input::no_types(self.path, error)),
         }
+    }
+
+    /// Whether the types are made from debug information.
+    fn has_no_section(&self, file: &FileBytes) -> bool {
+        self.base.is_none() && matches!(types::Source::find(file.bytes()), Err(SourceError::NoTypes))
     }
 
     /// The source files of the types, if the file has debug information.
@@ -116,20 +133,21 @@ impl<'p> Input<'p> {
         };
         let parsed = File::of(file).map_err(|error| Failure::of(self.path, error))?;
         // Types in a section can be compared anyway.
-        let found = build::origins(self.path, &parsed).unwrap_or_else(|failure| {
+        let in_full = self.has_no_section(file);
+        let found = build::origins(self.path, &parsed, in_full).unwrap_or_else(|failure| {
             failure.warn("types that users do not see are compared too");
             None
         });
         Ok(found.unwrap_or_default())
     }
 
-    fn of_debug_information<'s>(&'s self, file: &'s FileBytes, symbols: Table) -> Result<Source<'s>, Failure> {
+    fn of_debug_information<'s>(
+        &'s self,
+        file: &'s FileBytes,
+        making: impl Fn(&File<'_>) -> Making,
+    ) -> Result<Source<'s>, Failure> {
         let parsed = File::of(file).map_err(|error| Failure::of(self.path, error))?;
-        let symbols = match parsed.symbol_table(symbols) {
-            Some(_) => symbols,
-            None => Table::Dynamic,
-        };
-        let making = Making::in_memory(symbols);
+        let making = making(&parsed);
         let section = build::from_debug_information(self.path, &parsed, NeedsFile::No, &making)?;
         let Some(section) = section else {
             return Err(input::no_types(self.path, SourceError::NoTypes));

@@ -60,6 +60,8 @@ enum Foreign {
     /// Those that arguments need.
     Arguments,
     Both,
+    /// Those of functions and variables too, with full names.
+    Compared,
 }
 
 impl Making {
@@ -78,6 +80,14 @@ impl Making {
     pub(super) fn in_memory(table: Table) -> Making {
         Making {
             symtab: table == Table::Full,
+            ..Making::quietly()
+        }
+    }
+
+    /// The settings for types that are compared.
+    pub(super) fn compared() -> Making {
+        Making {
+            foreign: Foreign::Compared,
             ..Making::quietly()
         }
     }
@@ -138,11 +148,15 @@ pub(super) fn silently(
     making: &Making,
 ) -> Result<Option<(Vec<u8>, LeftOut)>, Failure> {
     with_debug_information(path, file, TYPES, |at, sections| {
-        let parts = Parts::read(sections).map_err(|error| Failure::of(at, error))?;
+        let mut parts = Parts::read(sections).map_err(|error| Failure::of(at, error))?;
+        if matches!(making.foreign, Foreign::Compared) {
+            parts.name_in_full();
+        }
         let made = match making.foreign {
             Foreign::Named => parts.make(),
             Foreign::Arguments => parts.make_with_arguments(),
             Foreign::Both => parts.make_with_names_and_arguments(),
+            Foreign::Compared => parts.make_compared(),
         };
         let section = write_for(path, file, &made.units, needs_file, making)?;
         Ok((section, made.left_out))
@@ -159,10 +173,16 @@ fn add_split<'a>(sections: &mut Sections<'a>, split: &'a SplitFiles) -> Result<(
     Ok(())
 }
 
-/// The source files of the types in a file's debug information; `None` if it has none.
-pub(super) fn origins(path: &Path, file: &File<'_>) -> Result<Option<Origins>, Failure> {
+/// The source files of the types in a file's debug information, perhaps by full names; `None` if it
+/// has none.
+pub(super) fn origins(path: &Path, file: &File<'_>, in_full: bool) -> Result<Option<Origins>, Failure> {
     with_debug_information(path, file, TYPES, |at, sections| {
-        let origins = Parts::read(sections).and_then(|parts| parts.origins(sections));
+        let origins = Parts::read(sections).and_then(|mut parts| {
+            if in_full {
+                parts.name_in_full();
+            }
+            parts.origins(sections)
+        });
         origins.map_err(|error| Failure::of(at, error))
     })
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use backtrail_ctype::diff::{self, Change, Exported, Exports, Severity, Side};
 use backtrail_ctype::{Symbol, SymbolKind};
-use backtrail_elf::{File, Table};
+use backtrail_elf::File;
 use backtrail_profile::demangle;
 use clap::{Args, ValueEnum, ValueHint};
 use serde_json::json;
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &Diff) -> Result<Status, Failure> {
     let suppressed = arguments.suppress.as_deref().map(Patterns::read).transpose()?;
     let seen = |input: &Input<'_>| visible::visible(&input.origins()?, &arguments.headers);
     let (old_visible, new_visible) = (seen(&old)?, seen(&new)?);
-    let (old, new) = (old.source(Table::Dynamic)?, new.source(Table::Dynamic)?);
+    let (old, new) = (old.compared()?, new.compared()?);
     let (old_exports, new_exports) = (exports(old.file()), exports(new.file()));
     let (old_symbols, new_symbols) = (old.symbols().unwrap_or_default(), new.symbols().unwrap_or_default());
     let (old, new) = (old.open_all(&mut tell)?, new.open_all(&mut tell)?);
@@ -161,6 +161,44 @@ fn as_json(out: &mut dyn Write, changes: &[Change], suppressed: usize) -> io::Re
 /// The most symbol names on one line.
 const MOST_NAMES: usize = 8;
 
+/// A change's text with the names of C++ as they are in the source. The symbol itself is shown
+/// without parameters, which follow it.
+fn readable(text: &str, symbol: &str) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '.');
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("_Z") {
+        let (before, name) = rest.split_at(at);
+        let (name, after) = name.split_at(name.find(|c| !is_part(c)).unwrap_or(name.len()));
+        out += before;
+        let is_start = !before.ends_with(is_part);
+        match is_start {
+            false => out += name,
+            true if name == symbol => out += without_parameters(&demangle(name)),
+            true => out += &demangle(name),
+        }
+        rest = after;
+    }
+    out + rest
+}
+
+/// A function's name without the last parentheses and what follows these.
+fn without_parameters(name: &str) -> &str {
+    let Some(end) = name.rfind(')') else { return name };
+    let mut depth = 0;
+    for (at, c) in name[..=end].char_indices().rev() {
+        match c {
+            ')' => depth += 1,
+            '(' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &name[..at];
+        }
+    }
+    name
+}
+
 /// The greatest severity of the changes, or `same`.
 fn verdict(changes: &[Change]) -> &'static str {
     let most = changes.iter().map(|change| change.severity).max();
@@ -197,11 +235,16 @@ fn as_text(
         let mark = change.severity.name();
         let unit = change.unit.as_ref().map_or(String::new(), |unit| format!(" of {unit}"));
         let name = demangle(&change.name);
-        writeln!(out, "{mark}: {} {name}{unit}: {}", change.kind, change.detail)?;
+        let detail = readable(&change.detail, &change.name);
+        writeln!(out, "{mark}: {} {name}{unit}: {detail}", change.kind)?;
         let itself = change.reaches.len() == 1 && change.reaches[0] == change.name;
         if !change.reaches.is_empty() && !itself {
             let more = change.reaches.len().saturating_sub(MOST_NAMES);
-            let names = change.reaches[..change.reaches.len() - more].join(", ");
+            let names = &change.reaches[..change.reaches.len() - more];
+            let mut names: Vec<_> = names.iter().map(|name| demangle(name)).collect();
+            // Constructors and destructors have several symbols.
+            names.dedup();
+            let names = names.join(", ");
             let more = if more > 0 {
                 format!(" and {more} more")
             } else {

@@ -132,6 +132,8 @@ impl<'s, 'd> Comparison<'s, 'd> {
             }
             if kind == Kind::Typedef {
                 alias = next.name()?;
+                // The format has no such qualifier; debug information that is compared has.
+                qualified |= alias.starts_with(b"_Atomic ");
             }
             node = self.places[side].node(self.sides[side], node.unit, next.reference()?);
         }

@@ -41,7 +41,7 @@ pub(crate) type Place = (u32, u32);
 /// Builds the types of one unit.
 pub(super) struct Builder<'p, 'd> {
     pub(super) all: &'p All<'d>,
-    pub(super) graph: Graph<'d>,
+    pub(super) graph: Graph<'p>,
     ids: FxHashMap<Place, TypeId>,
     /// Types that have an id but are not built yet, and whether they get their names.
     pending: Vec<(Place, TypeId, bool)>,
@@ -52,6 +52,8 @@ pub(super) struct Builder<'p, 'd> {
     pub(super) left_out: LeftOut,
     /// The types of the unit that are built.
     which: Which,
+    /// Whether the types are made to be compared only, so that they may have what C lacks.
+    pub(super) compared: bool,
 }
 
 /// What is known of the elements of a unit's containers.
@@ -76,36 +78,42 @@ enum Which {
 }
 
 /// Builds the unit's types, functions and variables.
-pub(super) fn unit<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
-    units(all, std::iter::once(number as usize))
+pub(super) fn unit<'p>(all: &'p All<'_>, number: u32, compared: bool) -> (Unit<'p>, LeftOut) {
+    units(all, std::iter::once(number as usize), compared)
 }
 
 /// Like `unit`, and returns the id of each entry that is a type.
-pub(super) fn unit_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
-    let (unit, builder) = build(all, std::iter::once(number as usize), Which::All);
+pub(super) fn unit_with_ids<'p>(all: &'p All<'_>, number: u32) -> (Unit<'p>, FxHashMap<Place, TypeId>) {
+    let (unit, builder) = build(all, std::iter::once(number as usize), Which::All, false);
     (unit, builder.ids)
 }
 
 /// Builds the types of arguments and results that C has too, for a unit in another language.
 /// Returns the id of each entry that is one of them.
-pub(super) fn arguments_with_ids<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, FxHashMap<Place, TypeId>) {
-    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Arguments);
+pub(super) fn arguments_with_ids<'p>(all: &'p All<'_>, number: u32) -> (Unit<'p>, FxHashMap<Place, TypeId>) {
+    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Arguments, false);
     (unit, builder.ids)
 }
 
-/// Builds the named types of a unit in a language other than C, as far as C can express them.
-pub(super) fn foreign<'d>(all: &All<'d>, number: u32) -> (Unit<'d>, LeftOut) {
-    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Foreign);
+/// Builds the named types of a unit in a language other than C, as far as C can express them; to be
+/// compared, its functions and variables too.
+pub(super) fn foreign<'p>(all: &'p All<'_>, number: u32, compared: bool) -> (Unit<'p>, LeftOut) {
+    let (unit, builder) = build(all, std::iter::once(number as usize), Which::Foreign, compared);
     (unit, builder.left_out)
 }
 
 /// Builds several units as one.
-pub(super) fn units<'d>(all: &All<'d>, numbers: impl Iterator<Item = usize>) -> (Unit<'d>, LeftOut) {
-    let (unit, builder) = build(all, numbers, Which::All);
+pub(super) fn units<'p>(all: &'p All<'_>, numbers: impl Iterator<Item = usize>, compared: bool) -> (Unit<'p>, LeftOut) {
+    let (unit, builder) = build(all, numbers, Which::All, compared);
     (unit, builder.left_out)
 }
 
-fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: Which) -> (Unit<'d>, Builder<'p, 'd>) {
+fn build<'p, 'd>(
+    all: &'p All<'d>,
+    numbers: impl Iterator<Item = usize>,
+    which: Which,
+    compared: bool,
+) -> (Unit<'p>, Builder<'p, 'd>) {
     let mut builder = Builder {
         all,
         graph: Graph::new(),
@@ -116,6 +124,7 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: 
         unrepresented: None,
         left_out: LeftOut::default(),
         which,
+        compared,
     };
     let mut unit = Unit::default();
     let mut seen = FxHashMap::default();
@@ -129,6 +138,8 @@ fn build<'p, 'd>(all: &'p All<'d>, numbers: impl Iterator<Item = usize>, which: 
         } else if which == Which::Foreign {
             if is_foreign_root(die) {
                 builder.type_at(at);
+            } else if compared && die.parent == NONE {
+                builder.foreign_symbol(at, die, &mut unit, &mut seen);
             }
         } else if is_type(die.tag) {
             builder.type_at(at);
@@ -158,12 +169,12 @@ fn is_foreign_root(die: &Die<'_>) -> bool {
         }
 }
 
-impl<'d> Builder<'_, 'd> {
-    pub(super) fn die(&self, at: Place) -> &Die<'d> {
+impl<'p, 'd> Builder<'p, 'd> {
+    pub(super) fn die(&self, at: Place) -> &'p Die<'d> {
         &self.all.units[at.0 as usize].dies[at.1 as usize]
     }
 
-    fn parsed(&self, at: Place) -> &Parsed<'d> {
+    pub(super) fn parsed(&self, at: Place) -> &'p Parsed<'d> {
         &self.all.units[at.0 as usize]
     }
 
@@ -210,7 +221,8 @@ impl<'d> Builder<'_, 'd> {
                 dw::DW_TAG_subrange_type | dw::DW_TAG_typedef => die.of.is_some(),
                 tag => tag == dw::DW_TAG_unspecified_type,
             };
-            let is_seen_through = matches!(die.tag, dw::DW_TAG_atomic_type | dw::DW_TAG_immutable_type)
+            let is_seen_through = die.tag == dw::DW_TAG_immutable_type
+                || die.tag == dw::DW_TAG_atomic_type && !self.compared
                 || is_name && matches!(die.name, b"" | b"void")
                 || self.which == Which::Arguments && self.is_typedef_of_class(die, seen_through);
             if !is_seen_through {
@@ -270,9 +282,23 @@ impl<'d> Builder<'_, 'd> {
                 Body::Aggregate(..) if self.which == Which::Arguments && self.is_internal(at) => &[],
                 Body::Aggregate(..) if self.which == Which::Arguments && self.is_variant(at) => &[],
                 Body::Number(Kind::Float, size, _) if die.name == b"complex" => complex_name(size),
-                _ => die.name,
+                _ => self.name(at, &die),
             };
             self.graph.replace(id, Node { name, root: true, body });
+        }
+    }
+
+    /// The name of a type: in full, if the unit's types have such names.
+    fn name(&self, at: Place, die: &Die<'d>) -> &'p [u8] {
+        let full = |at: Place| self.parsed(at).full_names.get(&at.1).map(Vec::as_slice);
+        match (full(at), die.origin) {
+            (Some(name), _) => name,
+            // A class that is defined outside of the one that declares it.
+            (None, Some(origin)) if self.compared && die.name.is_empty() => {
+                let origin = self.all.resolve(at.0, origin);
+                origin.and_then(full).unwrap_or(die.name)
+            }
+            _ => die.name,
         }
     }
 
@@ -344,6 +370,8 @@ impl<'d> Builder<'_, 'd> {
             }
             dw::DW_TAG_base_type
             | dw::DW_TAG_array_type
+            | dw::DW_TAG_string_type
+            | dw::DW_TAG_subrange_type
             | dw::DW_TAG_subroutine_type
             | dw::DW_TAG_enumeration_type
             | dw::DW_TAG_typedef
@@ -362,6 +390,7 @@ impl<'d> Builder<'_, 'd> {
             }
             dw::DW_TAG_structure_type | dw::DW_TAG_class_type => Kind::Struct,
             dw::DW_TAG_union_type => Kind::Union,
+            dw::DW_TAG_ptr_to_member_type if self.compared => return Some(self.member_pointer(at, die)),
             _ => return None,
         };
         // Which members a value has depends on the value.
@@ -403,12 +432,16 @@ impl<'d> Builder<'_, 'd> {
             return body;
         }
         if die.tag == dw::DW_TAG_subrange_type && !self.is_as_large(at, die) {
-            return self.cannot(Reason::Kind(die.tag), die);
+            return match self.range(at, die) {
+                Some(range) => range,
+                None => self.cannot(Reason::Kind(die.tag), die),
+            };
         }
         let mut reference = |kind| Body::Reference(kind, self.type_of(die, at));
         match die.tag {
             dw::DW_TAG_pointer_type => reference(Kind::Pointer),
-            dw::DW_TAG_typedef | dw::DW_TAG_subrange_type => reference(Kind::Typedef),
+            // Of those that are compared, a typedef with a name that says so.
+            dw::DW_TAG_typedef | dw::DW_TAG_subrange_type | dw::DW_TAG_atomic_type => reference(Kind::Typedef),
             dw::DW_TAG_const_type => reference(Kind::Const),
             dw::DW_TAG_volatile_type => reference(Kind::Volatile),
             dw::DW_TAG_restrict_type => reference(Kind::Restrict),
@@ -417,6 +450,7 @@ impl<'d> Builder<'_, 'd> {
             dw::DW_TAG_union_type => self.aggregate(Kind::Union, at, die),
             dw::DW_TAG_enumeration_type => self.enumeration(at, die),
             dw::DW_TAG_array_type => self.array(at, die),
+            dw::DW_TAG_string_type => self.text(die),
             dw::DW_TAG_subroutine_type => Body::Function(self.function(at, die)),
             dw::DW_TAG_unspecified_type => Body::Reference(Kind::Typedef, self.void()),
             tag => self.cannot(Reason::Kind(tag), die),
@@ -430,6 +464,9 @@ impl<'d> Builder<'_, 'd> {
 
     fn number(&mut self, die: &Die<'d>) -> Body {
         let size = die.size.unwrap_or(0);
+        if die.place.computed {
+            return self.cannot(Reason::Encoding(die.encoding), die);
+        }
         // clang gives `_BitInt(37)` four bytes and no width; wide ones are passed unlike
         // `__int128`.
         let is_of_bits = die.name.windows(7).any(|part| part == b"_BitInt" || part == b"_ExtInt");
@@ -491,6 +528,9 @@ impl<'d> Builder<'_, 'd> {
         if self.which == Which::Arguments {
             members.extend(self.elements_shown(at, die));
         }
+        if self.compared {
+            members.extend(self.virtual_functions(at));
+        }
         Body::Aggregate(kind, die.size.unwrap_or(0), self.graph.add_members(members))
     }
 
@@ -531,6 +571,55 @@ impl<'d> Builder<'_, 'd> {
             offset,
             id: self.graph.add_nameless(Body::Slice(bytes, slice)),
         }
+    }
+
+    /// Numbers of a range that take fewer bytes than the type that it restricts: they have a sign
+    /// if the least of them has.
+    fn range(&self, at: Place, die: &Die<'d>) -> Option<Body> {
+        let size = die
+            .size
+            .filter(|size| matches!(size, 1 | 2 | 4 | 8) && !die.place.computed)?;
+        let format = if die.lower? < 0 { Encoding::SIGNED } else { 0 };
+        let mut of = self.all.resolve(at.0, die.of?)?;
+        for _ in 0..MAX_ATOMIC {
+            let die = self.die(of);
+            match die.tag {
+                dw::DW_TAG_base_type => {
+                    let is_number = matches!(die.encoding, dw::DW_ATE_signed | dw::DW_ATE_unsigned);
+                    let encoding = Encoding {
+                        format,
+                        offset: 0,
+                        bits: size as u16 * 8,
+                    };
+                    return is_number.then_some(Body::Number(Kind::Integer, size, encoding));
+                }
+                dw::DW_TAG_subrange_type | dw::DW_TAG_typedef | dw::DW_TAG_const_type => {
+                    of = self.all.resolve(of.0, die.of?)?;
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Characters of a fixed number.
+    fn text(&mut self, die: &Die<'d>) -> Body {
+        let count = die.size.and_then(|size| u32::try_from(size).ok());
+        let Some(count) = count.filter(|&count| count > 0) else {
+            return self.cannot(Reason::Kind(die.tag), die);
+        };
+        let encoding = Encoding {
+            format: Encoding::CHAR,
+            offset: 0,
+            bits: 8,
+        };
+        let contents = self.graph.add(Node {
+            name: &b"character"[..],
+            root: true,
+            body: Body::Number(Kind::Integer, 1, encoding),
+        });
+        let index = contents;
+        Body::Array(Array { contents, index, count })
     }
 
     /// Whether values of a range have the size of the type that it restricts.
@@ -591,7 +680,7 @@ impl<'d> Builder<'_, 'd> {
     }
 
     fn array(&mut self, at: Place, die: &Die<'d>) -> Body {
-        if die.vector {
+        if die.vector && !self.compared {
             return self.cannot(Reason::Vector, die);
         }
         let mut contents = self.type_of(die, at);
@@ -610,7 +699,11 @@ impl<'d> Builder<'_, 'd> {
             contents = self.graph.add_nameless(Body::Array(Array { contents, index, count }));
         }
         let (index, count) = outermost.unwrap_or((contents, 0));
-        Body::Array(Array { contents, index, count })
+        let array = Array { contents, index, count };
+        if die.vector {
+            return self.vector(at, die, array);
+        }
+        Body::Array(array)
     }
 
     /// The number of elements in a dimension; 0 if it is open or computed.
@@ -627,7 +720,7 @@ impl<'d> Builder<'_, 'd> {
         u64::try_from(count).unwrap_or(0)
     }
 
-    fn function(&mut self, at: Place, die: &Die<'d>) -> Function {
+    pub(super) fn function(&mut self, at: Place, die: &Die<'d>) -> Function {
         let returns = self.type_of(die, at);
         let (mut arguments, mut variadic) = (Vec::new(), false);
         for (place, child) in self.children(at) {
@@ -649,7 +742,7 @@ impl<'d> Builder<'_, 'd> {
         &mut self,
         at: Place,
         die: &Die<'d>,
-        unit: &mut Unit<'d>,
+        unit: &mut Unit<'p>,
         seen: &mut FxHashMap<(SymbolKind, &'d [u8]), usize>,
     ) {
         let origin = die.origin.and_then(|origin| self.all.resolve(at.0, origin));

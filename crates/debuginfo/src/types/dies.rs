@@ -5,6 +5,8 @@ use gimli::{
     UnitType, constants as dw,
 };
 
+use rustc_hash::FxHashMap;
+
 use crate::containers::{elements, node};
 use crate::reader::Slice;
 use crate::sections::Dwarf;
@@ -33,6 +35,15 @@ pub(super) struct Die<'d> {
     pub(super) offset: u64,
     pub(super) tag: DwTag,
     pub(super) name: &'d [u8],
+    /// `DW_AT_linkage_name`: the name of the symbol.
+    pub(super) linkage: &'d [u8],
+    /// `DW_AT_virtuality`: whether a function is virtual.
+    pub(super) is_virtual: bool,
+    /// `DW_AT_vtable_elem_location`: the place of a virtual function in its table. gcc leaves it
+    /// out of destructors.
+    pub(super) slot: Option<u64>,
+    /// The index of the innermost namespace around it, if it is not in another entry.
+    pub(super) namespace: u32,
     /// `DW_AT_type`, or `DW_AT_discr` of a variant part.
     pub(super) of: Option<Ref>,
     /// `DW_AT_specification`, `DW_AT_abstract_origin` or `DW_AT_signature`: the entry with the
@@ -90,6 +101,12 @@ pub(super) struct Parsed<'d> {
     /// The id that a skeleton and its rest share.
     pub(super) id: Option<u64>,
     pub(super) dies: Vec<Die<'d>>,
+    /// Namespaces: the name of each, and the index of the one around it.
+    pub(super) namespaces: Vec<(&'d [u8], u32)>,
+    /// What [`super::Parts::name_in_full`] makes: the full names of types, and the names of the
+    /// tables of their virtual functions, by the index of the type.
+    pub(super) full_names: FxHashMap<u32, Vec<u8>>,
+    pub(super) table_names: FxHashMap<u32, Vec<u8>>,
 }
 
 /// The kind of a unit.
@@ -151,6 +168,14 @@ pub(super) fn is_type(tag: DwTag) -> bool {
     )
 }
 
+/// Whether entries with this tag are classes, in C++ terms.
+pub(super) fn is_class(tag: DwTag) -> bool {
+    matches!(
+        tag,
+        dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type
+    )
+}
+
 /// Reads a unit.
 pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gimli::Result<Parsed<'d>> {
     let UnitSectionOffset(start) = header.offset();
@@ -177,6 +202,9 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         rest: rest_of(dwarf, &unit)?,
         id: unit.dwo_id.map(|id| id.0),
         dies: Vec::new(),
+        namespaces: Vec::new(),
+        full_names: FxHashMap::default(),
+        table_names: FxHashMap::default(),
     };
     if parsed.rest.is_some() {
         parsed.kind = UnitKind::Skeleton;
@@ -184,6 +212,8 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
     let mut entries = unit.entries_raw(None)?;
     // For each depth the entry that was kept there, or none if its children are not kept.
     let mut around: Vec<u32> = Vec::new();
+    // The namespaces around the entry, with their depths.
+    let mut spaces: Vec<(usize, u32)> = Vec::new();
     while !entries.is_empty() {
         let depth = usize::try_from(entries.next_depth()).unwrap_or(0);
         let offset = entries.next_offset();
@@ -200,8 +230,26 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
         let (tag, specs) = (abbreviation.tag(), abbreviation.attributes());
         let parent = around.last().copied().unwrap_or(NONE);
         let root = depth == 0;
+        while spaces.pop_if(|(of, _)| *of >= depth).is_some() {}
+        let (in_unit, namespace) = match spaces.last() {
+            Some(&(of, namespace)) => (of + 1 == depth, namespace),
+            None => (depth == 1, NONE),
+        };
+        if tag == dw::DW_TAG_namespace && !root {
+            let mut name = &b"(anonymous namespace)"[..];
+            for &spec in specs {
+                let attribute = entries.read_attribute(spec)?;
+                if attribute.name() == dw::DW_AT_name {
+                    name = dwarf.attr_string(&unit, attribute.value())?.slice();
+                }
+            }
+            spaces.push((depth, parsed.namespaces.len() as u32));
+            parsed.namespaces.push((name, namespace));
+            around.push(NONE);
+            continue;
+        }
         let kept = root
-            || (matters(tag) && is_kept(tag, depth, parent))
+            || (matters(tag) && is_kept(tag, in_unit, parent, &parsed.dies))
                 && (tag != dw::DW_TAG_template_type_parameter || has_elements(&parsed.dies, parent));
         if !kept {
             entries.skip_attributes(specs)?;
@@ -209,6 +257,7 @@ pub(super) fn parse<'d>(dwarf: &Dwarf<'d>, header: UnitHeader<Slice<'d>>) -> gim
             continue;
         }
         let mut die = Die::new(offset, tag, parent);
+        die.namespace = namespace;
         for &spec in specs {
             let attribute = entries.read_attribute(spec)?;
             match (root, attribute.name()) {
@@ -247,11 +296,12 @@ fn name(unit: &Unit<Slice<'_>>) -> Vec<u8> {
     }
 }
 
-/// Parameters are kept in functions and function types, variables directly in the unit. Ranges are
-/// in arrays, and are types of their own in languages other than C.
-fn is_kept(tag: DwTag, depth: usize, parent: u32) -> bool {
+/// Parameters are kept in functions and function types, variables directly in the unit, in
+/// namespaces and in classes. Ranges are in arrays, and are types of their own in languages other
+/// than C.
+fn is_kept(tag: DwTag, in_unit: bool, parent: u32, dies: &[Die<'_>]) -> bool {
     match tag {
-        dw::DW_TAG_variable => depth == 1,
+        dw::DW_TAG_variable => in_unit || dies.get(parent as usize).is_some_and(|parent| is_class(parent.tag)),
         dw::DW_TAG_member
         | dw::DW_TAG_enumerator
         | dw::DW_TAG_formal_parameter
@@ -274,6 +324,10 @@ impl<'d> Die<'d> {
             offset: offset.0 as u64,
             tag,
             name: &[],
+            linkage: &[],
+            is_virtual: false,
+            slot: None,
+            namespace: NONE,
             of: None,
             origin: None,
             parent,
@@ -306,6 +360,20 @@ impl<'d> Die<'d> {
         let flag = || matches!(value, AttributeValue::Flag(true));
         match name {
             dw::DW_AT_name => self.name = dwarf.attr_string(unit, value)?.slice(),
+            dw::DW_AT_linkage_name | dw::DW_AT_MIPS_linkage_name => {
+                self.linkage = dwarf.attr_string(unit, value)?.slice();
+            }
+            dw::DW_AT_virtuality => {
+                self.is_virtual = matches!(
+                    value,
+                    AttributeValue::Virtuality(dw::DW_VIRTUALITY_virtual | dw::DW_VIRTUALITY_pure_virtual)
+                );
+            }
+            dw::DW_AT_vtable_elem_location => {
+                if let AttributeValue::Exprloc(expression) = value {
+                    self.slot = constant_of(expression, unit);
+                }
+            }
             dw::DW_AT_type | dw::DW_AT_discr => self.of = reference(&value),
             dw::DW_AT_specification | dw::DW_AT_abstract_origin | dw::DW_AT_signature => {
                 self.origin = reference(&value)
@@ -344,6 +412,8 @@ impl<'d> Die<'d> {
                 self.value = constant(&value, attribute);
                 self.place.computed |= self.value.is_none();
             }
+            // Values of such a type are not what their bits are.
+            dw::DW_AT_GNU_bias => self.place.computed = true,
             dw::DW_AT_discr_list => self.place.computed = true,
             dw::DW_AT_count => self.count = attribute.udata_value(),
             dw::DW_AT_lower_bound => self.lower = bound(&value, attribute),
@@ -397,6 +467,15 @@ fn fixed_address<'d>(expression: Expression<Slice<'d>>, dwarf: &Dwarf<'d>, unit:
         _ => return None,
     };
     operations.next().ok()?.is_none().then_some(address)
+}
+
+/// The number that an expression consists of.
+fn constant_of(expression: Expression<Slice<'_>>, unit: &Unit<Slice<'_>>) -> Option<u64> {
+    let mut operations = expression.operations(unit.encoding());
+    match (operations.next().ok()??, operations.next()) {
+        (Operation::UnsignedConstant { value }, Ok(None)) => Some(value),
+        _ => None,
+    }
 }
 
 /// The only expression that compilers use for the location of a member (DWARF 2).

@@ -21,11 +21,15 @@ const MOST_COMPARED: usize = 1 << 12;
 impl<'d> Builder<'_, 'd> {
     /// The member that shows the type of a container's elements.
     pub(super) fn elements_shown(&mut self, at: Place, die: &Die<'d>) -> Option<StructMember<'d>> {
+        if let Some(element) = self.element_of_slice(at, die) {
+            return self.element_member(element);
+        }
         let element = match containers::elements(die.name)? {
             containers::Elements::Parameter(number) => self.parameter(at, number)?,
-            containers::Elements::Node(name, number) => {
+            containers::Elements::Node(names, number) => {
                 let of = self.parameter(at, number)?;
-                *self.nodes(at.0).get(&(name, of))?
+                let nodes = self.nodes(at.0);
+                *names.iter().find_map(|&name| nodes.get(&(name, of)))?
             }
             containers::Elements::Pointer(name) => {
                 let children = self.children(at);
@@ -35,6 +39,40 @@ impl<'d> Builder<'_, 'd> {
             }
         };
         self.element_member(element)
+    }
+
+    /// The type of the elements of D's slices, and of Ada's arrays without fixed bounds, which have
+    /// two bounds of four bytes. Both are structs of a pointer and one more word.
+    fn element_of_slice(&self, at: Place, die: &Die<'d>) -> Option<Place> {
+        let language = self.all.units[at.0 as usize].language?;
+        let is_ada = matches!(
+            language,
+            dw::DW_LANG_Ada83 | dw::DW_LANG_Ada95 | dw::DW_LANG_Ada2005 | dw::DW_LANG_Ada2012
+        );
+        if !is_ada && language != dw::DW_LANG_D || die.size != Some(16) {
+            return None;
+        }
+        let children = self.children(at);
+        let named = |name: &[u8]| {
+            let mut members = children.iter().filter(|(_, child)| child.tag == dw::DW_TAG_member);
+            let (place, member) = members.find(|(_, member)| member.name == name)?;
+            self.all.resolve(place.0, member.of?)
+        };
+        let pointed = |at: Place| self.all.resolve(at.0, self.die(at).of?);
+        if !is_ada {
+            named(b"length")?;
+            return pointed(named(b"ptr")?);
+        }
+        let bounds = pointed(named(b"P_BOUNDS")?)?;
+        let array = pointed(named(b"P_ARRAY")?)?;
+        let dimensions = self.children(array).into_iter();
+        let mut dimensions = dimensions.filter(|(_, child)| child.tag == dw::DW_TAG_subrange_type);
+        let (place, dimension) = dimensions.next().filter(|_| dimensions.next().is_none())?;
+        // Of enums, bounds are no numbers of elements.
+        let index = self.die(self.all.resolve(place.0, dimension.of?)?).tag;
+        let is_number = matches!(index, dw::DW_TAG_base_type | dw::DW_TAG_subrange_type);
+        let is_known = is_number && self.die(bounds).size == Some(8);
+        (is_known && self.die(array).tag == dw::DW_TAG_array_type).then(|| pointed(array))?
     }
 
     /// Separates the unit's structs that share a name.

@@ -7,6 +7,7 @@
 //! counted with its reason.
 
 mod build;
+mod compared;
 mod dies;
 mod elements;
 mod left_out;
@@ -63,6 +64,8 @@ struct All<'d> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Foreign {
     Named,
+    /// Those with names, and those of functions and variables.
+    Compared,
     Arguments,
     Both,
 }
@@ -108,6 +111,16 @@ impl<'d> Parts<'d> {
         self.make_of(Foreign::Named)
     }
 
+    /// Like `Parts::make`, but to be compared only: with the functions and variables of all
+    /// languages, the tables of virtual functions, and vectors. Names are in full after
+    /// [`Parts::name_in_full`].
+    pub fn make_compared<'p>(&'p self) -> Conversion<'p>
+    where
+        'd: 'p,
+    {
+        self.make_of(Foreign::Compared)
+    }
+
     /// Like `Parts::make`, but of units in other languages only the types of arguments and results
     /// that C has too.
     pub fn make_with_arguments<'p>(&'p self) -> Conversion<'p>
@@ -137,6 +150,7 @@ impl<'d> Parts<'d> {
         'd: 'p,
     {
         let all = &self.0;
+        let compared = foreign == Foreign::Compared;
         let numbers: Vec<usize> = (0..all.own).chain(all.split..all.units.len()).collect();
         let made = numbers.into_par_iter().map(|number| {
             let parsed = &all.units[number];
@@ -144,15 +158,17 @@ impl<'d> Parts<'d> {
             match (parsed.kind, parsed.language) {
                 (UnitKind::Skeleton, _) => left_out.add(Reason::Split, &parsed.name),
                 (UnitKind::Compilation, Some(language)) if !is_c(language) => {
-                    left_out.add(Reason::Language(language), &parsed.name);
+                    if !compared {
+                        left_out.add(Reason::Language(language), &parsed.name);
+                    }
                     let number = number as u32;
                     let mut units = Vec::new();
                     // Arguments are looked for in the first dict with the unit's name.
-                    if foreign != Foreign::Named {
+                    if matches!(foreign, Foreign::Arguments | Foreign::Both) {
                         units.push(build::arguments_with_ids(all, number).0);
                     }
                     if foreign != Foreign::Arguments {
-                        let (unit, of_types) = build::foreign(all, number);
+                        let (unit, of_types) = build::foreign(all, number, compared);
                         left_out.merge(of_types);
                         units.push(unit);
                     }
@@ -160,7 +176,7 @@ impl<'d> Parts<'d> {
                     return (units, left_out);
                 }
                 (UnitKind::Compilation, _) => {
-                    let (unit, left_out) = build::unit(all, number as u32);
+                    let (unit, left_out) = build::unit(all, number as u32, compared);
                     let unit = Unit {
                         name: &parsed.name[..],
                         ..unit
@@ -183,7 +199,7 @@ impl<'d> Parts<'d> {
         // the types of its unit.
         if !all.types.is_empty() {
             let numbers = (0..all.units.len()).filter(|&number| matches!(all.units[number].kind, UnitKind::Type(..)));
-            let (unit, left_out) = build::units(all, numbers);
+            let (unit, left_out) = build::units(all, numbers, compared);
             result.units.push(unit);
             result.left_out.merge(left_out);
         }
@@ -212,7 +228,7 @@ impl<'d> Parts<'d> {
 
     /// A unit's types, and the id of each entry that is a type; for a language other than C, only
     /// those of arguments and results. `None` for units of other kinds.
-    pub(crate) fn unit(&self, number: u32) -> Option<(Unit<'d>, FxHashMap<Place, TypeId>)> {
+    pub(crate) fn unit(&self, number: u32) -> Option<(Unit<'_>, FxHashMap<Place, TypeId>)> {
         if self.0.units[number as usize].kind != UnitKind::Compilation {
             return None;
         }

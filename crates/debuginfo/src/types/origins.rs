@@ -75,7 +75,8 @@ impl Parts<'_> {
 fn of_unit(parsed: &Parsed<'_>, path: impl Fn(u64) -> Option<String>) -> Origins {
     let mut found = Origins::new();
     let mut names: BTreeMap<u64, Option<String>> = BTreeMap::new();
-    for (die, kind, name) in parsed.dies.iter().filter_map(|die| defined(parsed, die)) {
+    let all = parsed.dies.iter().enumerate();
+    for (die, kind, name) in all.filter_map(|(index, die)| defined(parsed, index as u32, die)) {
         let Some(number) = die.file else { continue };
         if let Some(file) = names.entry(number).or_insert_with(|| path(number)) {
             let key = (kind, String::from_utf8_lossy(name).into_owned());
@@ -86,23 +87,33 @@ fn of_unit(parsed: &Parsed<'_>, path: impl Fn(u64) -> Option<String>) -> Origins
 }
 
 /// The kind and name of a type that users would see the contents of.
-fn defined<'p, 'd>(parsed: &'p Parsed<'d>, die: &'p Die<'d>) -> Option<(&'p Die<'d>, Kind, &'d [u8])> {
+fn defined<'p>(parsed: &'p Parsed<'_>, index: u32, die: &'p Die<'_>) -> Option<(&'p Die<'p>, Kind, &'p [u8])> {
     let kind = |die: &Die<'_>| match die.tag {
         dw::DW_TAG_structure_type | dw::DW_TAG_class_type => Some(Kind::Struct),
         dw::DW_TAG_union_type => Some(Kind::Union),
         dw::DW_TAG_enumeration_type => Some(Kind::Enum),
         _ => None,
     };
-    if die.declaration || die.name.is_empty() {
+    let declared = || match die.origin? {
+        super::Ref::Unit(offset) => parsed.dies.binary_search_by_key(&offset, |die| die.offset).ok(),
+        _ => None,
+    };
+    let full = |index: u32| parsed.full_names.get(&index).map(Vec::as_slice);
+    let name = match die.name {
+        // A class that is defined outside of the one that declares it.
+        b"" => declared().and_then(|index| full(index as u32)).unwrap_or_default(),
+        name => full(index).unwrap_or(name),
+    };
+    if die.declaration || name.is_empty() {
         return None;
     }
     if die.tag == dw::DW_TAG_typedef {
         let super::Ref::Unit(offset) = die.of? else { return None };
         let index = parsed.dies.binary_search_by_key(&offset, |die| die.offset).ok()?;
         let of = parsed.dies.get(index).filter(|of| of.name.is_empty())?;
-        return kind(of).map(|_| (die, Kind::Typedef, die.name));
+        return kind(of).map(|_| (die, Kind::Typedef, name));
     }
-    Some((die, kind(die)?, die.name))
+    Some((die, kind(die)?, name))
 }
 
 /// The path of a file in a unit's line table.

@@ -28,6 +28,7 @@ use super::remembered::Remembered;
 use super::source::{Call, FetchDebugFile, ModuleSymbols, SymbolSource, Unavailable};
 use crate::demangle::demangle;
 use crate::modules::File;
+use crate::{ada, fortran};
 
 /// The files of this machine.
 pub(super) struct ObjectFiles {
@@ -560,7 +561,7 @@ impl Names {
             .map(|frame| Call {
                 function: frame
                     .function
-                    .map_or_else(String::new, |name| demangle(&name).into_owned()),
+                    .map_or_else(String::new, |name| readable(&name, frame.file.as_deref())),
                 offset: None,
                 file: frame.file,
                 line: frame.line,
@@ -580,7 +581,7 @@ impl Names {
         // The symbol is more precise than the debugging information: it names the clone (`.cold`,
         // `.constprop.0`).
         if let Some(symbol) = symbol {
-            outermost.function = demangle(&symbol.name).into_owned();
+            outermost.function = readable(&symbol.name, outermost.file.as_deref());
             outermost.offset = Some(svma - symbol.address);
         }
         if outermost.function.is_empty() {
@@ -591,6 +592,16 @@ impl Names {
         calls.push(outermost);
         Some(calls)
     }
+}
+
+/// The name as in the source file, which decides whether it may be one of Ada or Fortran.
+fn readable(name: &str, file: Option<&str>) -> String {
+    let decoded = match file {
+        Some(file) if ada::is_source(file) => ada::decode(name),
+        Some(file) if fortran::is_source(file) => fortran::decode(name),
+        _ => None,
+    };
+    decoded.unwrap_or_else(|| demangle(name).into_owned())
 }
 
 fn of_go(call: GoCall, svma: u64) -> Call {

@@ -1,7 +1,7 @@
 //! Shows containers of the C++ and Rust libraries by their contents.
 
 use backtrail_ctype::{Encoding, Kind, Type, TypeId};
-use backtrail_debuginfo::containers::{Container, End, containers, element};
+use backtrail_debuginfo::containers::{Container, Contents, End, containers, element};
 
 use super::LARGEST_VALUE;
 use super::show::{Byte, DEEPEST, Show, known};
@@ -107,6 +107,19 @@ impl<'d> Show<'_, 'd> {
             End::Short { length } => self.short_text(found, container.start, length, bytes),
             End::Maybe(is_there) => self.maybe(found, container.start, is_there, bytes, depth),
             End::Alternative(index) => self.alternative(found, container.start, index, bytes, depth),
+            End::Libcxx(which) => self.libcxx(which, found, bytes, depth),
+            End::Bits(end) => self.bits_between(found, [container.start, end], bytes),
+            End::CountedLength(length, contents) => {
+                let (start, count) = (start()?, self.word(found, length, Kind::Integer, bytes)?);
+                // Two counters; what follows them is not aligned to more than they take.
+                let start = start.checked_add(2 * WORD as u64)?;
+                self.out += &format!("{start:#x} ");
+                match contents {
+                    Contents::Text => self.text_of(start, count),
+                    // The type that a member shows is that of the counters and a value.
+                    Contents::Elements => self.sequence_of(self.element(name)?, start, count, depth),
+                }
+            }
         }
     }
 
@@ -119,8 +132,11 @@ impl<'d> Show<'_, 'd> {
     }
 
     /// Appends the elements of a container with this name.
-    fn sequence(&mut self, found: &Type<'d>, name: &[u8], start: u64, count: u64, depth: u32) -> Option<()> {
-        let id = self.element_of(found, name)?;
+    pub(super) fn sequence(&mut self, found: &Type<'d>, name: &[u8], start: u64, count: u64, depth: u32) -> Option<()> {
+        self.sequence_of(self.element_of(found, name)?, start, count, depth)
+    }
+
+    fn sequence_of(&mut self, id: TypeId, start: u64, count: u64, depth: u32) -> Option<()> {
         let size = self.size(id).filter(|&size| size > 0)?;
         // Bytes may be a text.
         if size == 1 && self.shown.amount < Amount::All {

@@ -70,7 +70,7 @@ impl<'d> Show<'_, 'd> {
         Some(())
     }
 
-    /// Appends the number of the alternative that a variant of libstdc++ has, and its value. Each
+    /// Appends the number of the alternative that a variant has, and its value. Each
     /// union has an alternative, and the union of those after it.
     pub(super) fn alternative(
         &mut self,
@@ -80,7 +80,7 @@ impl<'d> Show<'_, 'd> {
         bytes: &[Byte],
         depth: u32,
     ) -> Option<()> {
-        let is_number = |of: &Type<'_>| of.kind() == Kind::Integer && matches!(of.size(), 1 | 2 | 8);
+        let is_number = |of: &Type<'_>| of.kind() == Kind::Integer && matches!(of.size(), 1 | 2 | 4 | 8);
         let (at, number) = self.nearest(found, index, is_number)?;
         let size = usize::try_from(number.size()).ok()?;
         let index = self.number(&known(bytes.get(at..at.checked_add(size)?)?)?)?;
@@ -90,13 +90,17 @@ impl<'d> Show<'_, 'd> {
             return Some(());
         }
         let (mut at, mut of) = self.nearest(found, alternatives, |of| of.kind() == Kind::Union)?;
+        let [tail, head, content] = match alternatives {
+            "__data" => ["__tail", "__head", "__value"],
+            _ => ["_M_rest", "_M_first", "_M_storage"],
+        };
         for _ in 0..Some(index).filter(|&index| index < MOST_ALTERNATIVES)? {
-            let (further, rest) = self.nearest(&of, "_M_rest", |of| of.kind() == Kind::Union)?;
+            let (further, rest) = self.nearest(&of, tail, |of| of.kind() == Kind::Union)?;
             (at, of) = (at.checked_add(further)?, rest);
         }
-        let (further, first) = self.nearest(&of, "_M_first", |_| true)?;
+        let (further, first) = self.nearest(&of, head, |_| true)?;
         at = at.checked_add(further)?;
-        let (further, value) = self.nearest(&first, "_M_storage", |_| true)?;
+        let (further, value) = self.nearest(&first, content, |_| true)?;
         at = at.checked_add(further)?;
         let name = value.name().ok()?;
         let id = match name.starts_with(b"__aligned_membuf<") {

@@ -27,7 +27,7 @@ pub(super) struct Elements {
 }
 
 /// Where a node has its links and its value.
-struct Nodes<const N: usize> {
+pub(super) struct Nodes<const N: usize> {
     links: [usize; N],
     /// Bytes of a node.
     size: u64,
@@ -109,8 +109,19 @@ impl<'d> Show<'_, 'd> {
     /// Appends a `std::list`: a ring of nodes, of which one is in the list itself.
     pub(super) fn ring(&mut self, found: &Type<'d>, length: &str, bytes: &[Byte], depth: u32) -> Option<()> {
         let count = self.word(found, length, Kind::Integer, bytes)?;
-        let [first, last] = self.pointers(found, ["_M_next", "_M_prev"], bytes)?;
-        let (nodes, mut elements) = self.nodes(found, ["_M_next", "_M_prev"], Form::Values)?;
+        let ends = self.pointers(found, ["_M_next", "_M_prev"], bytes)?;
+        let nodes = self.nodes(found, ["_M_next", "_M_prev"], Form::Values)?;
+        self.around(ends, nodes, count, depth)
+    }
+
+    /// Appends the elements of a ring, of which these are the first and the last one.
+    pub(super) fn around(
+        &mut self,
+        [first, last]: [u64; 2],
+        (nodes, mut elements): (Nodes<2>, Elements),
+        count: u64,
+        depth: u32,
+    ) -> Option<()> {
         let (mut at, mut before, mut end) = (first, 0, 0);
         for index in 0..count.min(ENOUGH as u64) {
             let [next, previous] = self.node(at, &nodes, &mut elements)?;
@@ -137,12 +148,24 @@ impl<'d> Show<'_, 'd> {
         bytes: &[Byte],
         depth: u32,
     ) -> Option<()> {
-        let [mut at] = self.pointers(found, [next], bytes)?;
-        let (nodes, mut elements) = self.nodes(found, [next], form)?;
+        let [first] = self.pointers(found, [next], bytes)?;
+        let nodes = self.nodes(found, [next], form)?;
         let count = match length {
             "" => None,
             length => Some(self.word(found, length, Kind::Integer, bytes)?),
         };
+        self.along(first, nodes, count, depth)
+    }
+
+    /// Appends the elements of a list that ends with a null pointer.
+    pub(super) fn along(
+        &mut self,
+        first: u64,
+        (nodes, mut elements): (Nodes<1>, Elements),
+        count: Option<u64>,
+        depth: u32,
+    ) -> Option<()> {
+        let mut at = first;
         let mut walked = 0;
         while at != 0 && walked < ENOUGH as u64 {
             [at] = self.node(at, &nodes, &mut elements)?;
@@ -178,7 +201,7 @@ impl<'d> Show<'_, 'd> {
     }
 
     /// The next node of a tree.
-    fn successor(&self, at: u64, nodes: &Nodes<3>) -> Option<u64> {
+    pub(super) fn successor(&self, at: u64, nodes: &Nodes<3>) -> Option<u64> {
         let [_, right, mut parent] = self.links(at, nodes)?;
         let mut child = at;
         if right == 0 {
@@ -205,15 +228,18 @@ impl<'d> Show<'_, 'd> {
     }
 
     /// Where the nodes of a container have these links and their elements.
-    fn nodes<const N: usize>(
+    pub(super) fn nodes<const N: usize>(
         &mut self,
         found: &Type<'d>,
         links: [&str; N],
         form: Form,
     ) -> Option<(Nodes<N>, Elements)> {
         let node = self.resolve(self.marked(found)?).ok()?;
-        let (at, storage) = self.nearest(&node, "_M_storage", |of| of.kind() == Kind::Struct)?;
-        let elements = self.no_elements(self.marked(&storage)?, form)?;
+        let (at, element) = match self.nearest(&node, "_M_storage", |of| of.kind() == Kind::Struct) {
+            Some((at, storage)) => (at, self.marked(&storage)?),
+            None => self.value_of_node(&node, form)?,
+        };
+        let elements = self.no_elements(element, form)?;
         let mut offsets = [0; N];
         for (offset, name) in offsets.iter_mut().zip(links) {
             (*offset, _) = self.nearest(&node, name, |of| of.kind() == Kind::Pointer)?;
@@ -224,14 +250,14 @@ impl<'d> Show<'_, 'd> {
     }
 
     /// Adds the element of the node at an address, and returns the node's links.
-    fn node<const N: usize>(&self, at: u64, nodes: &Nodes<N>, elements: &mut Elements) -> Option<[u64; N]> {
+    pub(super) fn node<const N: usize>(&self, at: u64, nodes: &Nodes<N>, elements: &mut Elements) -> Option<[u64; N]> {
         let bytes = self.memory(at, nodes.size)?;
         let value = bytes.get(nodes.at..nodes.at.checked_add(elements.size)?)?;
         elements.bytes.extend_from_slice(value);
         self.links_of(&bytes, nodes)
     }
 
-    fn links<const N: usize>(&self, at: u64, nodes: &Nodes<N>) -> Option<[u64; N]> {
+    pub(super) fn links<const N: usize>(&self, at: u64, nodes: &Nodes<N>) -> Option<[u64; N]> {
         // The header, which is no whole node, has its links where nodes have them.
         let size = nodes.links.iter().max()? + WORD;
         self.links_of(&self.memory(at, size as u64)?, nodes)

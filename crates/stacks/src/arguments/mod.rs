@@ -9,10 +9,12 @@
 mod contents;
 mod float;
 mod inside;
+mod libcxx;
 mod lists;
 pub(crate) mod module;
 mod owned;
 mod show;
+mod slices;
 mod tables;
 mod variants;
 

@@ -16,7 +16,7 @@ pub(super) const DEEPEST: u32 = 4;
 /// Maximum number of members or elements shown for each.
 pub(super) const MOST_MEMBERS: usize = 16;
 /// The least number of equal elements in a row that are shown as one.
-const LEAST_REPEATS: usize = 10;
+pub(super) const LEAST_REPEATS: usize = 10;
 /// The limit on the length of a shown string in bytes, whatever is asked for.
 const LONGEST_TEXT: usize = 1 << 16;
 /// Maximum length of a formatted value in bytes, beside a string's.
@@ -374,6 +374,9 @@ impl<'d> Show<'_, 'd> {
         if let Some(()) = self.container(found, bytes, depth) {
             return Some(());
         }
+        if let Some(()) = self.slice(found, bytes, depth) {
+            return Some(());
+        }
         if let Some(variants) = self.variants(found) {
             let selected = variants.selected(self, bytes)?;
             return self.variant(&selected, bytes, depth);
@@ -522,7 +525,7 @@ impl<'d> Show<'_, 'd> {
 }
 
 /// Whether this is a character type.
-fn is_char(found: &Type<'_>) -> bool {
+pub(super) fn is_char(found: &Type<'_>) -> bool {
     let is_char = |encoding: Encoding| encoding.format & Encoding::CHAR != 0;
     found.kind() == Kind::Integer && found.size() == 1 && found.encoding().is_ok_and(is_char)
 }
