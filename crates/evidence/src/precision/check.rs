@@ -487,7 +487,7 @@ fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, vi
             || view.function(*address).starts_with("_Unwind_")
             || !is_call && view.is_described_at_calls_only(*address)
             // Which the walk in the process may leave, but not enter another frame from.
-            || fault == Fault::Stopped("limit") && view.is_beside_text(*address)
+            || fault == Fault::Stopped("limit") && view.is_in_init_or_fini(*address)
     };
     let callees = [
         right.checked_sub(2),

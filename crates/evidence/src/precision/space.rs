@@ -234,11 +234,11 @@ impl View<'_> {
         })
     }
 
-    /// Whether an address is in another section than other code: in `.init`, `.fini` or `.plt`.
-    pub(crate) fn is_beside_text(&self, address: u64) -> bool {
+    /// Whether an address is in `.init` or `.fini`, which are parts of functions.
+    pub(crate) fn is_in_init_or_fini(&self, address: u64) -> bool {
         self.space.find(address).is_some_and(|mapped| {
             let section = mapped.module.image.code_section(address.wrapping_sub(mapped.bias));
-            section.is_some_and(|section| section.name != b".text")
+            section.is_some_and(|section| [&b".init"[..], b".fini"].contains(&section.name))
         })
     }
 
