@@ -1,26 +1,28 @@
 //! framehop as a C library: `framehop_begin` once, and `framehop_backtrace` as `backtrace(3)`. Each
 //! thread has a cache of its own, which stays warm.
-#![cfg(target_arch = "x86_64")]
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, OsStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, Unwinder};
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, Module, MustNotAllocateDuringUnwind, UnwindRegsNative, Unwinder,
+    UnwinderNative,
+};
 use object::{Object, ObjectSection};
 
 type Policy = MustNotAllocateDuringUnwind;
-static UNWINDER: OnceLock<UnwinderX86_64<Vec<u8>, Policy>> = OnceLock::new();
+static UNWINDER: OnceLock<UnwinderNative<Vec<u8>, Policy>> = OnceLock::new();
 thread_local! {
-    static CACHE: RefCell<CacheX86_64<Policy>> = RefCell::new(CacheX86_64::new_in());
+    static CACHE: RefCell<CacheNative<Policy>> = RefCell::new(CacheNative::new_in());
 }
 
 /// Adds all currently loaded modules to framehop.
 #[unsafe(no_mangle)]
 pub extern "C" fn framehop_begin() -> c_int {
-    let mut unwinder = UnwinderX86_64::new();
+    let mut unwinder = UnwinderNative::new();
     // SAFETY: the callback gets back the pointer that is given here.
     unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut unwinder).cast()) };
     c_int::from(UNWINDER.set(unwinder).is_err())
@@ -28,7 +30,7 @@ pub extern "C" fn framehop_begin() -> c_int {
 
 unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, unwinder: *mut c_void) -> c_int {
     // SAFETY: the loader gives a module, and back the pointer that it was given.
-    let (info, unwinder) = unsafe { (&*info, &mut *unwinder.cast::<UnwinderX86_64<Vec<u8>, Policy>>()) };
+    let (info, unwinder) = unsafe { (&*info, &mut *unwinder.cast::<UnwinderNative<Vec<u8>, Policy>>()) };
     // SAFETY: the loader's string and headers.
     let (name, headers) = unsafe {
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
@@ -80,16 +82,27 @@ unsafe extern "C" fn add(info: *mut libc::dl_phdr_info, _size: usize, unwinder: 
 /// `buffer` has room for `size` pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn framehop_backtrace(buffer: *mut *mut c_void, size: c_int) -> c_int {
-    let (ip, sp, bp): (u64, u64, u64);
+    let (ip, sp, fp): (u64, u64, u64);
     // SAFETY: only reads registers.
+    #[cfg(target_arch = "x86_64")]
     unsafe {
-        std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) ip, out(reg) sp, out(reg) bp);
+        std::arch::asm!("lea {}, [rip]", "mov {}, rsp", "mov {}, rbp", out(reg) ip, out(reg) sp, out(reg) fp);
     }
+    // SAFETY: only reads registers.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!("adr {}, .", "mov {}, sp", "mov {}, x29", out(reg) ip, out(reg) sp, out(reg) fp);
+    }
+    #[cfg(target_arch = "x86_64")]
+    let registers = UnwindRegsNative::new(ip, sp, fp);
+    // The link register: this function calls others, so that it has saved its return address.
+    #[cfg(target_arch = "aarch64")]
+    let registers = UnwindRegsNative::new(0, sp, fp);
     let Some(unwinder) = UNWINDER.get() else { return 0 };
     CACHE.with_borrow_mut(|cache| {
         // SAFETY: the stack of this thread, above this frame.
         let mut read = |address: u64| Ok(unsafe { (address as *const u64).read() });
-        let mut frames = unwinder.iter_frames(ip, UnwindRegsX86_64::new(ip, sp, bp), cache, &mut read);
+        let mut frames = unwinder.iter_frames(ip, registers, cache, &mut read);
         let mut count = 0;
         // The first is this function.
         let _ = frames.next();

@@ -4,6 +4,10 @@
 //! `cargo run --release --bin backtrace [ROUNDS]`; writes `docs/backtrace-speed.md` if there are at
 //! least nine rounds. Needs a C compiler, libunwind (`libunwind-dev`), and an otherwise idle
 //! machine.
+//!
+//! `cargo run --release --bin backtrace aarch64` counts the instructions of the same walks on
+//! AArch64, and writes that part of the page. Needs `aarch64-linux-gnu-gcc`, Rust's target
+//! `aarch64-unknown-linux-gnu`, and `qemu-aarch64` with plugins (Debian: `qemu-user`).
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -27,17 +31,32 @@ const MODULES: [usize; 2] = [10, 1000];
 const THREADS: [usize; 2] = [1, 64];
 const FUNCTIONS: [usize; 3] = [100, 10_000, 100_000];
 
+/// The part of the page about AArch64 begins with this line.
+const EMULATED: &str = "\n## AArch64, in instructions\n";
+/// The system call that the plugin answers.
+const ASKS: u32 = 0x7fff_0001;
+const AARCH64: &str = "aarch64-unknown-linux-gnu";
+const AARCH64_LINKER: &str = "aarch64-linux-gnu-gcc";
+
 fn main() -> ExitCode {
-    let rounds = std::env::args().nth(1).map_or(Ok(15), |text| text.parse());
-    let Ok(rounds) = rounds else {
-        eprintln!("usage: backtrace [ROUNDS]");
-        return ExitCode::FAILURE;
+    let argument = std::env::args().nth(1);
+    let path = place::workspace().join("docs/backtrace-speed.md");
+    let before = std::fs::read_to_string(&path).unwrap_or_default();
+    let (timed, emulated) = before.split_once(EMULATED).unwrap_or((&before, ""));
+    let measured = if argument.as_deref() == Some("aarch64") {
+        count().map(|report| (timed.to_owned(), report, true))
+    } else {
+        let Ok(rounds) = argument.map_or(Ok(15), |text| text.parse()) else {
+            eprintln!("usage: backtrace [ROUNDS | aarch64]");
+            return ExitCode::FAILURE;
+        };
+        measure(rounds).map(|report| (report, emulated.to_owned(), rounds >= 9))
     };
-    match measure(rounds) {
-        Ok(report) => {
+    match measured {
+        Ok((timed, emulated, is_complete)) => {
+            let report = format!("{timed}{EMULATED}{emulated}");
             print!("{report}");
-            if rounds >= 9 {
-                let path = place::workspace().join("docs/backtrace-speed.md");
+            if is_complete {
                 std::fs::write(path, report).expect("the workspace can be written");
             }
             ExitCode::SUCCESS
@@ -57,8 +76,8 @@ fn done(mut command: Command) -> Result<String, String> {
     }
 }
 
-/// framehop as a C library, of this workspace.
-fn framehop() -> Result<PathBuf, String> {
+/// framehop as a C library, of this workspace; for AArch64, or for this machine.
+fn framehop(is_for_aarch64: bool) -> Result<PathBuf, String> {
     let target = place::workspace().join("bench/target");
     let mut build = Command::new("cargo");
     build.args([
@@ -70,8 +89,55 @@ fn framehop() -> Result<PathBuf, String> {
         "--target-dir",
     ]);
     build.arg(&target).current_dir(place::workspace().join("bench"));
+    if is_for_aarch64 {
+        build.args(["--target", AARCH64]);
+        build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", AARCH64_LINKER);
+    }
     done(build)?;
+    let target = if is_for_aarch64 { target.join(AARCH64) } else { target };
     Ok(target.join("release/libbench_framehop.so"))
+}
+
+/// Counts the instructions of walks on AArch64, with a plugin of the emulator.
+fn count() -> Result<String, String> {
+    let library = place::release_for(AARCH64, AARCH64_LINKER, "backtrail-capi", "libbacktrail.so")?;
+    let root = peers::aarch64_libunwind().map_err(|missing| missing.to_string())?;
+    let folder = scratch();
+    let io = |error: std::io::Error| error.to_string();
+    std::fs::copy(library, folder.path().join("libbacktrail.so.0")).map_err(io)?;
+    std::fs::copy(framehop(true)?, folder.path().join("libbench_framehop.so")).map_err(io)?;
+    let program = folder.path().join("backtrace");
+    let libraries = root.join("usr/lib/aarch64-linux-gnu");
+    let mut compile = Bench::compile(AARCH64_LINKER, folder.path(), &program);
+    compile.arg(format!("-DCOUNTED={ASKS}"));
+    compile.arg("-isystem").arg(root.join("usr/include/aarch64-linux-gnu"));
+    compile.arg("-isystem").arg(root.join("usr/include"));
+    compile.arg(libraries.join("libunwind.so.8")).arg("-ldl");
+    compile.arg(format!("-Wl,-rpath-link,{}", libraries.display()));
+    compile.arg(format!(
+        "-Wl,-rpath-link,{}",
+        root.join("lib/aarch64-linux-gnu").display()
+    ));
+    done(compile)?;
+    let plugin = folder.path().join("count.so");
+    let mut compile = Command::new("cc");
+    compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&plugin);
+    compile.arg(place::workspace().join("bench/programs/count_instructions.c"));
+    compile.arg("-I").arg(place::programs());
+    done(compile)?;
+    let mut run = Command::new("qemu-aarch64");
+    run.arg("-L").arg(&root).arg("-plugin");
+    run.arg(format!("file={},number={ASKS}", plugin.display()));
+    // Counts hardly differ between rounds.
+    run.arg(&program).args(["walk", "3"]);
+    let lines: Vec<Line> = done(run)?.lines().map(Line::parse).collect::<Result<_, _>>()?;
+    let mut date = Command::new("date");
+    date.arg("-uI");
+    let mut text = format!("\n{}\n\n", COUNTED.trim().replace("DATE", done(date)?.trim()));
+    text.push_str(&table("case", "frames", &lines, |line| {
+        (line.case.clone(), line.frames.to_string())
+    })?);
+    Ok(text)
 }
 
 struct Bench {
@@ -118,8 +184,20 @@ impl Bench {
         let io = |error: std::io::Error| error.to_string();
         let program = folder.path().join("backtrace");
         std::fs::copy(library, folder.path().join("libbacktrail.so.0")).map_err(io)?;
-        std::fs::copy(framehop()?, folder.path().join("libbench_framehop.so")).map_err(io)?;
-        let mut compile = Command::new("cc");
+        std::fs::copy(framehop(false)?, folder.path().join("libbench_framehop.so")).map_err(io)?;
+        let mut compile = Bench::compile("cc", folder.path(), &program);
+        compile.args(["-lunwind", "-ldl"]);
+        done(compile)?;
+        Ok(Bench {
+            folder,
+            program,
+            rounds,
+        })
+    }
+
+    /// Compiles the program, but for libunwind.
+    fn compile(compiler: &str, folder: &Path, program: &Path) -> Command {
+        let mut compile = Command::new(compiler);
         compile.args([
             "-O2",
             "-pthread",
@@ -127,18 +205,12 @@ impl Bench {
             "-fno-optimize-sibling-calls",
             "-o",
         ]);
-        compile.arg(&program);
+        compile.arg(program);
         compile.arg(place::workspace().join("bench/programs/backtrace.c"));
         compile.arg("-I").arg(place::workspace().join("crates/capi/include"));
-        compile.args(["libbacktrail.so.0", "libbench_framehop.so"].map(|name| folder.path().join(name)));
-        compile.args(["-lunwind", "-ldl"]);
-        compile.arg(format!("-Wl,-rpath,{}", folder.path().display()));
-        done(compile)?;
-        Ok(Bench {
-            folder,
-            program,
-            rounds,
-        })
+        compile.args(["libbacktrail.so.0", "libbench_framehop.so"].map(|name| folder.join(name)));
+        compile.arg(format!("-Wl,-rpath,{}", folder.display()));
+        compile
     }
 
     fn run(&self, how: &[&str], arguments: &[PathBuf]) -> Result<Vec<Line>, String> {
@@ -227,7 +299,7 @@ impl Line {
     }
 }
 
-/// Nanoseconds per frame, for each walker, and ours as a ratio to the floor.
+/// Nanoseconds or instructions per frame, for each walker, and ours as a ratio to the floor.
 fn table(first: &str, second: &str, lines: &[Line], of: impl Fn(&Line) -> (String, String)) -> Result<String, String> {
     let names: Vec<&str> = WALKERS.iter().map(|(_, name)| *name).collect();
     let mut text = format!(
@@ -273,4 +345,8 @@ Made by `cargo run --release --bin backtrace` in `bench/`: the median of ROUNDS 
 
 Goals: *same* at most twice the chain of frame pointers, *leaf* at most 4 ns, *other* at most 6, *cold* at most 25.
 
+";
+
+const COUNTED: &str = "
+Made by `cargo run --release --bin backtrace aarch64` in `bench/`: the same walks on AArch64, under qemu's user emulation, on DATE. A plugin counts the instructions from the call of a library to its return, without the kernel's. Instructions per frame; libunwind 1.6.2 and glibc 2.36 are Debian 12's, framehop is 0.16.
 ";

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use backtrail_ctype::link::{self, LinkedSymbol, Options, Section, Symbols, Unit};
 use backtrail_ctype::write::{self, ExternalStrings};
-use backtrail_ctype::{Dict, Kind, Surroundings, NameIndex, Symbol};
+use backtrail_ctype::{Dict, Kind, NameIndex, Surroundings, Symbol};
 use backtrail_debuginfo::types::{Parts, Sections, counted};
-use backtrail_elf::{Image, FileBytes, Table};
+use backtrail_elf::{FileBytes, Image, Table};
 use backtrail_testkit::peers::{Binutils, CProgram, Compiler, Machine, Release};
 use backtrail_testkit::{command, place, scratch, skip};
 use backtrail_wire::Endian;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use backtrail_cfi::build;
-use backtrail_elf::{Image, FileBytes};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::write::Options;
 use backtrail_sframe::{Abi, Version};
 use backtrail_testkit::peers::{Binutils, Machine, Release};

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use backtrail_cfi::tables;
-use backtrail_elf::{Image, FileBytes};
+use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::write::{self, FunctionRows, Options};
 use backtrail_sframe::{Abi, Index, Location, Row, Rule, Section, Version};
 use backtrail_testkit::peers::{Binutils, Release};

@@ -90,6 +90,24 @@ fn sp(registers: &Registers) -> u64 {
     registers.get(SP).unwrap_or(0)
 }
 
+/// Whether an instruction always jumps or returns: `b`, `br`, `ret`, and their authenticated forms.
+pub(crate) fn goes_elsewhere(word: u32) -> bool {
+    word >> 26 == 0b00_0101 || matches!(word & 0xfeff_f000, 0xd61f_0000 | 0xd65f_0000)
+}
+
+/// Whether an instruction of a function's first or last ones writes x29, or the stack pointer (31):
+/// additions of a number, loads, and stores that change their base (C4.1.65, C4.1.66).
+pub(crate) fn writes(word: u32, register: u32) -> bool {
+    let field = |low: u32| word >> low & 31 == register;
+    let adds = matches!(word >> 24, 0x91 | 0xd1) && field(0);
+    let changes_base = (word & 0x3a80_0000 == 0x2880_0000 || word & 0x3b20_0400 == 0x3800_0400) && field(5);
+    // In these places 31 is the zero register.
+    let loads = register != 31
+        && (word & 0xfe40_0000 == 0xa840_0000 && (field(0) || field(10))
+            || (word & 0xffc0_0000 == 0xf940_0000 || word & 0xffe0_0000 == 0xf840_0000) && field(0));
+    adds || changes_base || loads
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +131,29 @@ mod tests {
         ] {
             assert_eq!(Aarch64::classify(&word.to_le_bytes()), class, "{word:x}");
         }
+    }
+
+    /// As GNU as 2.40 writes them.
+    #[test]
+    fn written_registers() {
+        for (word, sp, fp) in [
+            (0xd100_83ffu32, true, false), // sub sp, sp, #0x20
+            (0xa901_7bfd, false, false),   // stp x29, x30, [sp, #16]
+            (0x9100_43fd, false, true),    // add x29, sp, #0x10
+            (0xa941_7bfd, false, true),    // ldp x29, x30, [sp, #16]
+            (0x9100_83ff, true, false),    // add sp, sp, #0x20
+            (0xa8c2_7bfd, true, true),     // ldp x29, x30, [sp], #32
+            (0xa9be_7bfd, true, false),    // stp x29, x30, [sp, #-32]!
+            (0xf84107fe, true, false),     // ldr x30, [sp], #16
+            (0xf81f0ffe, true, false),     // str x30, [sp, #-16]!
+            (0xf940_0bfd, false, true),    // ldr x29, [sp, #16]
+            (0x6dbe_27e8, true, false),    // stp d8, d9, [sp, #-32]!
+            (0xa941_4ff4, false, false),   // ldp x20, x19, [sp, #16]
+            (0xd65f_03c0, false, false),   // ret
+        ] {
+            assert_eq!((writes(word, 31), writes(word, 29)), (sp, fp), "{word:x}");
+        }
+        assert!(goes_elsewhere(0xd65f_03c0) && goes_elsewhere(0x1400_0003) && !goes_elsewhere(0x9400_0003));
     }
 
     fn at(pc: u64, sp: u64) -> Registers {

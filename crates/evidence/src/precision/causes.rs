@@ -18,7 +18,7 @@ use backtrail_sframe::{Base, Version};
 use backtrail_testkit::command;
 
 use super::check::{Fault, Place, Seen};
-use super::space::{Module, Source, returns_above_frame};
+use super::space::{Module, Source, is_described_at_calls_only, returns_above_frame};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -57,8 +57,13 @@ pub(crate) enum Cause {
     TellsOfTarget,
     /// The row says that the return address lies above the frame.
     ReturnAboveFrame,
+    /// The row is right at calls only: an instruction in front has changed the register that the
+    /// frame is found by, and the row is that of before.
+    OnlyCalls,
     /// The program's first instruction, whose row does not say yet that it has no caller.
     Entry,
+    /// Other code that the entry point's description covers, which says that it has no caller.
+    BesideEntry,
     /// The program has replaced the return address.
     Overwritten,
     /// The C++ runtime has replaced saved values by those for the handler's frame.
@@ -84,7 +89,11 @@ impl Cause {
             Cause::ReturnAboveFrame => {
                 "hand-written: says that the return address lies above the frame, so that the caller's stack pointer is wrong".into()
             }
+            Cause::OnlyCalls => "the compiler describes this function at its calls only, and not its first and last instructions".into(),
             Cause::Entry => "says only at its second instruction that it has no caller".into(),
+            Cause::BesideEntry => {
+                "not the entry point, but described with it, and so as code that has no caller".into()
+            }
             Cause::Overwritten => "the program has overwritten this return address in memory".into(),
             Cause::InstallsHandler => {
                 "the runtime has overwritten the registers that it saved, to resume in the handler's frame".into()
@@ -189,6 +198,12 @@ impl<'c> Causes<'c> {
         if place.fault == Fault::Overwritten {
             return Cause::Overwritten;
         }
+        let function = |address| Some(section.lookup(address).ok()??.function);
+        let entry = module.image.entry();
+        let is_beside_entry = place.svma != entry && function(entry).is_some_and(|it| function(place.svma) == Some(it));
+        if is_beside_entry && place.fault == Fault::Stopped("end of stack") {
+            return Cause::BesideEntry;
+        }
         let rule = match section.lookup(place.svma) {
             Ok(Some(found)) => found.row.rule,
             _ => None,
@@ -197,7 +212,7 @@ impl<'c> Causes<'c> {
         match rule {
             Some(rule) if !known.mismatches.iter().any(holds) => match (rule.cfa.base, rule.ra.base) {
                 (Base::Register(number), _)
-                    if place.fault == Fault::Stopped("register not known")
+                    if matches!(place.fault, Fault::Stopped("register not known" | "limit"))
                         && ![self.arch.sp.0, self.arch.fp.0].contains(&number) =>
                 {
                     let name = self.arch.register_name(backtrail_arch::Register(number));
@@ -210,6 +225,9 @@ impl<'c> Causes<'c> {
                     }
                     false => Cause::TellsOfTarget,
                 },
+                _ if !place.is_call && is_described_at_calls_only(&module.image, section, place.svma) => {
+                    Cause::OnlyCalls
+                }
                 _ if place.fault == Fault::Surplus && place.svma == module.image.entry() => Cause::Entry,
                 _ if returns_above_frame(section, place.svma) == Some(true) => Cause::ReturnAboveFrame,
                 _ if place.fault != Fault::NotCovered && module.describe(place.svma).starts_with("_Unwind_") => {
@@ -264,6 +282,9 @@ fn fdes(image: &Image<'_>) -> Option<Vec<Range<u64>>> {
     let mut readelf = Command::new("readelf");
     readelf.args(["--debug-dump=frames", "-W"]).arg(&copy);
     let finished = command::run(&mut readelf, LIMIT).ok()?;
+    // Behind it may be .debug_frame, which only debuggers read.
+    let of_eh_frame = finished.stdout.split_once("Contents of the .eh_frame section")?.1;
+    let of_eh_frame = of_eh_frame.split("Contents of the .debug_frame section").next()?;
     let range = |line: &str| {
         let (start, end) = line
             .split_once(" FDE ")?
@@ -275,5 +296,5 @@ fn fdes(image: &Image<'_>) -> Option<Vec<Range<u64>>> {
         let hex = |text| u64::from_str_radix(text, 16).ok();
         Some(hex(start)?..hex(end)?)
     };
-    Some(finished.stdout.lines().filter_map(range).collect())
+    Some(of_eh_frame.lines().filter_map(range).collect())
 }

@@ -30,8 +30,19 @@ const CACHE_ENTRIES: usize = 4096;
 pub(crate) struct Way {
     pub(crate) name: &'static str,
     pub(crate) source: Source,
-    /// With a cache of rules, and only as far as this walk differs from the thread's last one.
-    pub(crate) remembered: bool,
+    pub(crate) walker: Walker,
+}
+
+/// Who walks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walker {
+    /// The engine, without a cache.
+    Plain,
+    /// The engine, with a cache of rules, and only as far as this walk differs from the thread's
+    /// last one.
+    Remembered,
+    /// The C library in the stepped process; see [`Checker::arrive_with`].
+    InProcess,
 }
 
 /// The stack of a thread that stands still: one read of the part in use, and more on demand.
@@ -94,6 +105,15 @@ struct Remembered {
     state: MemoState,
     steps: Vec<MemoStep>,
     reads: Vec<MemoRead>,
+}
+
+/// A chain that was walked.
+struct Walked {
+    /// How many frames it has.
+    visited: usize,
+    /// The first frame that differs, and its number.
+    differs: Option<(usize, Frame)>,
+    stop: Stop,
 }
 
 /// A stepped thread.
@@ -302,8 +322,42 @@ impl<C: Cpu> Checker<C> {
         self.outcome.deepest = self.outcome.deepest.max(thread.shadow.depth());
         thread.before = Some((*now, class));
         for way in 0..self.ways.len() {
-            self.compare(way, thread, now);
+            if self.ways[way].walker != Walker::InProcess {
+                self.compare(way, thread, now);
+            }
         }
+    }
+
+    /// Compares the chain that the thread's own process has walked at the place where it is.
+    pub(crate) fn arrive_with(&mut self, thread: &Thread, now: &Registers, chain: &[u64]) {
+        let Some(number) = self.ways.iter().position(|way| way.walker == Walker::InProcess) else {
+            return;
+        };
+        // Addresses come without their kinds, so kinds are not compared.
+        let known = |at: usize| thread.shadow.frame(now.pc, at);
+        let differs = chain.iter().enumerate().find_map(|(at, address)| {
+            let kind = match known(at) {
+                Some(frame) if frame.address == *address => return None,
+                frame => frame.map_or(AddressKind::Ra, |frame| frame.kind),
+            };
+            Some((
+                at,
+                Frame {
+                    address: *address,
+                    kind,
+                },
+            ))
+        });
+        let stop = match chain.len() < thread.shadow.depth() {
+            true => Stop::Limit,
+            false => Stop::EndOfStack,
+        };
+        let walked = Walked {
+            visited: chain.len(),
+            differs,
+            stop,
+        };
+        self.judge(number, thread, now.pc, &walked);
     }
 
     /// The registers after a system call, if the emulator has run the following instruction in the
@@ -351,7 +405,7 @@ impl<C: Cpu> Checker<C> {
         };
         let from = Position::interrupted(*now);
         let stack = &mut self.stack;
-        let stop = if way.remembered {
+        let stop = if way.walker == Walker::Remembered {
             let remembered = thread.remembered.get_or_insert_with(|| {
                 Box::new(Remembered {
                     state: MemoState::EMPTY,
@@ -365,11 +419,26 @@ impl<C: Cpu> Checker<C> {
         } else {
             walk(C::ARCH, &from, &view, stack, &mut RuleCache::new(&mut []), LIMIT, visit)
         };
+        let walked = Walked { visited, differs, stop };
+        self.judge(number, thread, now.pc, &walked);
+    }
+
+    /// Counts a chain, and the place where it differs.
+    fn judge(&mut self, number: usize, thread: &Thread, pc: u64, walked: &Walked) {
+        let &Walked { visited, differs, stop } = walked;
+        let space = &self.spaces[&thread.pid].space;
+        let view = View {
+            space,
+            source: self.ways[number].source,
+        };
+        let shadow = &thread.shadow;
         let depth = shadow.depth();
         let counts = &mut self.outcome.counts[number];
         let (right, fault) = match differs {
             Some((at, _)) if at >= depth => (at, Some(Fault::Surplus)),
-            Some((at, _)) if C::RETURNS_BY_STACK && is_overwritten(shadow, at, stack) => (at, Some(Fault::Overwritten)),
+            Some((at, _)) if C::RETURNS_BY_STACK && is_overwritten(shadow, at, &mut self.stack) => {
+                (at, Some(Fault::Overwritten))
+            }
             Some((at, _)) => (at, Some(Fault::Wrong)),
             None if visited < depth => (visited, Some(stopped(stop))),
             None if stop != Stop::EndOfStack => (visited, Some(Fault::EndNotMarked)),
@@ -381,10 +450,10 @@ impl<C: Cpu> Checker<C> {
             Some(fault) => {
                 counts.differing += 1;
                 let found = differs.map(|(_, frame)| frame);
-                let place = place_of(number, shadow, now.pc, right, fault, &view);
+                let place = place_of(number, shadow, pc, right, fault, &view);
                 let seen = self.outcome.places.entry(place).or_default();
                 if seen.instructions == 0 {
-                    seen.example = example(shadow, now.pc, right, found, stop, space);
+                    seen.example = example(shadow, pc, right, found, stop, space);
                 }
                 seen.instructions += 1;
             }
@@ -408,16 +477,26 @@ fn place_of(way: usize, shadow: &Shadow, pc: u64, right: usize, fault: Fault, vi
         let is_call = frame.kind == AddressKind::Ra;
         Some((frame.address - u64::from(is_call), is_call))
     };
-    let callee = right.checked_sub(2).and_then(code);
-    let (address, is_call) = match callee {
-        Some(callee)
-            if fault != Fault::NotCovered
-                && (view.returns_above_frame(callee.0) || view.function(callee.0).starts_with("_Unwind_")) =>
-        {
-            callee
-        }
-        _ => code(right.saturating_sub(1)).unwrap_or((pc, false)),
+    let last = right.saturating_sub(1);
+    // A frame that is missing among callers at the same address, as of a recursion, is missed only
+    // behind them.
+    let is_alike = |number: &usize| shadow.frame(pc, *number) == shadow.frame(pc, last);
+    let first_alike = (0..=last).rev().take_while(is_alike).last().unwrap_or(last);
+    let is_to_blame = |(address, is_call): &(u64, bool)| {
+        view.returns_above_frame(*address)
+            || view.function(*address).starts_with("_Unwind_")
+            || !is_call && view.is_described_at_calls_only(*address)
+            // Which the walk in the process may leave, but not enter another frame from.
+            || fault == Fault::Stopped("limit") && view.is_in_init_or_fini(*address)
     };
+    let callees = [
+        right.checked_sub(2),
+        first_alike.checked_sub(1),
+        first_alike.checked_sub(2),
+    ];
+    let callees = callees.into_iter().flatten().filter_map(code);
+    let callee = callees.filter(|_| fault != Fault::NotCovered).find(is_to_blame);
+    let (address, is_call) = callee.or_else(|| code(last)).unwrap_or((pc, false));
     let (module, svma) = match view.space.find(address) {
         Some(mapped) => (
             mapped.module.path.to_string_lossy().into_owned(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::causes::{Exception, Key};
-use super::check::{Counts, Way};
+use super::check::{Counts, Walker, Way};
 
 /// The results for one program.
 pub(crate) struct Result {
@@ -103,7 +103,7 @@ pub(crate) fn programs(results: &[Result]) -> String {
 pub(crate) fn exceptions(results: &[Result]) -> String {
     let mut merged: BTreeMap<(&str, Key), (Exception, Vec<&str>)> = BTreeMap::new();
     for result in results {
-        for (way, _, exceptions) in result.ways.iter().filter(|(way, ..)| !way.remembered) {
+        for (way, _, exceptions) in result.ways.iter().filter(|(way, ..)| way.walker != Walker::Remembered) {
             for (key, exception) in exceptions {
                 let (all, names) = merged.entry((way.name, key.clone())).or_default();
                 all.addresses.extend(&exception.addresses);

@@ -10,6 +10,8 @@ use backtrail_elf::{FileBytes, Image};
 use backtrail_testkit::{Missing, command, place};
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// A standard library takes longer.
+const SIGNED_LIMIT: Duration = Duration::from_secs(900);
 
 /// A compiler, the flags that select its target, and the common flags.
 type Compiler = &'static [&'static [&'static str]];
@@ -28,12 +30,25 @@ const AARCH64_GCC: &[&str] = &["aarch64-linux-gnu-gcc"];
 const AARCH64: Compiler = &[AARCH64_GCC, FLAGS];
 const AARCH64_SIGNED: Compiler = &[AARCH64_GCC, FLAGS, SIGNED];
 const AARCH64_STATIC: Compiler = &[AARCH64_GCC, FLAGS, SIGNED, STATIC];
+const AARCH64_GPP: &[&str] = &["aarch64-linux-gnu-g++", "-std=c++17"];
+const AARCH64_CPP: Compiler = &[AARCH64_GPP, FLAGS];
+const AARCH64_CPP_SIGNED: Compiler = &[AARCH64_GPP, FLAGS, SIGNED];
+/// The target of Rust, and the linker.
+pub(super) const AARCH64_TARGET: &str = "aarch64-unknown-linux-gnu";
+pub(super) const AARCH64_LINKER: &str = AARCH64_GCC[0];
+const AARCH64_RUST: Compiler = &[
+    RUSTC,
+    &["--target", AARCH64_TARGET, "-C", "linker=aarch64-linux-gnu-gcc"],
+];
 
 /// Where a program comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum From {
     /// Compiled: the compiler and its flags, and the source.
     Source(Compiler, &'static str),
+    /// A Rust program for AArch64, compiled by nightly Rust with its standard library, so that all
+    /// of its Rust code signs return addresses.
+    SignedRust(&'static str),
     /// Two sources, the second one a library that is called through stubs, which are bound at their
     /// first call or at the start.
     Stubs(Compiler, &'static str),
@@ -50,6 +65,8 @@ pub(crate) struct Subject {
     pub(crate) environment: &'static [(&'static str, &'static str)],
     /// `.eh_frame` is removed, and only `.sframe` is left.
     pub(crate) only_sframe: bool,
+    /// The C library walks in the program, too.
+    pub(crate) in_process: bool,
 }
 
 const fn subject(name: &'static str, from: From, arguments: &'static [&'static str]) -> Subject {
@@ -59,11 +76,17 @@ const fn subject(name: &'static str, from: From, arguments: &'static [&'static s
         arguments,
         environment: &[],
         only_sframe: false,
+        in_process: false,
     }
 }
 
 const fn only_sframe(mut subject: Subject) -> Subject {
     subject.only_sframe = true;
+    subject
+}
+
+const fn in_process(mut subject: Subject) -> Subject {
+    subject.in_process = true;
     subject
 }
 
@@ -95,19 +118,31 @@ pub(crate) const NATIVE: [Subject; 13] = [
     },
 ];
 
-/// Under qemu-user.
-pub(crate) const AARCH64_PROGRAMS: [Subject; 5] = [
+/// Under qemu-user. The longest come first.
+pub(crate) const AARCH64_PROGRAMS: [Subject; 9] = [
+    in_process(subject("C++", From::Source(AARCH64_CPP, "steps_throws.cc"), &["4"])),
+    in_process(subject(
+        "C++, return addresses signed",
+        From::Source(AARCH64_CPP_SIGNED, "steps_throws.cc"),
+        &["4"],
+    )),
+    in_process(subject("Rust", From::Source(AARCH64_RUST, "steps.rs"), &["4"])),
+    in_process(subject(
+        "Rust, return addresses signed",
+        From::SignedRust("steps.rs"),
+        &["4"],
+    )),
+    in_process(subject("C", From::Source(AARCH64, "steps.c"), &["2"])),
+    in_process(subject(
+        "C, return addresses signed",
+        From::Source(AARCH64_SIGNED, "steps.c"),
+        &["2"],
+    )),
     only_sframe(subject(
         "C, static, return addresses signed",
         From::Source(AARCH64_STATIC, "steps.c"),
         &["1"],
     )),
-    subject("C", From::Source(AARCH64, "steps.c"), &["1"]),
-    subject(
-        "C, return addresses signed",
-        From::Source(AARCH64_SIGNED, "steps.c"),
-        &["1"],
-    ),
     subject("stubs, bound lazily", From::Stubs(AARCH64_SIGNED, "lazy"), &["300"]),
     subject(
         "signals",
@@ -136,6 +171,7 @@ impl Subject {
                 false => return Err(Missing(format!("there is no {path}"))),
             },
             From::Source(compiler, source) => compile(compiler, &[source], &[], &built.path)?,
+            From::SignedRust(source) => signed_rust(source, folder, &built.path)?,
             From::Stubs(compiler, binding) => {
                 let library = folder.join("libplt.so");
                 compile(compiler, &["plt_lib.c"], &["-fPIC", "-shared"], &library)?;
@@ -167,6 +203,40 @@ fn compile(compiler: Compiler, sources: &[&str], more: &[&str], to: &Path) -> Re
     compile.args(sources.iter().map(|source| place::programs().join(source)));
     compile.args(more);
     done(&mut compile)
+}
+
+/// Compiles a source and Rust's standard library as `-mbranch-protection=standard` does C.
+fn signed_rust(source: &str, folder: &Path, to: &Path) -> Result<(), Missing> {
+    let failed = |error: std::io::Error| Missing(error.to_string());
+    let source = place::programs().join(source);
+    let manifest = format!(
+        "[package]\nname = \"signed\"\nedition = \"2024\"\n[[bin]]\nname = \"signed\"\npath = {source:?}\n[workspace]\n"
+    );
+    fs::write(folder.join("Cargo.toml"), manifest).map_err(failed)?;
+    // Kept, because the standard library takes minutes.
+    let target = place::target().join("signed-rust");
+    let mut build = Command::new("cargo");
+    build.args([
+        "+nightly",
+        "build",
+        "--quiet",
+        "--release",
+        "-Zbuild-std=std,panic_unwind",
+    ]);
+    build.args(["--target", AARCH64_TARGET, "--target-dir"]).arg(&target);
+    build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", AARCH64_LINKER);
+    build.env("RUSTFLAGS", "-Zbranch-protection=bti,pac-ret");
+    // Those of the cargo that has started this command.
+    for variable in ["RUSTC", "RUSTC_WORKSPACE_WRAPPER", "RUSTUP_TOOLCHAIN", "CARGO"] {
+        build.env_remove(variable);
+    }
+    let finished = command::run(build.current_dir(folder), SIGNED_LIMIT)?;
+    if !finished.status.success() {
+        return Err(Missing(format!("nightly Rust with rust-src: {}", finished.describe())));
+    }
+    let built = target.join(AARCH64_TARGET).join("release/signed");
+    fs::copy(built, to).map_err(failed)?;
+    Ok(())
 }
 
 pub(super) fn done(build: &mut Command) -> Result<(), Missing> {

@@ -13,6 +13,8 @@ use backtrail_sframe::write::Options;
 use backtrail_sframe::{Base, Section, Version};
 use backtrail_unwind::{Coverage, Modules, Table};
 
+use super::aarch64;
+
 /// The table of a module to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Source {
@@ -232,6 +234,25 @@ impl View<'_> {
         })
     }
 
+    /// Whether an address is in `.init` or `.fini`, which are parts of functions.
+    pub(crate) fn is_in_init_or_fini(&self, address: u64) -> bool {
+        self.space.find(address).is_some_and(|mapped| {
+            let section = mapped.module.image.code_section(address.wrapping_sub(mapped.bias));
+            section.is_some_and(|section| [&b".init"[..], b".fini"].contains(&section.name))
+        })
+    }
+
+    /// As [`is_described_at_calls_only`], by an address.
+    pub(crate) fn is_described_at_calls_only(&self, address: u64) -> bool {
+        let told = || {
+            let mapped = self.space.find(address)?;
+            let section = mapped.module.section(self.source)?;
+            let svma = address.wrapping_sub(mapped.bias);
+            Some(is_described_at_calls_only(&mapped.module.image, section, svma))
+        };
+        told().unwrap_or(false)
+    }
+
     /// Whether a row of the function says that the return address lies above the frame, where no
     /// caller can have its own.
     pub(crate) fn returns_above_frame(&self, address: u64) -> bool {
@@ -256,6 +277,36 @@ pub(crate) fn returns_above_frame(section: &Section<'_>, svma: u64) -> Option<bo
             .is_some_and(|rule| rule.ra.deref && rule.ra.base == Base::Cfa && rule.ra.offset >= 0)
     });
     Some(above)
+}
+
+/// Whether the row of an address is that of an earlier instruction, although an instruction between
+/// them has changed the register that it finds the frame by; AArch64 only.
+pub(crate) fn is_described_at_calls_only(image: &Image<'_>, section: &Section<'_>, svma: u64) -> bool {
+    if image.arch().name() != "aarch64" {
+        return false;
+    }
+    let rule = |at: u64| section.lookup(at).ok()?.map(|found| (found.function, found.row.rule));
+    let Some((function, Some(row))) = rule(svma) else {
+        return false;
+    };
+    let base = match row.cfa.base {
+        Base::Register(number) => number,
+        Base::Cfa => return false,
+    };
+    let before = (1..=64).map_while(|count| svma.checked_sub(4 * count));
+    for at in before {
+        let word = image.data_at(at).and_then(|bytes| bytes.first_chunk::<4>());
+        let Some(word) = word.map(|bytes| u32::from_le_bytes(*bytes)) else {
+            return false;
+        };
+        if rule(at) != Some((function, Some(row))) || aarch64::goes_elsewhere(word) {
+            return false;
+        }
+        if aarch64::writes(word, u32::from(base)) {
+            return true;
+        }
+    }
+    false
 }
 
 impl Modules for View<'_> {

@@ -28,7 +28,7 @@ pub use source::{binutils_source, zlib};
 pub use stacktraces::{cpptrace, std_stacktrace};
 
 use crate::packages::installation;
-use crate::place;
+use crate::{Missing, place};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -62,6 +62,15 @@ pub fn libunwind() -> bool {
         crate::skip(format_args!("libunwind: {why}"));
     }
     found.is_ok()
+}
+
+/// A root directory with GNU libunwind, its headers, and all that it needs, of Debian 12 for
+/// AArch64.
+///
+/// # Errors
+/// [`Missing`] if the packages can't be had.
+pub fn aarch64_libunwind() -> Result<PathBuf, Missing> {
+    debian::unpacked_for("libunwind-arm64", "bookworm", "arm64", &["libunwind-dev"]).map_err(Missing)
 }
 
 /// A directory for one peer under the workspace's target directory, locked against other test
