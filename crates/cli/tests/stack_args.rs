@@ -553,7 +553,9 @@ int main(int argc, char **argv)
             "{values:?}"
         );
         assert!(
-            values.get("flags").is_none_or(|flags| flags == "{true}" || flags.contains("...")),
+            values
+                .get("flags")
+                .is_none_or(|flags| flags == "{true}" || flags.contains("...")),
             "{values:?}"
         );
         assert!(

@@ -19,7 +19,7 @@ const LONGEST_BEGINNING: usize = 1 << 10;
 pub fn demangle(name: &str) -> Cow<'_, str> {
     demangle_rust(name)
         .or_else(|| demangle_cpp(name))
-        .or_else(|| dlang::demangle(name, MAX_NAME_LENGTH))
+        .or_else(|| dlang::demangle(name, MAX_NAME_LENGTH).map(|name| cut(&name).into_owned()))
         .map(Cow::Owned)
         .unwrap_or_else(|| cut(name))
 }

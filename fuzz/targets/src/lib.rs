@@ -28,7 +28,7 @@ pub mod unwind;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by name.
-pub const TARGETS: [Target; 54] = [
+pub const TARGETS: [Target; 55] = [
     ("add_object", |data| {
         let _ = cfi::object(data);
     }),
@@ -46,6 +46,7 @@ pub const TARGETS: [Target; 54] = [
     ("cif", cbf::cif),
     ("convert_sframe", sframe::convert_sframe),
     ("core_input", stacks::input),
+    ("demangle", profile::demangle),
     ("diff_ctype", ctype::diff_ctype),
     ("differential_sframe", |data| {
         let _ = differential::compare(data);

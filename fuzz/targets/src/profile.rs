@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backtrail_profile::internals::{JitCode, JitDump};
-use backtrail_profile::{Kallsyms, PerfMap};
+use backtrail_profile::{Kallsyms, MAX_NAME_LENGTH, PerfMap};
 
 /// Any bytes as a perf map: every line's start and end can be asked for, and what is found lies
 /// where it was written.
@@ -15,6 +15,14 @@ pub fn perf_map(data: &[u8]) {
             assert!(!name.is_empty() && !name.contains('\n'));
             assert!(offset <= address);
         }
+    }
+}
+
+/// Any text as a symbol: its name is not much longer than names may be.
+pub fn demangle(data: &[u8]) {
+    if let Ok(name) = std::str::from_utf8(data) {
+        let shown = backtrail_profile::demangle(name);
+        assert!(shown.len() <= MAX_NAME_LENGTH + '…'.len_utf8());
     }
 }
 
