@@ -48,6 +48,12 @@ pub(crate) fn is_misdescribed(image: &Image<'_>, start: u64) -> bool {
 
 /// The address of a greenlet's first function.
 fn first(image: &Image<'_>) -> Option<u64> {
+    // Reading the tables of a large program takes longer than making a function's rows.
+    let mut sections = image.sections().iter();
+    let is_long = |size| size > LONGEST_STRINGS as u64;
+    if sections.any(|section| section.name == b".dynstr" && is_long(section.size)) {
+        return None;
+    }
     let (mut symbols, strings) = image.symbol_table(Table::Dynamic)?;
     if strings.len() > LONGEST_STRINGS {
         return None;
