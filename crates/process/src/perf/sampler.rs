@@ -223,60 +223,28 @@ impl Sampler {
         let share = MAX_ALL_RINGS_BYTES / cpus.len().max(1);
         let mut ring_bytes = MAX_RING_BYTES.min(1 << share.max(MIN_RING_BYTES).ilog2());
         fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let event = match &options.trigger {
+        match &options.trigger {
             Trigger::Counted(events) => {
-                let opened = negotiate_each(events, &mut others, &mut attributes, first_counted, first_cpu)?;
+                negotiate_each(events, &mut others, &mut attributes, first_counted, first_cpu)?;
                 events.iter().try_for_each(|event| event.check(attributes.kernel))?;
-                opened
             }
-            _ => negotiate(&mut attributes, first_counted, first_cpu)?,
-        };
-        let wanted = ring_bytes;
-        let is_grouped = matches!(first_counted, Counted::Group(_));
-        // Clearing the pages of a ring takes milliseconds: this one is used if it has the size that
-        // its event was opened for. That of groups belongs to another event.
-        let mut first_ring = Some(map_ring(event, &mut ring_bytes)?).filter(|_| ring_bytes == wanted && !is_grouped);
-        fit(&mut attributes, ring_bytes, options.stack_bytes);
-        let mut wanted = wanted_events(counted, &attributes, &others);
-        let waking = waits.map(|layout| layout.waking).filter(|&number| number != 0);
-        let waking = waking.map(|number| Attributes {
-            event: Event::Tracepoint(number),
-            reports: false,
-            ..attributes
-        });
-        // Who wakes a thread is left out where we may not know it.
-        let waking = waking.filter(|waking| sys::open_event(waking, first_counted, first_cpu as i32).is_ok());
-        wanted.extend(waking.iter().flat_map(|waking| {
-            counted.iter().map(|&who| Wanted {
-                who,
-                attributes: *waking,
-                number: None,
-            })
-        }));
-        // A thread's event misses who is not counted: other programs, exiting threads, and timers,
-        // whose interrupt mostly comes while the CPU is idle. Those need no copy of a stack.
-        let others_waking = waking.filter(|_| !matches!(first_counted, Counted::All));
-        let others_waking = others_waking.map(|waking| Attributes {
-            stack_bytes: 0,
-            enable_on_exec: false,
-            ..waking
-        });
-        let others_waking =
-            others_waking.filter(|waking| sys::open_event(waking, Counted::All, first_cpu as i32).is_ok());
-        let mut rings = Vec::with_capacity(cpus.len());
-        for &cpu in &cpus {
-            let opened = first_ring.take().map(|ring| CpuRing::new(cpu, ring));
-            let Some(mut ring) = open_on(cpu, &wanted, &mut ring_bytes, opened, ids.as_mut())? else {
-                continue;
-            };
-            if let Some(waking) = &others_waking {
-                ring.add_enabled(waking).map_err(OpenError::Io)?;
-            }
-            rings.push(ring);
+            _ => drop(negotiate(&mut attributes, first_counted, first_cpu)?),
         }
+        let waking = waits.map(|layout| layout.waking).filter(|&number| number != 0);
+        let opened = loop {
+            fit(&mut attributes, ring_bytes, options.stack_bytes);
+            let events = (&others[..], waking);
+            match open_rings(&cpus, counted, &attributes, events, ring_bytes, ids.as_mut()) {
+                // All have the same size: what a user may lock is for all of them.
+                Err(OpenError::RingNotPermitted) if ring_bytes / 2 >= MIN_RING_BYTES => ring_bytes /= 2,
+                opened => break opened?,
+            }
+        };
+        let Opened { rings, knows_wakers } = opened;
         if rings.is_empty() {
             return Err(OpenError::NoProcess(0));
         }
+        let is_grouped = matches!(first_counted, Counted::Group(_));
         let keepers = match options.trigger {
             Trigger::Entries(_) | Trigger::Calls(..) => keepers(&attributes, &others, first_cpu),
             Trigger::Clock(_) | Trigger::Waits(_) | Trigger::Counted(_) => Vec::new(),
@@ -302,7 +270,7 @@ impl Sampler {
             kernel: attributes.kernel,
             stack_bytes: attributes.stack_bytes,
             waits: waits.map(|layout| WaitsLayout {
-                waking: if waking.is_some() { layout.waking } else { 0 },
+                waking: if knows_wakers { layout.waking } else { 0 },
                 ..layout
             }),
             ids,
@@ -625,34 +593,81 @@ fn wanted_events<'c>(counted: &[Counted<'c>], first: &Attributes, others: &[(Eve
     is_grouped.then_some(reporter).into_iter().chain(all).collect()
 }
 
-/// These events on a CPU, and the ring of all of them. `opened` has the first one, if that is open
-/// already. `None` if no thread exists any more, or the CPU does not.
+/// The rings of all CPUs, and whether they have the threads that wake others.
+struct Opened {
+    rings: Vec<CpuRing>,
+    knows_wakers: bool,
+}
+
+/// Opens the first event, of which `attributes` are, and the others on each CPU; the last one is
+/// the number of the tracepoint of wakers.
+fn open_rings(
+    cpus: &[u32],
+    counted: &[Counted<'_>],
+    attributes: &Attributes,
+    (others, waking): (&[(Event, bool)], Option<u64>),
+    ring_bytes: usize,
+    mut ids: Option<&mut EventIds>,
+) -> Result<Opened, OpenError> {
+    let Some((&first_counted, &first_cpu)) = counted.first().zip(cpus.first()) else {
+        return Err(OpenError::NoProcess(0));
+    };
+    let mut wanted = wanted_events(counted, attributes, others);
+    let waking = waking.map(|number| Attributes {
+        event: Event::Tracepoint(number),
+        reports: false,
+        ..*attributes
+    });
+    // Who wakes a thread is left out where we may not know it.
+    let waking = waking.filter(|waking| sys::open_event(waking, first_counted, first_cpu as i32).is_ok());
+    wanted.extend(waking.iter().flat_map(|waking| {
+        counted.iter().map(|&who| Wanted {
+            who,
+            attributes: *waking,
+            number: None,
+        })
+    }));
+    // A thread's event misses who is not counted: other programs, exiting threads, and timers,
+    // whose interrupt mostly comes while the CPU is idle. Those need no copy of a stack.
+    let others_waking = waking.filter(|_| !matches!(first_counted, Counted::All));
+    let others_waking = others_waking.map(|waking| Attributes {
+        stack_bytes: 0,
+        enable_on_exec: false,
+        ..waking
+    });
+    let others_waking = others_waking.filter(|waking| sys::open_event(waking, Counted::All, first_cpu as i32).is_ok());
+    let mut rings = Vec::with_capacity(cpus.len());
+    for &cpu in cpus {
+        let Some(mut ring) = open_on(cpu, &wanted, ring_bytes, ids.as_deref_mut())? else {
+            continue;
+        };
+        if let Some(waking) = &others_waking {
+            ring.add_enabled(waking).map_err(OpenError::Io)?;
+        }
+        rings.push(ring);
+    }
+    let knows_wakers = waking.is_some();
+    Ok(Opened { rings, knows_wakers })
+}
+
+/// These events on a CPU, and the ring of all of them. `None` if no thread exists any more, or the
+/// CPU does not.
 fn open_on(
     cpu: u32,
     wanted: &[Wanted<'_>],
-    ring_bytes: &mut usize,
-    mut opened: Option<CpuRing>,
+    ring_bytes: usize,
     mut ids: Option<&mut EventIds>,
 ) -> Result<Option<CpuRing>, OpenError> {
-    let is_opened = opened.is_some();
-    for (index, wanted) in wanted.iter().enumerate() {
-        let mut note = |event: BorrowedFd<'_>| match (&mut ids, wanted.number) {
-            (Some(ids), Some(number)) => {
-                ids.insert(sys::event_id(event)?, number);
-                Ok(())
-            }
-            _ => Ok(()),
-        };
-        if let Some(leader) = opened.as_ref().filter(|_| is_opened && index == 0) {
-            note(leader.ring.as_fd()).map_err(OpenError::Io)?;
-            continue;
-        }
+    let mut opened: Option<CpuRing> = None;
+    for wanted in wanted {
         let event = match sys::open_event(&wanted.attributes, wanted.who, cpu as i32) {
             Ok(event) => event,
             Err(error) if gone(&error) => continue,
             Err(error) => return Err(explain(error, &wanted.attributes, wanted.who)),
         };
-        note(event.as_fd()).map_err(OpenError::Io)?;
+        if let (Some(ids), Some(number)) = (&mut ids, wanted.number) {
+            ids.insert(sys::event_id(event.as_fd()).map_err(OpenError::Io)?, number);
+        }
         match &mut opened {
             Some(leader) => {
                 sys::redirect_output(&event, &leader.ring).map_err(OpenError::Io)?;
@@ -675,12 +690,12 @@ fn negotiate_each(
     attributes: &mut Attributes,
     counted: Counted<'_>,
     cpu: u32,
-) -> Result<OwnedFd, OpenError> {
+) -> Result<(), OpenError> {
     let explained = |number: usize, error| match events.get(number) {
         Some(event) => event.explain(error),
         None => error,
     };
-    let first = negotiate(attributes, counted, cpu).map_err(|error| explained(0, error))?;
+    negotiate(attributes, counted, cpu).map_err(|error| explained(0, error))?;
     for (index, (event, _)) in others.iter_mut().enumerate() {
         let mut of_event = Attributes {
             event: *event,
@@ -691,7 +706,7 @@ fn negotiate_each(
         *event = of_event.event;
         attributes.kernel &= of_event.kernel;
     }
-    Ok(first)
+    Ok(())
 }
 
 /// Finds out what the kernel permits by opening an event, from the most to the least.
@@ -749,22 +764,12 @@ fn gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV))
 }
 
-/// Maps the largest ring that may be locked; the size that worked is used for the next CPU.
-fn map_ring(event: OwnedFd, ring_bytes: &mut usize) -> Result<Ring, OpenError> {
-    let page = rustix::param::page_size();
-    loop {
-        let copy = event.try_clone().map_err(OpenError::Io)?;
-        match Ring::map(copy, *ring_bytes / page) {
-            Ok(ring) => return Ok(ring),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {
-                if *ring_bytes / 2 < MIN_RING_BYTES {
-                    return Err(OpenError::RingNotPermitted);
-                }
-                *ring_bytes /= 2;
-            }
-            Err(error) => return Err(OpenError::Io(error)),
-        }
-    }
+fn map_ring(event: OwnedFd, ring_bytes: usize) -> Result<Ring, OpenError> {
+    let mapped = Ring::map(event, ring_bytes / rustix::param::page_size());
+    mapped.map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOMEM) => OpenError::RingNotPermitted,
+        _ => OpenError::Io(error),
+    })
 }
 
 /// Nanoseconds of the clock that the times of records use.
