@@ -380,6 +380,18 @@ pub(crate) fn built_by_rustc(folder: &TempDir, level: &str, source: &str) -> Opt
     Some(out)
 }
 
+/// Each argument of the function `waits` of a program that rustc makes at this level of
+/// optimization, by its name; `None` where it is not there.
+pub(crate) fn waits_in_rust(level: &str, source: &str) -> Option<BTreeMap<String, String>> {
+    let folder = scratch();
+    let built = built_by_rustc(&folder, level, source)?;
+    let [whole, stripped] = with_tables(&built, &folder);
+    let running = parked(&whole, &[]);
+    let values = waits_with(&running, &stripped);
+    running.signal(Signal::KILL);
+    Some(values)
+}
+
 /// For each compiler, and each argument of `waits` by its name, its value.
 fn waiting(source: &str, check: impl Fn(&str, &dyn Fn(&str) -> String)) {
     for compiler in ["gcc", "clang"] {
@@ -592,14 +604,9 @@ fn main() {
 }
 "#;
     for level in ["0", "3"] {
-        let folder = scratch();
-        let Some(built) = built_by_rustc(&folder, level, SOURCE) else {
+        let Some(values) = waits_in_rust(level, SOURCE) else {
             return;
         };
-        let [whole, stripped] = with_tables(&built, &folder);
-        let running = parked(&whole, &[]);
-        let values = waits_with(&running, &stripped);
-        running.signal(Signal::KILL);
         println!("{level}: {values:?}");
         let expected = [
             ("text", r#""text""#),

@@ -9,7 +9,7 @@ use backtrail_testkit::command::{self, Signal};
 use backtrail_testkit::{available, peers, scratch};
 
 use crate::stack::{LIMIT, parked, stack};
-use crate::stack_args::{built_by_rustc, linked, waits_with, with_tables};
+use crate::stack_args::{built_by_rustc, linked, waits_in_rust, waits_with, with_tables};
 
 /// The part of a value after the address of what it refers to.
 fn after_address<'v>(values: &'v BTreeMap<String, String>, name: &str) -> &'v str {
@@ -503,14 +503,9 @@ fn main() {
         ("none", "{}"),
     ];
     for (level, least) in [("0", 17), ("3", 8)] {
-        let folder = scratch();
-        let Some(built) = built_by_rustc(&folder, level, SOURCE) else {
+        let Some(values) = waits_in_rust(level, SOURCE) else {
             return;
         };
-        let [whole, stripped] = with_tables(&built, &folder);
-        let running = parked(&whole, &[]);
-        let values = waits_with(&running, &stripped);
-        running.signal(Signal::KILL);
         assert!(right(&values, &expected, level) >= least, "{level}: {values:?}");
         let is = |name: &str, start: &str, end: &str| {
             let value = after_address(&values, name);

@@ -5,7 +5,7 @@ use backtrail_testkit::command::Signal;
 use backtrail_testkit::{peers, scratch};
 
 use crate::stack::parked;
-use crate::stack_args::{built_by_rustc, linked, waits_with, with_tables};
+use crate::stack_args::{linked, waits_in_rust, waits_with};
 use crate::stack_contents::{contents_of_cpp, right};
 
 #[test]
@@ -170,14 +170,9 @@ fn main() {
         ("names", r#"{"one"}"#),
     ];
     for (level, least) in [("0", 5), ("3", 0)] {
-        let folder = scratch();
-        let Some(built) = built_by_rustc(&folder, level, SOURCE) else {
+        let Some(values) = waits_in_rust(level, SOURCE) else {
             return;
         };
-        let [whole, stripped] = with_tables(&built, &folder);
-        let running = parked(&whole, &[]);
-        let values = waits_with(&running, &stripped);
-        running.signal(Signal::KILL);
         assert!(right(&values, &expected, level) >= least, "{level}: {values:?}");
         if level == "0" {
             assert!(values["at"].ends_with(r#" "other text""#), "{values:?}");

@@ -69,7 +69,7 @@ pub(crate) enum JavaFrame {
 #[derive(Debug)]
 struct Known<P> {
     /// The place of the libjvm that the fields belong to.
-    library: Option<(u64, P)>,
+    libjvm: Option<(u64, P)>,
     published: Published,
     /// Failed lookups; each time, the library is searched again only after twice as many.
     misses: u32,
@@ -79,7 +79,7 @@ struct Known<P> {
 impl<P> Default for Known<P> {
     fn default() -> Self {
         Known {
-            library: None,
+            libjvm: None,
             published: Published::default(),
             misses: 0,
             patience: 0,
@@ -157,8 +157,8 @@ impl<P: Copy + Eq> HotSpot<P> {
             let mapping = process.find(address);
             mapping.is_some_and(|mapping| process.place(mapping, address) == place)
         };
-        if !known.library.is_some_and(is_still) {
-            known.library = None;
+        if !known.libjvm.is_some_and(is_still) {
+            known.libjvm = None;
             known.misses = known.misses.saturating_add(1);
             if known.misses <= known.patience {
                 return None;
@@ -166,7 +166,7 @@ impl<P: Copy + Eq> HotSpot<P> {
             known.misses = 0;
             known.patience = known.patience.saturating_mul(2).max(1);
             let (address, place, published) = find(process)?;
-            known.library = Some((address, place));
+            known.libjvm = Some((address, place));
             known.published = published;
         }
         Some(Machine {

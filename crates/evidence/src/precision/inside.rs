@@ -32,8 +32,7 @@ const CALLERS: usize = 16;
 
 /// What a program needs to be stepped so.
 struct Inside {
-    /// The library to preload.
-    library: PathBuf,
+    preloaded: PathBuf,
     plugin: PathBuf,
 }
 
@@ -45,7 +44,7 @@ impl Inside {
         let beside = folder.join("libbacktrail.so.0");
         std::fs::copy(backtrail, &beside).map_err(|error| Missing(error.to_string()))?;
         let inside = Inside {
-            library: folder.join("steps_inside.so"),
+            preloaded: folder.join("steps_inside.so"),
             plugin: folder.join("steps_plugin.so"),
         };
         let compiled = |compiler: &str, source: &str, to: &Path| {
@@ -54,7 +53,7 @@ impl Inside {
             compile.arg(place::programs().join(source));
             compile
         };
-        let mut compile = compiled(linker, "steps_inside.c", &inside.library);
+        let mut compile = compiled(linker, "steps_inside.c", &inside.preloaded);
         compile.arg("-I").arg(place::workspace().join("crates/capi/include"));
         compile.arg(&beside).arg(format!("-Wl,-rpath,{}", folder.display()));
         programs::done(&mut compile)?;
@@ -81,7 +80,7 @@ pub(crate) fn run(
     let mut qemu = Command::new(QEMU);
     qemu.args(["-singlestep", "-L", "/usr/aarch64-linux-gnu", "-plugin"])
         .arg(&inside.plugin);
-    qemu.arg("-E").arg(format!("LD_PRELOAD={}", inside.library.display()));
+    qemu.arg("-E").arg(format!("LD_PRELOAD={}", inside.preloaded.display()));
     qemu.arg("-E").arg(format!("BACKTRAIL_STEPS={}", socket.display()));
     let (program, arguments) = command;
     qemu.arg(program).args(arguments);

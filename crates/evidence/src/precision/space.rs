@@ -244,13 +244,13 @@ impl View<'_> {
 
     /// As [`is_described_at_calls_only`], by an address.
     pub(crate) fn is_described_at_calls_only(&self, address: u64) -> bool {
-        let told = || {
+        let is_described = || {
             let mapped = self.space.find(address)?;
             let section = mapped.module.section(self.source)?;
             let svma = address.wrapping_sub(mapped.bias);
             Some(is_described_at_calls_only(&mapped.module.image, section, svma))
         };
-        told().unwrap_or(false)
+        is_described().unwrap_or(false)
     }
 
     /// Whether a row of the function says that the return address lies above the frame, where no

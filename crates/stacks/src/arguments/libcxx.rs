@@ -119,31 +119,11 @@ impl<'d> Show<'_, 'd> {
             let member = member.ok()?;
             if member.name.starts_with(b"__tuple_leaf<") {
                 let at = start.checked_add(usize::try_from(member.offset / 8).ok()?)?;
-                let leaf = self.resolve(member.id).ok()?;
-                // Classes without members are bases themselves.
-                let (within, value) = self.nearest(&leaf, "__value_", |_| true).unwrap_or((0, leaf));
-                leaves.push((at.checked_add(within)?, value.id()));
+                let (within, id) = self.held(self.resolve(member.id).ok()?, "__value_");
+                leaves.push((at.checked_add(within)?, id));
             }
         }
-        (!leaves.is_empty()).then_some(())?;
-        self.out.push('{');
-        for (index, (at, id)) in leaves.into_iter().enumerate() {
-            if index > 0 {
-                self.out.push_str(", ");
-            }
-            if index == MOST_MEMBERS {
-                self.out.push_str(LEFT_OUT);
-                break;
-            }
-            let before = self.out.len();
-            let bytes = bytes.get(at..).unwrap_or_default();
-            if self.value(id, bytes, depth + 1).is_none() {
-                self.cut(before);
-                self.out.push_str(LEFT_OUT);
-            }
-        }
-        self.out.push('}');
-        Some(())
+        self.parts(leaves, bytes, depth)
     }
 
     /// Appends the bits between two iterators of libstdc++: each is a word's address and a bit in

@@ -61,17 +61,27 @@ impl<'d> Show<'_, 'd> {
                 if is_named(member.name, b"_Tuple_impl<") {
                     next = Some((at, self.resolve(member.id).ok()?));
                 } else if is_named(member.name, b"_Head_base<") {
-                    let base = self.resolve(member.id).ok()?;
-                    let (within, value) = match self.nearest(&base, value, |_| true) {
-                        Some(found) => found,
-                        // Classes without members are bases themselves.
-                        None => (0, base),
-                    };
-                    values.push((at + within, value.id()));
+                    let (within, id) = self.held(self.resolve(member.id).ok()?, value);
+                    values.push((at + within, id));
                 }
             }
         }
-        if values.is_empty() || next.is_some() {
+        if next.is_some() {
+            return None;
+        }
+        self.parts(values, bytes, depth)
+    }
+
+    /// What a base class of a tuple holds under this name, and where in the class: classes without
+    /// members are bases themselves.
+    pub(super) fn held(&self, base: Type<'d>, value: &str) -> (usize, TypeId) {
+        let (within, value) = self.nearest(&base, value, |_| true).unwrap_or((0, base));
+        (within, value.id())
+    }
+
+    /// Appends the values of a tuple, by their places in its bytes.
+    pub(super) fn parts(&mut self, values: Vec<(usize, TypeId)>, bytes: &[Byte], depth: u32) -> Option<()> {
+        if values.is_empty() {
             return None;
         }
         self.out.push('{');
