@@ -133,12 +133,17 @@ impl Running {
     /// Waits until it has written `text` and all its threads wait: the thread that reports
     /// readiness may still be on its way to its final place.
     pub fn wait_at_rest(&self, text: &str) -> bool {
-        self.wait_for_output(text) && {
-            while !self.is_at_rest() && !self.has_ended() && Instant::now() < self.deadline {
-                sleep(Duration::from_millis(5));
-            }
-            self.is_at_rest()
+        if !self.wait_for_output(text) {
+            return false;
         }
+        // Asked once: threads of a runtime's own wake up now and then.
+        while !self.is_at_rest() {
+            if self.has_ended() || Instant::now() > self.deadline {
+                return false;
+            }
+            sleep(Duration::from_millis(5));
+        }
+        true
     }
 
     /// Stops it, and waits until all its threads have stopped; false if it ended or ran out of time

@@ -33,7 +33,7 @@ use backtrail_arch::Arch;
 use super::other_stacks::{self, OtherStacks};
 use super::part::{self, VALUE_OF_CPU, part_copier};
 use super::program::{Code, GoRegisters, Jumps, PAGE, PAGES, Target, helper, op, sp_offset};
-use super::programs::{BEGIN, COPIER, LICENSE, OTHERS, PROGRAMS, TASKS, is_initial_namespace};
+use super::programs::{BEGIN, COPIER, OTHERS, PROGRAMS, TASKS, is_initial_namespace};
 use super::task_stacks::{self, TaskStacks};
 use super::walker::WalkLoader;
 use crate::sys::{self, BpfMap, MapKind};
@@ -210,7 +210,7 @@ impl Dispatcher {
             code.continue_with(next.as_fd(), program);
         }
         code.exit();
-        let program = sys::load_program(&code.instructions, LICENSE).ok()?;
+        let program = code.load().ok()?;
         Some(Dispatcher {
             next,
             program,
@@ -264,10 +264,12 @@ impl Dispatcher {
             sp_offset()?,
             stack_bytes as i32,
             (threads.as_fd(), left.as_fd()),
-            buffers.as_fd(),
-            outputs.events.as_fd(),
+            Target {
+                buffers: buffers.as_fd(),
+                events: outputs.events.as_fd(),
+            },
         );
-        let program = sys::load_program(&code.instructions, LICENSE).ok()?;
+        let program = code.load().ok()?;
         self.install(COPIER, &program).ok()?;
         let stacks = DeepStacks {
             threads: Rc::new(threads),
@@ -323,7 +325,7 @@ impl Dispatcher {
         };
         let code = copier(sp_offset()?, &threads, target, (self.next.as_fd(), COPIER));
         // The program keeps the buffers.
-        let program = sys::load_program(&code.instructions, LICENSE).ok()?;
+        let program = code.load().ok()?;
         self.install(number, &program).ok()?;
         Some(threads)
     }
@@ -380,8 +382,7 @@ fn copier(
     sp_offset: i16,
     stack_bytes: i32,
     (threads, left): (BorrowedFd<'_>, BorrowedFd<'_>),
-    buffers: BorrowedFd<'_>,
-    events: BorrowedFd<'_>,
+    target: Target<'_>,
 ) -> Code {
     use register::{CONTEXT, NEXT, SP, STATE};
     let mut code = Code::default();
@@ -391,7 +392,7 @@ fn copier(
     // A thread of the kernel has no other stack.
     code.jump(&mut out, op::JUMP_IF_NUMBER, SP, 0, 0);
     code.call(helper::CPU);
-    code.look_up(&mut out, buffers);
+    code.look_up(&mut out, target.buffers);
     code.push(op::COPY, STATE, 0, 0, 0);
     copy_left(&mut code, &mut calls, left);
     set_limits(&mut code, &mut out, stack_bytes, threads);
@@ -459,20 +460,19 @@ fn copier(
     code.land(end);
     code.land(out);
     code.exit();
-    code.land_calls(calls);
-    part_copier(&mut code, events);
-    code.land_calls(searches);
-    hole_search(&mut code);
+    part_copier(&mut code, calls, target);
+    hole_search(&mut code, searches);
     code
 }
 
 /// Searches the end of a hole: a function of the first page that is not present, and of the address
 /// at which to end; returns the first page after it that is present, or 0. A few functions with
 /// large buffers have several holes in their frames.
-fn hole_search(code: &mut Code) {
+fn hole_search(code: &mut Code, calls: Jumps) {
     const AT: u8 = 6;
     const END: u8 = 7;
     let (mut none, mut found) = (Jumps::default(), Jumps::default());
+    code.land_calls(calls, true);
     code.push(op::COPY, AT, 1, 0, 0);
     code.push(op::COPY, END, 2, 0, 0);
     code.push(op::AND, AT, 0, 0, -PAGE);
@@ -672,9 +672,11 @@ mod tests {
             sp,
             61_440,
             (threads.as_fd(), left.as_fd()),
-            buffers.as_fd(),
-            events.as_fd(),
+            Target {
+                buffers: buffers.as_fd(),
+                events: events.as_fd(),
+            },
         );
-        sys::load_program(&code.instructions, LICENSE).expect("it is like the dispatcher");
+        code.load().expect("it is like the dispatcher");
     }
 }

@@ -194,8 +194,7 @@ pub(super) fn copier(
     code.land(out);
     code.continue_with(next.0, next.1);
     code.exit();
-    code.land_calls(calls);
-    part_copier(&mut code, target.events);
+    part_copier(&mut code, calls, target);
     code
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::program::{Code, Jumps, PAGE, PAGES, helper, op};
+use super::program::{Code, Jumps, PAGE, PAGES, Target, helper, op};
 use super::records::DEEP_PART;
 
 /// Bytes before the copied ones: the mark (4), the stack pointer, and the first address (8 each).
@@ -25,27 +25,64 @@ pub(super) mod place {
 }
 
 /// Copies a part into the buffer and writes it: a function of the context, the state, the stack
-/// pointer, the first address, and the address at which to end; returns where the part ends. That
-/// is the first page that is not present, or after 14 to 15 pages: up to the end of the first page,
-/// and then as many pages as are present, found by halves, and what the last one has.
-pub(super) fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
+/// pointer, the first address, and the address at which to end; returns where the part ends.
+pub(super) fn part_copier(code: &mut Code, calls: Jumps, target: Target<'_>) {
     const CONTEXT: u8 = 6;
+    const STATE: u8 = 7;
+    const NEXT: u8 = 8;
+    /// `BPF_F_CURRENT_CPU`, as 32 bits.
+    const THIS_CPU: i32 = -1;
+    let (mut empty, mut fillings) = (Jumps::default(), Jumps::default());
+    code.land_calls(calls, false);
+    code.push(op::COPY, CONTEXT, 1, 0, 0);
+    code.push(op::COPY, STATE, 2, 0, 0);
+    code.push(op::STORE_HALF_NUMBER, STATE, 0, RECORD as i16 + 4, DEEP_PART as i32);
+    code.push(op::STORE, STATE, 3, RECORD as i16 + 8, 0);
+    code.push(op::STORE, STATE, 4, RECORD as i16 + 16, 0);
+    code.push(op::STORE_NUMBER, STATE, 0, place::LEN, 0);
+    code.push(op::COPY, 1, 4, 0, 0);
+    code.push(op::COPY, 2, 5, 0, 0);
+    code.call_own(&mut fillings);
+    code.push(op::COPY, NEXT, 0, 0, 0);
+    code.push(op::LOAD, 5, STATE, place::LEN, 0);
+    code.jump(&mut empty, op::JUMP_IF_NUMBER, 5, 0, 0);
+    // Never, but the verifier does not see it.
+    code.push(op::JUMP_IF_AT_MOST, 5, 0, 1, PAGES * PAGE);
+    code.push(op::MOV, 5, 0, 0, PAGES * PAGE);
+    code.push(op::ADD, 5, 0, 0, HEAD);
+    code.push(op::COPY, 1, CONTEXT, 0, 0);
+    code.map(2, target.events);
+    code.push(op::MOV_HALF, 3, 0, 0, THIS_CPU);
+    code.push(op::COPY, 4, STATE, 0, 0);
+    code.push(op::ADD, 4, 0, 0, RECORD + PAD);
+    code.call(helper::OUTPUT);
+    // The ring is full: the sample will not fit either.
+    code.push(op::JUMP_IF_NUMBER, 0, 0, 1, 0);
+    code.push(op::STORE_NUMBER, STATE, 0, place::LEFT, 0);
+    code.land(empty);
+    code.push(op::COPY, 0, NEXT, 0, 0);
+    code.push(op::EXIT, 0, 0, 0, 0);
+    part_filler(code, fillings, target.buffers);
+}
+
+/// Copies a part into this CPU's buffer: a function of the first address, and of the address at
+/// which to end; returns where the part ends. That is the first page that is not present, or after
+/// 14 to 15 pages: up to the end of the first page, and then as many pages as are present, found by
+/// halves, and what the last one has.
+fn part_filler(code: &mut Code, calls: Jumps, buffers: BorrowedFd<'_>) {
     const END: u8 = 7;
     const NEXT: u8 = 8;
     const AT: u8 = 9;
     /// Counts of pages: each number up to all but one is a sum of some, taken in this order.
     const STEPS: [i32; 4] = [7, 4, 2, 1];
     const { assert!(STEPS[0] + STEPS[1] + STEPS[2] + STEPS[3] == PAGES - 1) };
-    /// `BPF_F_CURRENT_CPU`, as 32 bits.
-    const THIS_CPU: i32 = -1;
-    let (mut done, mut empty) = (Jumps::default(), Jumps::default());
-    code.push(op::COPY, CONTEXT, 1, 0, 0);
-    code.push(op::COPY, AT, 2, 0, 0);
-    code.push(op::COPY, NEXT, 4, 0, 0);
-    code.push(op::COPY, END, 5, 0, 0);
-    code.push(op::STORE_HALF_NUMBER, AT, 0, RECORD as i16 + 4, DEEP_PART as i32);
-    code.push(op::STORE, AT, 3, RECORD as i16 + 8, 0);
-    code.push(op::STORE, AT, NEXT, RECORD as i16 + 16, 0);
+    let mut done = Jumps::default();
+    code.land_calls(calls, true);
+    code.push(op::COPY, NEXT, 1, 0, 0);
+    code.push(op::COPY, END, 2, 0, 0);
+    code.call(helper::CPU);
+    code.look_up(&mut done, buffers);
+    code.push(op::COPY, AT, 0, 0, 0);
     let beginning = |code: &mut Code| {
         code.push(op::COPY, 1, AT, 0, 0);
         code.push(op::ADD, 1, 0, 0, RECORD + PAD + HEAD);
@@ -61,11 +98,15 @@ pub(super) fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
     // Never, but the verifier does not see it.
     code.push(op::JUMP_IF_AT_MOST, 2, 0, 1, PAGE);
     code.push(op::MOV, 2, 0, 0, PAGE);
+    let mut present = Jumps::default();
     code.push(op::STORE, AT, 2, place::LEN, 0);
     beginning(code);
     code.push(op::COPY, 3, NEXT, 0, 0);
     code.call(helper::READ_USER);
-    code.jump(&mut empty, op::JUMP_UNLESS_NUMBER, 0, 0, 0);
+    code.jump(&mut present, op::JUMP_IF_NUMBER, 0, 0, 0);
+    code.push(op::STORE_NUMBER, AT, 0, place::LEN, 0);
+    code.jump(&mut done, op::JUMP, 0, 0, 0);
+    code.land(present);
     code.push(op::LOAD, 1, AT, place::LEN, 0);
     code.push(op::ADD_REGISTER, NEXT, 1, 0, 0);
     let mut most = PAGE;
@@ -112,21 +153,6 @@ pub(super) fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
     code.push(op::STORE, AT, 2, place::LEN, 0);
     code.push(op::COPY, NEXT, END, 0, 0);
     code.land(done);
-    code.push(op::LOAD, 5, AT, place::LEN, 0);
-    code.jump(&mut empty, op::JUMP_IF_NUMBER, 5, 0, 0);
-    code.push(op::JUMP_IF_AT_MOST, 5, 0, 1, PAGES * PAGE);
-    code.push(op::MOV, 5, 0, 0, PAGES * PAGE);
-    code.push(op::ADD, 5, 0, 0, HEAD);
-    code.push(op::COPY, 1, CONTEXT, 0, 0);
-    code.map(2, events);
-    code.push(op::MOV_HALF, 3, 0, 0, THIS_CPU);
-    code.push(op::COPY, 4, AT, 0, 0);
-    code.push(op::ADD, 4, 0, 0, RECORD + PAD);
-    code.call(helper::OUTPUT);
-    // The ring is full: the sample will not fit either.
-    code.push(op::JUMP_IF_NUMBER, 0, 0, 1, 0);
-    code.push(op::STORE_NUMBER, AT, 0, place::LEFT, 0);
-    code.land(empty);
     code.push(op::COPY, 0, NEXT, 0, 0);
     code.push(op::EXIT, 0, 0, 0, 0);
 }
@@ -135,11 +161,11 @@ pub(super) fn part_copier(code: &mut Code, events: BorrowedFd<'_>) {
 #[cfg(test)]
 pub(super) fn accepted<S>(
     needs: impl FnOnce() -> std::io::Result<S>,
-    copier: impl FnOnce(i16, &S, super::program::Target<'_>, (BorrowedFd<'_>, u32)) -> Code,
+    copier: impl FnOnce(i16, &S, Target<'_>, (BorrowedFd<'_>, u32)) -> Code,
 ) {
     use std::os::fd::AsFd as _;
 
-    use crate::sys::{self, BpfMap, MapKind};
+    use crate::sys::{BpfMap, MapKind};
 
     let (Some(sp), Ok(needs)) = (super::program::sp_offset(), needs()) else {
         println!("SKIPPED: no programs may be loaded here");
@@ -148,10 +174,10 @@ pub(super) fn accepted<S>(
     let map = |kind, value| BpfMap::new(kind, 4, value, 8).expect("another could be created");
     let (programs, events) = (map(MapKind::Programs, 4), map(MapKind::Events, 4));
     let buffers = map(MapKind::Array, VALUE_OF_CPU);
-    let target = super::program::Target {
+    let target = Target {
         buffers: buffers.as_fd(),
         events: events.as_fd(),
     };
     let code = copier(sp, &needs, target, (programs.as_fd(), 0));
-    sys::load_program(&code.instructions, super::programs::LICENSE).expect("maps could be created");
+    code.load().expect("maps could be created");
 }

@@ -1,9 +1,13 @@
 //! Instructions of BPF programs at events.
 
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use backtrail_arch::{Arch, Cpu};
 use backtrail_unwind::goroutine;
+
+use super::programs::LICENSE;
+use crate::sys::{self, Function};
 
 /// Bytes of a page: also where pages are larger, parts of them are copied.
 pub(super) const PAGE: i32 = 4096;
@@ -106,7 +110,8 @@ pub(super) mod helper {
 /// Instructions, and jumps that lead to a place that follows later.
 #[derive(Default)]
 pub(super) struct Code {
-    pub(super) instructions: Vec<u64>,
+    instructions: Vec<u64>,
+    functions: Vec<Function>,
 }
 
 /// Jumps to one place.
@@ -139,14 +144,24 @@ impl Code {
         self.push(op::CALL, 0, OWN, 0, 0);
     }
 
-    /// The function that was called begins here.
-    pub(super) fn land_calls(&mut self, calls: Jumps) {
+    /// The function that was called begins here. If it is `global`, the verifier follows it once,
+    /// and not from each call: its arguments are two numbers, of which nothing is known.
+    pub(super) fn land_calls(&mut self, calls: Jumps, is_global: bool) {
+        self.functions.push(Function {
+            at: self.instructions.len() as u32,
+            is_global,
+        });
         for at in calls.0 {
             let distance = self.instructions.len() - at - 1;
             if let Some(call) = self.instructions.get_mut(at) {
                 *call |= (distance as u64) << 32;
             }
         }
+    }
+
+    /// Gives the program to the kernel.
+    pub(super) fn load(&self) -> io::Result<OwnedFd> {
+        sys::load_program(&self.instructions, &self.functions, LICENSE)
     }
 
     /// The sample is written in any case.

@@ -198,7 +198,7 @@ impl WalkLoader {
                 WalkMap::Events => self.events.as_fd(),
                 WalkMap::Programs => self.programs.as_fd(),
             };
-            sys::load_program(&linked(code, fd), LICENSE)
+            sys::load_program(&linked(code, fd), &[], LICENSE)
         };
         // The first one is called once the others are there. The map keeps the programs, and they
         // keep the states.

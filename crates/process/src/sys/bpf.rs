@@ -1,17 +1,18 @@
-//! `bpf(2)`: maps, and programs without debug information.
+//! `bpf(2)`: maps and programs.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The bytes of `union bpf_attr` in use; the kernel takes the rest as zero.
-const ATTR_SIZE: usize = 72;
+const ATTR_SIZE: usize = 96;
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
+const BTF_LOAD: libc::c_int = 18;
 const MAP_UPDATE_BATCH: libc::c_int = 26;
 const MAP_DELETE_BATCH: libc::c_int = 27;
 const PROG_TYPE_PERF_EVENT: u32 = 7;
@@ -178,29 +179,90 @@ impl AsFd for BpfMap {
     }
 }
 
-/// Loads a program for events of `perf_event_open(2)`, of these instructions.
+/// A function of a program beside its first one.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    /// The number of its first instruction.
+    pub at: u32,
+    /// Whether it is verified by itself, as a function of two numbers that returns one.
+    pub is_global: bool,
+}
+
+/// Loads a program for events of `perf_event_open(2)`, of these instructions and with these
+/// functions, by their place.
 ///
 /// # Errors
 /// If the kernel does not accept the program, or the process may not load any.
-pub fn load_program(instructions: &[u64], license: &CStr) -> io::Result<OwnedFd> {
+pub fn load_program(instructions: &[u64], functions: &[Function], license: &CStr) -> io::Result<OwnedFd> {
     let mut attr = [0; ATTR_SIZE];
     put(&mut attr, 0, PROG_TYPE_PERF_EVENT.to_ne_bytes());
     put(&mut attr, 4, (instructions.len() as u32).to_ne_bytes());
-    put(
-        &mut attr,
-        8,
-        (instructions.as_ptr().expose_provenance() as u64).to_ne_bytes(),
-    );
-    put(
-        &mut attr,
-        16,
-        (license.as_ptr().expose_provenance() as u64).to_ne_bytes(),
-    );
+    put(&mut attr, 8, address(instructions));
+    put(&mut attr, 16, address(license.to_bytes_with_nul()));
+    // `struct bpf_func_info`: an instruction and a type.
+    let mut types = vec![[0, LOCAL]];
+    let of = |function: &Function| [function.at, if function.is_global { GLOBAL } else { LOCAL }];
+    types.extend(functions.iter().map(of));
+    let descriptions;
+    if !functions.is_empty() {
+        descriptions = load_types()?;
+        put(&mut attr, 72, descriptions.as_raw_fd().to_ne_bytes());
+        put(&mut attr, 76, (size_of::<[u32; 2]>() as u32).to_ne_bytes());
+        put(&mut attr, 80, address(&types));
+        put(&mut attr, 88, (types.len() as u32).to_ne_bytes());
+    }
     Ok(descriptor(call(PROG_LOAD, &mut attr)?))
 }
 
+/// Types of functions in what [`load_types`] loads.
+const LOCAL: u32 = 3;
+const GLOBAL: u32 = 4;
+
+/// Loads the types of functions: BTF (`linux/btf.h`).
+fn load_types() -> io::Result<OwnedFd> {
+    const NAMES: &[u8; 11] = b"\0u64\0a\0b\0f\0";
+    const INTEGER: u32 = 1 << 24;
+    const FUNCTION: u32 = 12 << 24;
+    const PROTOTYPE: u32 = 13 << 24;
+    #[rustfmt::skip]
+    const TYPES: [u32; 17] = [
+        // 1: a number of 8 bytes, of 64 bits.
+        1, INTEGER, 8, 64,
+        // 2: what functions return and take.
+        0, PROTOTYPE | 2, 1, 5, 1, 7, 1,
+        // LOCAL and GLOBAL.
+        9, FUNCTION, 2,
+        9, FUNCTION | 1, 2,
+    ];
+    /// The magic and the version; bytes of the header, of the types, and of the names, which follow
+    /// in this order.
+    const HEADER: [u32; 6] = [
+        0x1_eb9f,
+        24,
+        0,
+        4 * TYPES.len() as u32,
+        4 * TYPES.len() as u32,
+        NAMES.len() as u32,
+    ];
+    let mut bytes = [HEADER.as_slice(), &TYPES]
+        .concat()
+        .into_iter()
+        .flat_map(u32::to_ne_bytes)
+        .collect::<Vec<u8>>();
+    bytes.extend_from_slice(NAMES);
+    let mut attr = [0; ATTR_SIZE];
+    put(&mut attr, 0, address(&bytes));
+    put(&mut attr, 16, (bytes.len() as u32).to_ne_bytes());
+    Ok(descriptor(call(BTF_LOAD, &mut attr)?))
+}
+
+fn address<T>(of: &[T]) -> [u8; 8] {
+    (of.as_ptr().expose_provenance() as u64).to_ne_bytes()
+}
+
 /// Each caller's `attr` has only pointers to memory that is borrowed for the call, and as long as
-/// its command reads or writes: a map's keys and values, the number of instructions, a C string.
+/// its command reads or writes: a map's keys and values, the number of instructions or functions, a
+/// C string.
 fn call(command: libc::c_int, attr: &mut [u8; ATTR_SIZE]) -> io::Result<i32> {
     // SAFETY: `attr` is a `union bpf_attr` of the size given, which the kernel may write. The
     // commands used here only read through the pointers in it, except for a look-up, which writes a

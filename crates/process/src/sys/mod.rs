@@ -12,7 +12,7 @@ mod signals;
 #[cfg(target_arch = "aarch64")]
 mod signatures;
 
-pub use bpf::{BpfMap, MapKind, load_program};
+pub use bpf::{BpfMap, Function, MapKind, load_program};
 pub use descriptors::only_standard_input;
 pub use heap::give_back_memory;
 pub use perf_event::{
