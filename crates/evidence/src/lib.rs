@@ -15,6 +15,7 @@ mod endings;
 mod faults;
 mod fleet;
 mod fourth;
+mod guest_tests;
 mod hostile;
 mod judge;
 mod kernels;
@@ -174,6 +175,10 @@ enum Chosen {
     /// Record programs in an emulated AArch64 machine, judge all stacks, and write the beginning of
     /// docs/aarch64.md. Exits with 1 if a stack is wrong. Takes half an hour.
     Aarch64(aarch64::Options),
+    /// Build all tests for AArch64, run them in an emulated machine, and write
+    /// docs/aarch64-tests.md. Exits with 1 if one fails that should not, or passes that should not.
+    /// Takes hours.
+    Aarch64Tests(guest_tests::Options),
     /// Write stores into object storage (an S3 server of Python's package moto) by many writers at
     /// once, kill some, and let the server fail. Exits with 1 if a row is lost or there twice, or
     /// if DuckDB answers otherwise than from a folder.
@@ -244,6 +249,7 @@ pub fn main() -> ExitCode {
         Chosen::Hostile(options) => hostile::run(&options),
         Chosen::Kernels(options) => kernels::run(&options),
         Chosen::Aarch64(options) => aarch64::run(&options),
+        Chosen::Aarch64Tests(options) => guest_tests::run(&options),
         Chosen::Objects(options) => objects::run(&options),
         Chosen::Fleet(options) => whole(fleet::run(&options)),
         Chosen::Questions(options) => whole(questions::run(&options)),

@@ -41,8 +41,11 @@ use crate::view::SpaceView;
 use crate::waits::{Waiting, Waits, Walked};
 use crate::{Error, Incomplete, Machine, NameSources, Occasion, Options, Outcome, Progress, Target, Walk};
 
-/// The recorder's longest sleep: it bounds the age of a sample that no full ring announces.
-const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The recorder's longest sleep: it bounds the age of a sample that no full ring announces, and for
+/// how long a thread's samples are cut when it first leaves its stack for another one.
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+/// How often it is looked whether the programs have ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// The shortest sleep, right after something has started: samples of a new stack are cut until its
 /// missing pages are present. It is longer if a clock's next sample comes later.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(4);
@@ -396,7 +399,7 @@ impl<'a> Session<'a> {
             if self.tidy(with) {
                 return Ending::Renewed;
             }
-            if !is_signalled && last_look.is_some_and(|look| now - look < LONGEST_SLEEP) {
+            if !is_signalled && last_look.is_some_and(|look| now - look < LOOK_INTERVAL) {
                 continue;
             }
             last_look = Some(now);

@@ -96,6 +96,11 @@ impl Guest {
         &self.root
     }
 
+    /// Gives it this much memory, half of which its temporary files may take.
+    pub fn set_memory(&mut self, mib: u32) {
+        self.memory_mib = mib;
+    }
+
     /// Adds a copy of a file of this machine.
     ///
     /// # Panics

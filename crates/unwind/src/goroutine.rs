@@ -142,8 +142,14 @@ impl GoThread {
 
     /// Where a `g` mostly is: in what Go's heap begins with (`runtime.mallocinit`), on AArch64 and
     /// on x86-64, up to a terabyte; and that of the main thread's system stack in the data of a
-    /// program with fixed addresses.
-    pub const PLACES: [Range<u64>; 2] = [0x40 << 32..0x100 << 32, 4 << 20..1 << 32];
+    /// program with fixed addresses, which follow those where Go's linker begins.
+    pub fn places(arch: &Arch) -> [Range<u64>; 2] {
+        let lowest = match arch.cpu {
+            Cpu::Aarch64 => 1 << 16,
+            _ => 4 << 20,
+        };
+        [0x40 << 32..0x100 << 32, lowest..1 << 32]
+    }
 
     /// The thread of a `g`, if it is one. Memory need not have that of the signal handlers' stack.
     pub fn of(g: u64, memory: &mut impl Memory) -> Option<GoThread> {

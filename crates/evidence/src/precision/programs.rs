@@ -141,7 +141,7 @@ pub(crate) const AARCH64_PROGRAMS: [Subject; 9] = [
     only_sframe(subject(
         "C, static, return addresses signed",
         From::Source(AARCH64_STATIC, "steps.c"),
-        &["1"],
+        &["2"],
     )),
     subject("stubs, bound lazily", From::Stubs(AARCH64_SIGNED, "lazy"), &["300"]),
     subject(

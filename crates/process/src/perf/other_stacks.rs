@@ -11,6 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+use backtrail_arch::Arch;
 use backtrail_unwind::goroutine::{GoThread, g};
 
 use super::part::part_copier;
@@ -199,7 +200,7 @@ pub(super) fn copier(
 }
 
 /// As a power of two, of what addresses are multiples of where those of a `g` begin and end.
-const PLACE_LOG: i32 = 22;
+const PLACE_LOG: i32 = 16;
 
 /// Finds what a map's value would have, but for the stack of signal handlers: from the goroutine in
 /// its register to the thread's structure, and back from there.
@@ -216,7 +217,7 @@ fn find_thread(code: &mut Code, out: &mut Jumps) {
     };
     // Other programs hardly have such addresses there: reading them costs more than all else here.
     let mut likely = Jumps::default();
-    for range in GoThread::PLACES {
+    for range in GoThread::places(Arch::native()) {
         code.push(op::LOAD, 1, FRAME, place::HELD, 0);
         code.push(op::SHIFT_RIGHT, 1, 0, 0, PLACE_LOG);
         code.push(op::ADD, 1, 0, 0, -((range.start >> PLACE_LOG) as i32));

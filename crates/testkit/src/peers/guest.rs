@@ -12,8 +12,8 @@ use crate::guest::Cpu;
 
 /// Debian's release whose programs run.
 const SUITE: &str = "bookworm";
-/// Programs may write this much beside the packages.
-const SPARE_MIB: u64 = 512;
+/// Programs may write this much beside the packages. The file has holes.
+const SPARE_MIB: u64 = 6144;
 
 /// What the guest's first process does: unpacks what was added, runs the jobs in sequence, and
 /// packs what they left in `/out`. It starts when the kernel has found the first disk, and waits
