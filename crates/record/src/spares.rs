@@ -100,3 +100,32 @@ fn is_lasting(device: u64) -> bool {
     };
     LASTING.get_or_init(find).contains(&device)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    #[test]
+    fn the_largest_removed_files_are_given_back() {
+        let folder = tempfile::tempdir_in(".").unwrap();
+        let mut spares = Spares::default();
+        // Without contents, they take no space.
+        for (module, bytes, is_removed) in [(0, 3, false), (1, 2, true), (2, 3, true), (3, 1, true)] {
+            let path = folder.path().join(module.to_string());
+            File::create(&path).unwrap().set_len(bytes * MOST_REMOVED / 4).unwrap();
+            let file = RegularFile::try_from(File::open(&path).unwrap()).unwrap();
+            assert!(spares.want(module));
+            spares.keep(module, path.to_str().unwrap(), b"id", &file);
+            if is_removed {
+                fs::remove_file(&path).unwrap();
+            }
+        }
+        spares.give_back();
+        let mut needed: Vec<&HeldFile> = spares.needed().collect();
+        needed.sort_by(|one, other| one.path.cmp(&other.path));
+        let kept: Vec<_> = needed.iter().map(|held| held.path.rsplit('/').next()).collect();
+        assert_eq!(kept, [Some("1"), Some("3")]);
+        assert!(!spares.want(0) && !spares.want(2));
+    }
+}
