@@ -404,15 +404,31 @@ fn periods(data: &Path) -> Option<HashMap<(String, u32, u64), u64>> {
 /// magnitude.
 #[test]
 fn samples_count_the_occurrences_that_perf_says_they_stand_for() {
-    for events in ["page-faults", "cpu-clock -e page-faults -e minor-faults"] {
+    let all = [
+        ("page-faults", "page-faults"),
+        (
+            "cpu-clock -e page-faults -e minor-faults",
+            "cpu-clock page-faults minor-faults",
+        ),
+        // The second one has no samples of its own: those of the first one count it.
+        ("{cpu-clock,page-faults}:S", "cpu-clock page-faults"),
+    ];
+    for (events, names) in all {
         let Some(setup) = setup() else { return };
-        let Some((data, _)) = imported(&setup, &format!("-g -e {events}"), &sorting()) else {
+        let numbers: String = (0..300_000).rev().map(|number| format!("{number}\n")).collect();
+        let file = setup.file("numbers", numbers.as_bytes());
+        let program = match events.ends_with(":S") {
+            // perf does not follow children here.
+            true => ["sort", "-o", "/dev/null", text(&file)].map(str::to_owned).to_vec(),
+            false => sorting().to_vec(),
+        };
+        let Some((data, _)) = imported(&setup, &format!("-g -e {events}"), &program) else {
             return;
         };
         let Some(theirs) = periods(&data) else { return };
         let trace = setup.path("chosen");
         let mut arguments = vec!["import", "-q", text(&data), "-o", text(&trace)];
-        let names: Vec<&str> = events.split(" -e ").collect();
+        let names: Vec<&str> = names.split(' ').collect();
         arguments.extend(names.iter().flat_map(|name| ["--event", name]));
         let finished = backtrail(&arguments);
         assert!(finished.status.success(), "{}", finished.describe());

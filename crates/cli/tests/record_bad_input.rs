@@ -216,6 +216,39 @@ fn reports_of_what_is_no_recording() {
     refused(&backtrail(&setup, &["report", text(&garbage)]), "metadata");
 }
 
+/// The kernel stops sampling when somebody runs a program that they may not read.
+#[test]
+fn a_program_that_the_user_may_not_read() {
+    let setup = without_sampling();
+    let (binary, program) = (setup.path("backtrail"), setup.path("program"));
+    for (from, to, mode) in [
+        (env!("CARGO_BIN_EXE_backtrail"), &binary, 0o755),
+        ("/bin/sh", &program, 0o711),
+    ] {
+        fs::copy(from, to).expect("a binary can be copied");
+        fs::set_permissions(to, fs::Permissions::from_mode(mode)).expect("the copy is ours");
+    }
+    fs::set_permissions(setup.folder.path(), fs::Permissions::from_mode(0o777)).expect("the test's directory is ours");
+    let mut record = Command::new("setpriv");
+    record
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(&binary);
+    record.args(["record", "-o", text(&setup.path("trace")), "--", text(&program)]);
+    record.args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]);
+    setup.backtrail.surroundings(&mut record);
+    let Some(finished) = available(command::run(&mut record, LIMIT)) else {
+        return;
+    };
+    if finished.code() != 0 {
+        return skip(format!("nobody may not record here: {}", finished.describe()));
+    }
+    assert!(
+        finished.stderr.contains(", or you may not read it"),
+        "{}",
+        finished.describe()
+    );
+}
+
 #[test]
 fn without_permission_it_says_what_is_missing() {
     let setup = without_sampling();

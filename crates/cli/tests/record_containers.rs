@@ -280,17 +280,61 @@ fn what_runs_now_in_a_container_has_its_names() {
 fn a_replaced_program_keeps_its_names() {
     let Some(roots) = Roots::new() else { return };
     let (old, new) = (roots.setup.path("program"), roots.setup.path("new"));
-    let built = roots.build("only_in_old", WITHOUT_BUILD_ID, &old);
+    for (number, flags) in [WITHOUT_BUILD_ID, WITH_BUILD_ID].iter().enumerate() {
+        let built = roots.build("only_in_old", flags, &old);
+        if built.and_then(|()| roots.build("only_in_new", flags, &new)).is_none() {
+            return;
+        }
+        let trace = roots.setup.path(&format!("trace{number}"));
+        let script = r#""$0"program 600 & sleep 0.3; mv "$0"new "$0"program; wait; "$0"program 400"#;
+        roots.record(&trace, "exec", &[], script);
+        roots.all_have_their_own_names(&trace, &["only_in_old", "only_in_new"]);
+    }
+}
+
+/// As tests are: built, run and removed. A series looks names up in another process.
+#[test]
+fn a_removed_program_keeps_its_names() {
+    let Some(roots) = Roots::new() else { return };
+    let program = roots.setup.path("program");
+    let Some(()) = roots.build("only_in_removed", WITH_BUILD_ID, &program) else {
+        return;
+    };
+    let script = r#"cp "$0"program "$0"copied; "$0"copied 500; rm "$0"copied; sleep 0.3"#;
+    let trace = roots.setup.path("trace");
+    roots.record(&trace, "exec", &[], script);
+    roots.all_have_their_own_names(&trace, &["only_in_removed"]);
+    let folder = roots.setup.path("recordings");
+    roots.record(&folder, "exec", &["--rotate", "1min"], script);
+    let recordings = fs::read_dir(&folder).expect("the recorder has made it");
+    for recording in recordings {
+        roots.all_have_their_own_names(&recording.expect("it is read").path(), &["only_in_removed"]);
+    }
+}
+
+/// A program without any path, and one whose path is no text.
+#[test]
+fn programs_without_a_path_that_can_be_written_have_names() {
+    const IN_MEMORY: &str = "import os, sys; memory = os.memfd_create('program'); \
+                             os.write(memory, open(sys.argv[1], 'rb').read()); \
+                             os.execv(f'/proc/self/fd/{memory}', ['program', '500'])";
+    let Some(roots) = Roots::new() else { return };
+    let (one, two) = (roots.setup.path("one"), roots.setup.path("two"));
+    let built = roots.build("only_in_memory", WITH_BUILD_ID, &one);
     if built
-        .and_then(|()| roots.build("only_in_new", WITHOUT_BUILD_ID, &new))
+        .and_then(|()| roots.build("only_in_no_text", WITH_BUILD_ID, &two))
         .is_none()
     {
         return;
     }
+    if available(command::run(Command::new("python3").args(["-c", "1"]), LIMIT)).is_none() {
+        return;
+    }
+    let script =
+        format!(r#"name=$(printf '\377'); mv "$0"two "$0$name"; "$0$name" 500; python3 -c "{IN_MEMORY}" "$0"one"#);
     let trace = roots.setup.path("trace");
-    let script = r#""$0"program 600 & sleep 0.3; mv "$0"new "$0"program; wait; "$0"program 400"#;
-    roots.record(&trace, "exec", &[], script);
-    roots.all_have_their_own_names(&trace, &["only_in_old", "only_in_new"]);
+    roots.record(&trace, "exec", &[], &script);
+    roots.all_have_their_own_names(&trace, &["only_in_memory", "only_in_no_text"]);
 }
 
 /// Each recording has its names, which another process looks up.

@@ -2,6 +2,8 @@
 
 use crate::common;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -175,6 +177,24 @@ fn functions_of_libraries_and_of_processes() {
         [(report["samples"].as_u64().expect("a number"), vec![])]
     );
     assert!(report["samples"].as_u64() >= Some(2), "{report}");
+}
+
+/// A path with characters that separate words, and bytes that are no text.
+#[test]
+fn a_program_at_any_path() {
+    let Some(setup) = setup() else { return };
+    let Some(program) = stripped(&setup, &program::CALLS) else {
+        return;
+    };
+    let copy = setup.path("").join(OsStr::from_bytes(b"a b:c \xff\n"));
+    std::fs::copy(&program, &copy).expect("the test's directory can be written");
+    let Some((trace, finished)) = record(&setup, &["--entry", "paint"], &[&copy]) else {
+        return;
+    };
+    assert_eq!(finished.code(), 0, "{}", finished.describe());
+    let report = report(&setup, &trace);
+    let [samples, lost] = ["samples", "lost"].map(|count| report[count].as_u64().expect("a count"));
+    assert_eq!(samples + lost, 900);
 }
 
 #[test]

@@ -3,14 +3,16 @@
 use crate::stack;
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::program::{self, Program};
-use backtrail_testkit::{available, debugger, scratch};
+use backtrail_testkit::{available, debugger, scratch, skip};
 
 use stack::{LIMIT, nginx_settings, parked, same, stack, states, threads};
 
@@ -85,6 +87,55 @@ fn a_static_program() {
 #[test]
 fn a_rust_program() {
     program_as_gdb(&program::PARKED_RUST, &[]);
+}
+
+/// The kernel cuts names of threads after 15 bytes, here within a character.
+#[test]
+fn a_program_whose_name_is_cut_within_a_character() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let folder = scratch();
+    let copy = folder.path().join("é".repeat(9));
+    fs::copy(&built, &copy).expect("the test's directory can be written");
+    let running = parked(&copy, &["2"]);
+    as_gdb(&running, "a name in two-byte characters");
+    running.signal(Signal::KILL);
+}
+
+/// Who may not open the mappings of a process may still open its program.
+#[test]
+fn a_removed_program_of_an_ordinary_user() {
+    let Some(built) = available(program::PARKED.build()) else {
+        return;
+    };
+    let folder = scratch();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a scratch folder");
+    let copy = folder.path().join("removed");
+    fs::copy(&built, &copy).expect("a scratch folder");
+    let by_user = |program: &Path| {
+        let mut run = Command::new("setpriv");
+        run.args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(program);
+        run
+    };
+    let Some(running) = available(command::start(by_user(&copy).arg("2"), LIMIT)) else {
+        return;
+    };
+    if !running.wait_at_rest("ready") {
+        skip("setpriv needs root");
+        return;
+    }
+    let pid = running.pid().to_string();
+    // gdb does not find a program that was removed.
+    let gdb = available(debugger::gdb(&[OsStr::new("-p"), OsStr::new(&pid)]));
+    fs::remove_file(&copy).expect("it was there");
+    let mut ours = by_user(Path::new(env!("CARGO_BIN_EXE_backtrail")));
+    let ours = command::run(ours.args(["stack", &pid, "--json"]), LIMIT).expect("setpriv has just run");
+    if let Some(gdb) = gdb {
+        same(&threads(&ours), &gdb, "a removed program");
+    }
+    running.signal(Signal::KILL);
 }
 
 /// Without care, each of the two waits for the other: the process for the tracer to learn that its

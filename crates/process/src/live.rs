@@ -176,7 +176,7 @@ pub fn standing(pid: u32, tid: u32, registers: Registers) -> Result<Snapshot<'st
 /// # Errors
 /// If there is no such process, it is not dying, or its mappings may not be read.
 pub fn dumping(pid: u32, dead: &Snapshot<'_>) -> Result<Snapshot<'static>, Error> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
+    let status = proc::text(&format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
     if proc::status_field(&status, "CoreDumping") != Some(1) || dead.arch.cpu != Arch::native().cpu {
         return Err(Error::Gone);
     }
@@ -219,14 +219,14 @@ pub fn dumping(pid: u32, dead: &Snapshot<'_>) -> Result<Snapshot<'static>, Error
 
 /// The number of a thread in the innermost namespace that it is in.
 fn own_number(pid: u32, tid: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let status = proc::text(&format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let last = numbers.and_then(|numbers| numbers.split_ascii_whitespace().next_back()?.parse().ok());
     last.unwrap_or(tid)
 }
 
 fn process_of(pid: u32) -> Result<u32, Error> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
+    let status = proc::text(&format!("/proc/{pid}/status")).map_err(|_| unseen(pid))?;
     let process = proc::status_field(&status, "Tgid").ok_or(Error::Gone)?;
     if process == std::process::id() {
         return Err(Error::Own);
@@ -642,11 +642,11 @@ fn mapping_end(maps: &[MapsEntry], address: u64) -> Option<u64> {
 
 /// Why the kernel may have returned `EPERM` (ptrace(2), "Ptrace access mode checking").
 fn missing_permission(pid: u32) -> Reason {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = proc::text(&format!("/proc/{pid}/status")).unwrap_or_default();
     if let Some(by) = proc::status_field(&status, "TracerPid").filter(|&by| by != 0) {
         return Reason::Traced(by);
     }
-    let own = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let own = proc::text("/proc/self/status").unwrap_or_default();
     let user = proc::status_field(&status, "Uid");
     if let Some(user) = user
         && Some(user) != proc::status_field(&own, "Uid")

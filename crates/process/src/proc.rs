@@ -100,6 +100,11 @@ fn line(path: &str) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
+/// Reads a file that contains a thread's name: any 15 bytes, which may end within a character.
+pub fn text(path: &str) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
 /// The name and the state of a thread, which the kernel reports in one file.
 pub fn thread_stat(pid: u32, tid: u32) -> Option<(String, char)> {
     // A name may contain any bytes.
@@ -128,7 +133,7 @@ pub fn stack_end(pid: u32) -> Option<u64> {
 /// Whether a process is a thread of the kernel, without memory of its own (`PF_KTHREAD`).
 pub fn is_kernel_thread(pid: u32) -> bool {
     const PF_KTHREAD: u64 = 0x0020_0000;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = text(&format!("/proc/{pid}/stat")).unwrap_or_default();
     let flags = stat_field(&stat, 6).and_then(|flags| flags.parse::<u64>().ok());
     flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
 }

@@ -43,7 +43,9 @@ impl File {
     /// themselves, and code that the kernel provides under a name in brackets.
     pub fn is_anonymous(&self) -> bool {
         const PREFIXES: [&str; 6] = ["//anon", "[", "/memfd:", "/dev/zero", "/SYSV", "anon_inode:"];
-        self.path.is_empty() || PREFIXES.iter().any(|prefix| self.path.starts_with(prefix))
+        // Programs are also executed from memory files; only linked code has a build ID.
+        let is_linked = self.path.starts_with("/memfd:") && !self.build_id.is_empty();
+        !is_linked && (self.path.is_empty() || PREFIXES.iter().any(|prefix| self.path.starts_with(prefix)))
     }
 }
 

@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use backtrail_process::sys::SignalSource;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, access};
 use rustix::process::{Pid, PidfdFlags, Signal, geteuid, kill_process, pidfd_open};
 
 use crate::{Error, Machine, Target};
@@ -154,7 +155,8 @@ fn is_readable(descriptor: &OwnedFd) -> bool {
     matches!(poll(&mut wait, Some(&now)), Ok(ready) if ready > 0)
 }
 
-/// Whether a program changes the user or the group that runs it; root samples these too.
+/// Whether a program changes the user or the group that runs it, or may not be read by us. The
+/// kernel lets only root sample these.
 fn has_set_id(program: &OsStr) -> bool {
     const SET_IDS: u32 = 0o6000;
     let named = Path::new(program);
@@ -163,6 +165,10 @@ fn has_set_id(program: &OsStr) -> bool {
     if named.components().count() == 1 {
         candidates = env::split_paths(&folders).map(|folder| folder.join(named)).collect();
     }
-    let found = candidates.iter().find_map(|candidate| fs::metadata(candidate).ok());
-    found.is_some_and(|file| file.is_file() && file.mode() & SET_IDS != 0) && !geteuid().is_root()
+    let found = candidates
+        .iter()
+        .find_map(|candidate| Some((candidate, fs::metadata(candidate).ok()?)));
+    let is_secret = |path: &Path| access(path, Access::READ_OK).is_err();
+    found.is_some_and(|(path, file)| file.is_file() && (file.mode() & SET_IDS != 0 || is_secret(path)))
+        && !geteuid().is_root()
 }

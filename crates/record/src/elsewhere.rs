@@ -18,6 +18,8 @@ use backtrail_process::proc;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::process::{Resource, getrlimit};
 
+use crate::spares::Spares;
+
 /// The most descriptors for open files and roots, if the limit of the process allows this many.
 const MOST_OPEN: u64 = 4096;
 /// The part of the process's limit that they may take: sampling needs descriptors too.
@@ -38,6 +40,8 @@ pub(crate) struct Elsewhere {
     held: FxHashMap<Identity, HeldFile>,
     roots: FxHashMap<RootIdentity, Arc<Root>>,
     not_held: u64,
+    /// Files with a build ID that their paths lead to, and to which those may not lead for long.
+    spares: Spares,
 }
 
 /// What becomes of open files.
@@ -193,15 +197,30 @@ impl Elsewhere {
         Some(Arc::clone(known))
     }
 
-    /// The files that are open.
+    /// Whether a file with number 0 is to be kept open too.
+    pub(crate) fn wants_spare(&self, module: u32) -> bool {
+        matches!(self.wanted, Wanted::Kept) && self.spares.want(module)
+    }
+
+    pub(crate) fn keep_spare(&mut self, module: u32, path: &str, build_id: &[u8], mapped: &MappedFile) {
+        self.spares.keep(module, path, build_id, &mapped.file);
+    }
+
+    /// Gives back space of files that were removed.
+    pub(crate) fn give_back(&mut self) {
+        self.spares.give_back();
+    }
+
+    /// The open files that no path leads to.
     pub(crate) fn held(&self) -> Vec<HeldFile> {
-        self.held.values().cloned().collect()
+        self.held.values().chain(self.spares.needed()).cloned().collect()
     }
 
     /// Closes all files. Those that are met again are opened again, under the same numbers.
     pub(crate) fn release(&mut self) {
         self.held.clear();
         self.roots.clear();
+        self.spares.clear();
     }
 
     /// Files that could not be kept open, because there were too many.

@@ -57,6 +57,7 @@ mod probed;
 mod process;
 mod session;
 mod spaces;
+mod spares;
 mod stack;
 mod store;
 mod tasks;

@@ -301,6 +301,11 @@ impl<'a> Modules<'a> {
         self.elsewhere.get_mut().want(wanted);
     }
 
+    /// Gives back space of files that were removed meanwhile.
+    pub(crate) fn give_back(&self) {
+        self.elsewhere.borrow_mut().give_back();
+    }
+
     /// Closes them.
     pub(crate) fn release_held(&self) {
         self.elsewhere.borrow_mut().release();
@@ -644,17 +649,34 @@ impl<'a> Modules<'a> {
             return 0;
         }
         let has_path = !module.path.ends_with(DELETED);
-        let is_home = has_path && self.is_at_home(time, pid) == Some(true);
+        let at_home = self.is_at_home(time, pid);
+        let is_home = has_path && at_home == Some(true);
+        let wants_spare = || self.elsewhere.borrow().wants_spare(mapping.module.0);
         // Readers see by the build ID whether it still is the file at its path.
-        if is_home && !build_id.is_empty() {
+        let is_known = is_home && !build_id.is_empty();
+        if is_known && !wants_spare() {
             return 0;
         }
-        let Some(mapped) = self.mapped_file(module, mapping, pid, build_id) else {
-            return module.elsewhere.get();
+        let number = if is_known { 0 } else { module.elsewhere.get() };
+        let mapped = self.mapped_file(module, mapping, pid, build_id).or_else(|| {
+            // The process may have ended.
+            let can_be_at_its_path = has_path && at_home != Some(false) && number == 0;
+            let path = Path::new(&module.path);
+            let file = door::open(path)
+                .ok()
+                .filter(|_| can_be_at_its_path && !build_id.is_empty())?;
+            MappedFile::new(file, build_id)
+        });
+        let Some(mapped) = mapped else {
+            return number;
         };
         // Services have their own view of the same files, and so has ours.
         let is_here = is_home || has_path && mapped.is_at(Path::new(&module.path));
         if is_here && !build_id.is_empty() {
+            if wants_spare() {
+                let mut elsewhere = self.elsewhere.borrow_mut();
+                elsewhere.keep_spare(mapping.module.0, &module.path, build_id, &mapped);
+            }
             return 0;
         }
         let whose = (pid, is_here);

@@ -247,7 +247,8 @@ impl fmt::Display for Warning {
             Warning::NoSamplesOfSetId => {
                 write!(
                     f,
-                    "no samples: the command runs with its owner's rights (set-user-ID or set-group-ID)"
+                    "no samples: the command runs with its owner's rights (set-user-ID or set-group-ID), or you may \
+                     not read it"
                 )
             }
             Warning::NoSamplesOfKernel => write!(

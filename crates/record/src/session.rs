@@ -447,6 +447,7 @@ impl<'a> Session<'a> {
         self.spaces.forget_ended(&mut self.modules);
         self.names.retain(|tid, _| proc::exists(*tid));
         self.modules.forget_unused();
+        self.modules.give_back();
         self.modules.are_mostly_gone()
     }
 

@@ -459,7 +459,8 @@ impl ModuleSet {
             // Try the path first, which has names and debug files next to it; the inode shows
             // whether it is the same file.
             let [by_mapping, by_root, by_path] = proc::mapped_file(snapshot.reader, mapping.start, mapping.end, path);
-            candidates.extend([by_path, by_root, by_mapping]);
+            // The last one is for those who may not open mappings.
+            candidates.extend([by_path, by_root, by_mapping, proc::program(snapshot.reader)]);
         } else {
             // Files of another machine's core are not at their paths here.
             let relative = path.trim_start_matches('/');

@@ -19,7 +19,8 @@ pub struct Stat {
 impl Stat {
     /// Reads the file; `None` if the process or thread does not exist.
     pub fn read(path: &Path) -> Option<Stat> {
-        let stat = std::fs::read_to_string(path).ok()?;
+        // A name may contain any bytes.
+        let stat = String::from_utf8_lossy(&std::fs::read(path).ok()?).into_owned();
         // The name, in brackets, may contain spaces and brackets itself.
         let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();

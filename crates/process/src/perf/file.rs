@@ -5,6 +5,7 @@
 //! for. Compressed records are unpacked into a file without a name.
 
 mod features;
+mod group;
 mod layout;
 mod store;
 mod unpack;
@@ -21,12 +22,13 @@ use std::ops::Range;
 use backtrail_wire::{Bytes, Endian};
 
 pub use features::About;
+use group::Groups;
 use layout::{Attribute, LEAST_ATTRIBUTE, sample, trailer_bytes};
 use store::{Spool, Store, Window};
 use unpack::Unpacker;
 
 use super::constants::{record_type, sample_type};
-use super::records::{Build, MISC_MMAP_BUILD_ID, Mapping, Record, decode_body};
+use super::records::{Build, Cause, MISC_MMAP_BUILD_ID, Mapping, Record, decode_body};
 
 /// `PERFILE2`, in the byte order of the machine that wrote it.
 const MAGIC: [u8; 8] = *b"PERFILE2";
@@ -130,6 +132,7 @@ pub struct PerfFile<'b> {
     by_id: HashMap<u64, u16>,
     about: About,
     found: Vec<Found>,
+    groups: Groups,
     /// Records that are not read, by their type.
     ignored: BTreeMap<u32, u64>,
     /// Whether records say what each event has lost.
@@ -197,6 +200,7 @@ impl<'b> PerfFile<'b> {
             by_id: HashMap::new(),
             about: About::default(),
             found: Vec::new(),
+            groups: Groups::default(),
             ignored: BTreeMap::new(),
             has_losses: false,
             cut: false,
@@ -482,8 +486,23 @@ impl<'b> PerfFile<'b> {
                 if let Some(found) = self.locate(kind, record, offset) {
                     self.has_losses |= found.event & IS_LOSS != 0;
                     self.found.push(found);
+                    if found.event & IS_SAMPLE != 0 {
+                        self.take_group(record, found);
+                    }
                 }
             }
+        }
+    }
+
+    /// Takes a sample once more for each other event that it counts.
+    fn take_group(&mut self, record: Bytes<'_>, found: Found) {
+        let own = found.event & EVENT;
+        let layout = &self.attributes[usize::from(own)];
+        for event in self.groups.take(record, found.offset, (own, layout), &self.by_id) {
+            self.found.push(Found {
+                event: event | IS_SAMPLE,
+                ..found
+            });
         }
     }
 
@@ -532,7 +551,13 @@ impl<'b> PerfFile<'b> {
         let event = found.event & EVENT;
         let layout = self.attributes[usize::from(event)];
         if kind == record_type::SAMPLE {
-            return sample(bytes.cursor(RECORD_HEADER), event, &layout).map(Record::Sample);
+            let counted = self.groups.count(found.offset, event);
+            let layout = counted.map_or(layout, |(own, _)| self.attributes[usize::from(own)]);
+            let mut sample = sample(bytes.cursor(RECORD_HEADER), event, &layout)?;
+            if let Some((_, count)) = counted {
+                sample.cause = Cause::Counted { event, count };
+            }
+            return Ok(Record::Sample(sample));
         }
         let trailer = match layout.has_sample_id {
             true => trailer_bytes(layout.sample_type),

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -47,9 +48,9 @@ impl Probes {
     }
 
     fn make(&mut self, name: &str, entry: &Entry) -> io::Result<u64> {
-        let path = entry.file.to_str().filter(|path| !path.contains(char::is_whitespace));
-        let path =
-            path.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "tracefs takes no such name of a file"))?;
+        // A line of tracefs can't contain every path, and the kernel looks it up only now.
+        let file = File::open(&entry.file)?;
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         self.write(&format!("p:{name} {path}:{:#x}", entry.offset))?;
         self.names.push(name.to_owned());
         let number = fs::read_to_string(self.folder.join("events").join(name).join("id"))?;

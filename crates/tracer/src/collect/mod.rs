@@ -83,8 +83,9 @@ fn open_rings(path: &Path) -> io::Result<File> {
 
 /// When a process started, in clock ticks since boot; `None` without one.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may contain anything.
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may contain any bytes.
+    let text = String::from_utf8_lossy(&text);
     let (_, rest) = text.rsplit_once(')')?;
     let mut words = rest.split_ascii_whitespace();
     let state = words.next()?;
@@ -433,6 +434,21 @@ mod tests {
         if chown(place("own"), Some(65_533), None).is_ok() {
             assert!(make_own_folder(&place("own")).is_err());
         }
+    }
+
+    #[test]
+    fn processes_whose_names_are_no_text_are_there() {
+        let scratch = backtrail_testkit::scratch();
+        // The kernel cuts the name after 15 bytes, within a character.
+        let copy = scratch.path().join("é".repeat(9));
+        fs::copy("/bin/sleep", &copy).unwrap();
+        let mut sleeping = std::process::Command::new(&copy).arg("1000").spawn().unwrap();
+        let pid = sleeping.id();
+        let before = started(std::process::id()).unwrap();
+        assert!(started(pid).is_some_and(|time| time >= before), "{:?}", started(pid));
+        sleeping.kill().unwrap();
+        sleeping.wait().unwrap();
+        assert_eq!(started(pid), None);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::perf::records::{Cause, Sample, UserState};
 
 const BRANCH_COUNTERS: u64 = 1 << 19;
 const BRANCH_HW_INDEX: u64 = 1 << 17;
+/// Children of threads have the event too.
+const INHERIT: u64 = 1 << 1;
 /// The kernel adapts the period to a number of samples per second.
 const FREQUENCY: u64 = 1 << 10;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
@@ -27,6 +29,7 @@ pub(super) struct Attribute {
     /// How often it happens for one sample; samples per second if that is [adapted](FREQUENCY).
     pub(super) period: u64,
     pub(super) is_adapted: bool,
+    pub(super) is_inherited: bool,
     pub(super) sample_type: u64,
     pub(super) read_format: u64,
     pub(super) branch_sample_type: u64,
@@ -46,6 +49,7 @@ impl Attribute {
             what: (word(0) as u32, word(8)),
             period: word(16),
             is_adapted: word(40) & FREQUENCY != 0,
+            is_inherited: word(40) & INHERIT != 0,
             sample_type: word(24),
             read_format: word(32),
             branch_sample_type: word(72),
@@ -60,7 +64,8 @@ impl Attribute {
         self.sample_type & bit != 0
     }
 
-    /// Samples per second of CPU time, if the event is a clock.
+    /// Samples per second of CPU time, if the event is a clock that takes samples. One without a
+    /// period is counted by those of another event.
     pub(super) fn clock(&self) -> Option<u64> {
         const SOFTWARE: u32 = 1;
         const CLOCKS: [u64; 2] = [0, 1];
@@ -69,7 +74,7 @@ impl Attribute {
             true => self.period,
             false => 1_000_000_000_u64.checked_div(self.period).unwrap_or(0),
         };
-        (kind == SOFTWARE && CLOCKS.contains(&config)).then_some(frequency)
+        (kind == SOFTWARE && CLOCKS.contains(&config) && self.period != 0).then_some(frequency)
     }
 
     /// Whether perf wrote at its end how many samples the event lost.
