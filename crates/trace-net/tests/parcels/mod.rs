@@ -2,16 +2,18 @@
 //! reorders datagrams.
 
 use crate::text;
+use backtrail_testkit::mounted::Mounted;
 use backtrail_testkit::text::Random;
 use backtrail_trace::description::{Clock, Description, EventClass, Integer, Struct};
 use backtrail_trace::{Dialect, Endian, Options, StreamOptions, Trace, TraceWriter, find_traces};
 use backtrail_trace_net::{Collector, CollectorOptions, Report, Secret, Sender, Sent, Transport};
 use std::collections::HashSet;
-use std::net::UdpSocket;
+use std::io::{ErrorKind, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const STREAMS: u32 = 3;
 const PACKETS: u64 = STREAMS as u64 * 100;
@@ -219,15 +221,103 @@ fn what_is_missing_is_named() {
     };
     let (result, report) = sent(&root, &copy, (Transport::Udp, Some(network)), [None, None]);
     // The sender cannot know what arrived.
-    assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::TimedOut);
+    is_part(&expected, &copy, &report);
+}
+
+/// Some packets are in the copy, which is readable, and the report names all others.
+fn is_part(expected: &str, copy: &Path, report: &Report) {
     let missing: u64 = report.gaps.iter().map(|gap| gap.packets).sum();
     assert!(missing > 0, "{report:?}");
     assert_eq!(report.packets + missing, PACKETS, "{report:?}");
     let expected: HashSet<(&str, &str)> = expected.lines().map(without_delta).collect();
-    let arrived = text(&copy);
+    let arrived = text(copy);
     let arrived: Vec<(&str, &str)> = arrived.lines().map(without_delta).collect();
     assert!(!arrived.is_empty() && arrived.len() < expected.len());
     assert!(arrived.iter().all(|line| expected.contains(line)));
+}
+
+/// On a full disk, the copy has whole packets only, both ends know that some are missing, and the
+/// receiver goes on: it takes what fits when there is room again.
+#[test]
+fn a_full_disk_does_not_end_the_receiver() {
+    let (folder, expected) = recorded();
+    let root = folder.path().join("session");
+    for transport in [Transport::Tcp, Transport::Udp] {
+        let disk = folder.path().join(format!("{transport:?}"));
+        let Some(_disk) = Mounted::tmpfs(&disk, "256k") else {
+            return;
+        };
+        let copy = disk.join("copy");
+        std::fs::create_dir(&copy).unwrap();
+        let filler = disk.join("filler");
+        std::fs::write(&filler, vec![1; 200 << 10]).unwrap();
+        let (mut told, mut is_full) = (0, false);
+        let mut options = CollectorOptions::default();
+        options.once = true;
+        let collector = Collector::bind(transport, "127.0.0.1:0", &copy, options).unwrap();
+        let address = collector.address().unwrap().to_string();
+        let (result, report) = thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let sender = Sender::connect(transport, &address, None);
+                sender.and_then(|sender| sender.send(&root, || false))
+            });
+            let report = collector.run(
+                || true,
+                |error| {
+                    told += 1;
+                    is_full |= error.kind() == ErrorKind::StorageFull;
+                    let _ = std::fs::remove_file(&filler);
+                },
+            );
+            (sending.join().unwrap(), report.unwrap())
+        });
+        assert!(result.is_err(), "{transport:?}");
+        assert!(is_full && told < PACKETS, "{transport:?}: {told}");
+        assert_eq!((report.broken, report.refused), (0, 0));
+        is_part(&expected, &copy, &report);
+    }
+}
+
+/// A sender that is killed says no last word. Over UDP, only its silence shows it.
+#[test]
+fn a_sender_that_is_gone_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = CollectorOptions::default();
+    options.once = true;
+    options.patience = Duration::from_millis(300);
+    let collector = Collector::bind(Transport::Udp, "127.0.0.1:0", folder.path(), options).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // A state: one parcel exists, which never comes.
+    let fields = [0x4254_5544_u32, 2, 7, 0, 1, 0, 0, 0];
+    let state: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+    socket.send_to(&state, collector.address().unwrap()).unwrap();
+    let begin = Instant::now();
+    let report = collector
+        .run(|| begin.elapsed() < Duration::from_secs(60), |_| {})
+        .unwrap();
+    assert_eq!((report.sessions, report.broken), (1, 1));
+    assert!(begin.elapsed() < Duration::from_secs(60));
+}
+
+/// Senders that have connected are received, also if another one has ended meanwhile.
+#[test]
+fn all_that_are_connected_are_waited_for() {
+    const SENDERS: u64 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = CollectorOptions::default();
+    options.once = true;
+    let collector = Collector::bind(Transport::Tcp, "127.0.0.1:0", folder.path(), options).unwrap();
+    let address = collector.address().unwrap();
+    for session in 0..SENDERS {
+        let mut socket = TcpStream::connect(address).unwrap();
+        // Its only parcel is not encrypted, and the end: no stream.
+        let parcel = [&2_u32.to_le_bytes()[..], &[0, 3]].concat();
+        let greeting = [&b"BTTRACE1"[..], &session.to_le_bytes()[..], &parcel].concat();
+        socket.write_all(&greeting).unwrap();
+    }
+    let report = collector.run(|| true, |error| panic!("{error}")).unwrap();
+    assert_eq!((report.sessions, report.broken), (SENDERS, 0));
 }
 
 /// The time and the fields.
