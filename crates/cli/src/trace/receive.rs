@@ -126,6 +126,10 @@ fn listen(arguments: &Receive, transport: Transport, address: &str) -> Result<St
             broken => crate::error::say!("backtrail: {broken} senders did not end: their last packets may be missing"),
         }
     }
+    if report.refused > 0 {
+        let parcels = Counted(report.refused, "parcel");
+        crate::error::say!("backtrail: refused {parcels}: of another key, or malformed");
+    }
     if report.unwritten > 0 {
         let traces = Counted(report.unwritten, "trace");
         crate::error::say!("backtrail: the last metadata of {traces} could not be written");

@@ -109,7 +109,7 @@ struct Session {
     peer: SocketAddr,
     ended: bool,
     refused: u64,
-    /// The last attempt to store something failed: the error was reported.
+    /// The last parcel was refused or could not be stored: the error was reported.
     fails: bool,
 }
 
@@ -129,21 +129,19 @@ impl Session {
     fn take(&mut self, secret: Option<&Secret>, session: u64, number: u64, sealed: &[u8]) -> io::Result<()> {
         let opened = seal::open(secret, session, number, sealed);
         let parcel = opened.and_then(|bytes| Parcel::decode(&bytes).ok_or(seal::OpenError::Malformed));
-        match parcel {
+        let result = match parcel {
             Ok(parcel) => {
                 self.ended |= matches!(parcel, Parcel::End { .. });
-                let result = self.store.put(parcel);
-                let failed = std::mem::replace(&mut self.fails, result.is_err());
-                result.or_else(|error| if failed { Ok(()) } else { Err(error) })
+                self.store.put(parcel)
             }
             Err(error) => {
                 self.refused += 1;
-                Err(io::Error::new(
-                    ErrorKind::InvalidData,
-                    format!("{}: {error}", self.peer),
-                ))
+                let text = format!("{}: {error}", self.peer);
+                Err(io::Error::new(ErrorKind::InvalidData, text))
             }
-        }
+        };
+        let failed = std::mem::replace(&mut self.fails, result.is_err());
+        result.or_else(|error| if failed { Ok(()) } else { Err(error) })
     }
 }
 

@@ -2,8 +2,8 @@
 //! reorders datagrams.
 
 use crate::text;
+use backtrail_testkit::lossy::Network;
 use backtrail_testkit::mounted::Mounted;
-use backtrail_testkit::text::Random;
 use backtrail_trace::description::{Clock, Description, EventClass, Integer, Struct};
 use backtrail_trace::{Dialect, Endian, Options, StreamOptions, Trace, TraceWriter, find_traces};
 use backtrail_trace_net::{Collector, CollectorOptions, Report, Secret, Sender, Sent, Transport};
@@ -18,56 +18,8 @@ use std::time::{Duration, Instant};
 const STREAMS: u32 = 3;
 const PACKETS: u64 = STREAMS as u64 * 100;
 
-/// What a network does to datagrams.
-#[derive(Clone, Copy)]
-struct Network {
-    lost_percent: usize,
-    /// Some datagrams come twice, some after later ones.
-    mixed: bool,
-    /// What the receiver says does not arrive.
-    one_way: bool,
-}
-
-/// Passes datagrams on between a sender and a receiver, as this network does.
-fn relay(network: Network, receiver: &str, over: &AtomicBool, address: &UdpSocket) {
-    let mut random = Random::new(17);
-    let mut chance = move |percent: usize| random.below(100) < percent;
-    let out = UdpSocket::bind("127.0.0.1:0").unwrap();
-    out.connect(receiver).unwrap();
-    out.set_nonblocking(true).unwrap();
-    address.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    let mut buffer = [0; 2048];
-    let (mut sender, mut late) = (None, Vec::new());
-    while !over.load(Ordering::Relaxed) {
-        if let Ok((length, from)) = address.recv_from(&mut buffer) {
-            sender = Some(from);
-            let datagram = buffer[..length].to_vec();
-            if chance(network.lost_percent) {
-                continue;
-            }
-            if network.mixed && chance(10) {
-                late.push(datagram);
-                continue;
-            }
-            let _ = out.send(&datagram);
-            if network.mixed && chance(10) {
-                let _ = out.send(&datagram);
-            }
-            if late.len() > 5 {
-                late.drain(..).rev().for_each(|late| _ = out.send(&late));
-            }
-        } else {
-            late.drain(..).rev().for_each(|late| _ = out.send(&late));
-        }
-        while let (Ok(length), Some(sender)) = (out.recv(&mut buffer), sender) {
-            if !network.one_way && !chance(network.lost_percent) {
-                let _ = address.send_to(&buffer[..length], sender);
-            }
-        }
-    }
-}
-
-/// Sends the traces below `root` to `copy`; returns what both ends say.
+/// Sends the traces below `root` to `copy`; returns what both ends say. The receiver does not
+/// repeat itself.
 fn sent(
     root: &Path,
     copy: &Path,
@@ -89,12 +41,18 @@ fn sent(
             Some(network) => {
                 let address = socket.local_addr().unwrap().to_string();
                 let (receiver, over, socket) = (&receiver, &over, &socket);
-                scope.spawn(move || relay(network, receiver, over, socket));
+                scope.spawn(move || network.relay(socket, receiver, over));
                 address
             }
             None => receiver.clone(),
         };
-        let collected = scope.spawn(|| collector.run(|| !failed.load(Ordering::Relaxed), |_| {}).unwrap());
+        let collected = scope.spawn(|| {
+            let mut errors = 0;
+            let report = collector.run(|| !failed.load(Ordering::Relaxed), |_| errors += 1);
+            // One that is refused, and one that a connection ends by.
+            assert!(errors <= 2, "{errors}");
+            report.unwrap()
+        });
         let result = Sender::connect(transport, &address, ours).and_then(|sender| sender.send(root, || false));
         failed.store(result.is_err(), Ordering::Relaxed);
         let report = collected.join().unwrap();
@@ -155,11 +113,7 @@ fn what_is_sent_arrives_without_padding() {
     let (folder, expected) = recorded();
     let root = folder.path().join("session");
     let key = Some(Secret::new([5; 32]));
-    let calm = Network {
-        lost_percent: 0,
-        mixed: false,
-        one_way: false,
-    };
+    let calm = Network::default();
     let networks = [
         (Transport::Tcp, None),
         (Transport::Udp, None),
@@ -181,7 +135,7 @@ fn what_is_sent_arrives_without_padding() {
             Transport::Udp,
             Some(Network {
                 lost_percent: 10,
-                mixed: true,
+                mixed_percent: 10,
                 ..calm
             }),
         ),
@@ -202,7 +156,7 @@ fn what_is_sent_arrives_without_padding() {
         let (all, contents) = bytes(&copy);
         assert_eq!((all, contents), (contents, bytes(&root).1), "{index}");
         assert_eq!(result.bytes, all);
-        if network.1.is_some_and(|network| network.mixed) {
+        if network.1.is_some_and(|network| network.mixed_percent > 0) {
             assert!(report.duplicates > 0 && report.reordered > 0, "{index}");
         }
     }
@@ -216,7 +170,7 @@ fn what_is_missing_is_named() {
     std::fs::create_dir(&copy).unwrap();
     let network = Network {
         lost_percent: 10,
-        mixed: false,
+        mixed_percent: 0,
         one_way: true,
     };
     let (result, report) = sent(&root, &copy, (Transport::Udp, Some(network)), [None, None]);
