@@ -170,6 +170,28 @@ fn stacks_have_names() {
     }
 }
 
+/// More frames than are shown, and a stack that was cut when it was recorded.
+#[test]
+fn what_is_missing_of_a_stack_is_said() {
+    let scratch = backtrail_testkit::scratch();
+    for (mode, frames) in [("deep", 513..=513), ("cut", 50..=512)] {
+        let directory = scratch.path().join(mode);
+        let status = Command::new(example("modes"))
+            .arg(mode)
+            .arg(&directory)
+            .status()
+            .unwrap();
+        assert!(status.success(), "{mode}");
+        let output = backtrail(&["show", "--symbols", "--json", directory.to_str().unwrap()])
+            .output()
+            .unwrap();
+        let event: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let stack = event["symbols"]["stack"].as_array().unwrap();
+        assert!(frames.contains(&stack.len()), "{mode}: {}", stack.len());
+        assert_eq!(stack[stack.len() - 1], "outer frames are missing", "{mode}");
+    }
+}
+
 /// A recorder of a program with an event each millisecond, onto a disk that is full by now: a file
 /// takes a half of it.
 struct FullDisk {

@@ -20,6 +20,7 @@ mod hostile;
 mod judge;
 mod kernels;
 mod looks;
+mod network;
 mod objects;
 mod page;
 mod precision;
@@ -188,6 +189,10 @@ enum Chosen {
     /// Ask a store all questions, of each engine that is named, and compare the answers and what
     /// they cost. Exits with 1 if any differ.
     Questions(questions::Options),
+    /// Send a trace over UDP through networks that lose, repeat and reorder datagrams, and print
+    /// the table of docs/surviving.md. Exits with 1 if an event is wrong, or missing without being
+    /// named.
+    Network(network::Options),
     /// Time the page of `backtrail report --html` in Chromium with 1,000, 10,000 and 100,000
     /// stacks, and write docs/page-speed.md.
     Page,
@@ -252,6 +257,7 @@ pub fn main() -> ExitCode {
         Chosen::Aarch64Tests(options) => guest_tests::run(&options),
         Chosen::Objects(options) => objects::run(&options),
         Chosen::Fleet(options) => whole(fleet::run(&options)),
+        Chosen::Network(options) => network::run(&options),
         Chosen::Questions(options) => whole(questions::run(&options)),
         Chosen::Page => whole(page::run()),
         Chosen::Pictures => whole(page::pictures::run()),

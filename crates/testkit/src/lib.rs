@@ -18,6 +18,7 @@ pub mod faults;
 pub mod gdb_arguments;
 pub mod guest;
 pub mod lists;
+pub mod lossy;
 pub mod mounted;
 pub mod objdump_types;
 pub mod packages;

@@ -12,10 +12,12 @@ fn main() -> std::io::Result<()> {
     if log::set_logger(&Logger).is_ok() {
         log::set_max_level(log::LevelFilter::Debug);
     }
-    let outer = tracing::info_span!("request", number = 5);
+    let outer = tracing::info_span!("request", number = 5, status = tracing::field::Empty);
     outer.in_scope(|| {
-        let _inner = tracing::debug_span!("query").entered();
+        let inner = tracing::debug_span!("query").entered();
         tracing::warn!(rows = 3, table = "users", "slow");
+        outer.record("status", 200);
+        inner.follows_from(&outer);
     });
     drop(outer);
     log::error!("disk {} is full", 7);

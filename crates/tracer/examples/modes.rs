@@ -21,6 +21,27 @@ fn descend(depth: u32) -> Vec<u64> {
         .collect()
 }
 
+/// Calls in an order that a backtrace cannot shorten.
+#[inline(never)]
+fn zig(depth: u32, number: u32) -> u32 {
+    let next = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    let below = match next >> 31 {
+        _ if depth == 0 => {
+            event!(modes::deep, value: u32 = depth, stack: true);
+            0
+        }
+        0 => zig(depth - 1, next),
+        _ => zag(depth - 1, next),
+    };
+    std::hint::black_box(below + 1)
+}
+
+#[inline(never)]
+fn zag(depth: u32, number: u32) -> u32 {
+    let below = zig(depth, number.wrapping_mul(5));
+    std::hint::black_box(below + 2)
+}
+
 fn main() -> std::io::Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let (what, path) = (arguments[1].as_str(), &arguments[2]);
@@ -42,6 +63,16 @@ fn main() -> std::io::Result<()> {
             }
             // SAFETY: the child is ours.
             unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            drop(tracer);
+        }
+        "deep" => {
+            let tracer = backtrail_tracer::start(Options::to_directory(path))?;
+            descend(1000);
+            drop(tracer);
+        }
+        "cut" => {
+            let tracer = backtrail_tracer::start(Options::to_directory(path))?;
+            zig(1000, 7);
             drop(tracer);
         }
         "snapshot" => {

@@ -10,6 +10,8 @@
 //! |---|---|
 //! | `tracing:error`, `warn`, `info`, `debug`, `trace` | `span` (0 if none), `target`, `message`, `fields` |
 //! | `tracing:begin` | `span`, `parent` (0 if none), `target`, `name`, `fields` |
+//! | `tracing:record` | `span`, `fields`: values that the span got later |
+//! | `tracing:follows` | `span`, `before` |
 //! | `tracing:enter`, `tracing:exit`, `tracing:end` | `span` |
 //!
 //! `fields` is `name=value` with spaces between, up to 1,000 bytes: `tracing` has no types of
@@ -93,6 +95,17 @@ impl<S: Subscriber + for<'l> LookupSpan<'l>> tracing_subscriber::Layer<S> for La
             name: &str = attributes.metadata().name(),
             fields: &str = texts.fields.as_str()
         );
+    }
+
+    fn on_record(&self, id: &span::Id, values: &span::Record<'_>, _: Context<'_, S>) {
+        let mut texts = Texts::new();
+        values.record(&mut texts);
+        let fields = texts.fields.as_str();
+        event!(tracing::record, span: u64 = id.into_u64(), fields: &str = fields);
+    }
+
+    fn on_follows_from(&self, id: &span::Id, before: &span::Id, _: Context<'_, S>) {
+        event!(tracing::follows, span: u64 = id.into_u64(), before: u64 = before.into_u64());
     }
 
     fn on_enter(&self, id: &span::Id, _: Context<'_, S>) {

@@ -14,6 +14,8 @@ fn spans_events_and_logs() {
         r#"tracing:begin: { span = 2, parent = 1, target = "layers", name = "query", fields = "" }"#,
         "tracing:enter: { span = 2 }",
         r#"tracing:warn: { span = 2, target = "layers", message = "slow", fields = "rows=3 table=\"users\"" }"#,
+        r#"tracing:record: { span = 1, fields = "status=200" }"#,
+        "tracing:follows: { span = 2, before = 1 }",
         "tracing:exit: { span = 2 }",
         "tracing:end: { span = 2 }",
         "tracing:exit: { span = 1 }",

@@ -9,6 +9,7 @@ use backtrail_trace_rfc::{Checksum, Compression, Key, Packing, convert_part, ope
 use clap::{Args, ValueEnum, ValueHint};
 
 use super::input::{Span, failure, read_key, traces_below};
+use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
 
 /// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.
@@ -156,8 +157,9 @@ pub(crate) fn run(arguments: &Convert) -> Result<Status, Failure> {
         let (unsaid, outside) = convert_part(&trace, &target, arguments.to.into(), packing, part)
             .map_err(|error| told(&directory, output, &whole, error))?;
         if outside > 0 {
-            let what = "events outside the times remain: their packets' alignment does not allow a cut";
-            notes.push(format!("{}: {outside} {what}", shown(&directory)));
+            let remain = if outside == 1 { "remains" } else { "remain" };
+            let what = format!("outside the times {remain}: the alignment in packets does not allow a cut");
+            notes.push(format!("{}: {} {what}", shown(&directory), Counted(outside, "event")));
         }
         if !unsaid.is_empty() {
             let unsaid: Vec<String> = unsaid.iter().map(ToString::to_string).collect();

@@ -31,7 +31,7 @@ pub(crate) struct Receive {
     /// Listen at this address for `trace send`.
     #[arg(long, value_name = "tcp://HOST:PORT|udp://HOST:PORT", value_parser = address, conflicts_with = "from")]
     listen: Option<(Transport, String)>,
-    /// With --listen, stop when all senders have ended.
+    /// With --listen, stop when all senders have ended or, over UDP, are silent for 10 seconds.
     #[arg(long, requires = "listen")]
     once: bool,
     /// Over UDP, wait SECS seconds for packets that are missing.
@@ -126,12 +126,16 @@ fn listen(arguments: &Receive, transport: Transport, address: &str) -> Result<St
             broken => crate::error::say!("backtrail: {broken} senders did not end: their last packets may be missing"),
         }
     }
-    Ok(
-        match report.gaps.is_empty() && report.broken == 0 && report.refused == 0 {
-            true => Status::Done,
-            false => Status::Found,
-        },
-    )
+    if report.refused > 0 {
+        let parcels = Counted(report.refused, "parcel");
+        crate::error::say!("backtrail: refused {parcels}: of another key, or malformed");
+    }
+    if report.unwritten > 0 {
+        let traces = Counted(report.unwritten, "trace");
+        crate::error::say!("backtrail: the last metadata of {traces} could not be written");
+    }
+    let is_complete = report.gaps.is_empty() && report.broken + report.refused + report.unwritten == 0;
+    Ok(if is_complete { Status::Done } else { Status::Found })
 }
 
 /// Receives a live session.

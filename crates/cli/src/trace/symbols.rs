@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Mutex;
 
-use backtrail_cbf::{Decoder, Frame};
+use backtrail_cbf::{Decoder, Ended, Frame};
 use backtrail_profile::{Symbolizer, SystemFiles};
 use backtrail_recording::{FrameKind, Module, is_kernel_address};
 use backtrail_trace::description::EnvironmentValue;
@@ -200,11 +200,12 @@ impl State {
             return Vec::new();
         };
         let bytes: Vec<u8> = elements.u64s().map(|byte| byte as u8).collect();
-        let Ok(decoder) = Decoder::new(&bytes) else {
+        let Ok(mut decoder) = Decoder::new(&bytes) else {
             return Vec::new();
         };
         let mut names = Vec::new();
-        for found in decoder.map_while(Result::ok) {
+        let mut is_cut = false;
+        for found in decoder.by_ref().map_while(Result::ok) {
             let name = match found.frame {
                 Frame::Pc(address) | Frame::Async(address) => self.name_or_address(event, pid, FrameKind::Pc, address),
                 Frame::Ra(address) => self.name_or_address(event, pid, FrameKind::Ra, address),
@@ -212,7 +213,11 @@ impl State {
             };
             let room = MOST_FRAMES.saturating_sub(names.len());
             let times = usize::try_from(found.repeat).map_or(room, |times| times.min(room));
+            is_cut |= times as u64 != found.repeat;
             names.extend(std::iter::repeat_n(name, times));
+        }
+        if is_cut || matches!(decoder.outcome(), Some(Ok(Ended::Truncated) | Err(_))) {
+            names.push("outer frames are missing".to_owned());
         }
         names
     }

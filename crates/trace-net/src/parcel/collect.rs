@@ -32,6 +32,9 @@ pub struct CollectorOptions {
     pub window: Duration,
     /// End with the first session instead of waiting for others.
     pub once: bool,
+    /// Over UDP, a sender that is silent for this time has left without a word. `once` does not
+    /// wait for it any longer.
+    pub patience: Duration,
 }
 
 impl Default for CollectorOptions {
@@ -40,6 +43,7 @@ impl Default for CollectorOptions {
             secret: None,
             window: Duration::from_secs(2),
             once: false,
+            patience: Duration::from_secs(10),
         }
     }
 }
@@ -65,6 +69,8 @@ pub struct Report {
     pub reordered: u64,
     /// Parcels that were not encrypted with the key, or malformed.
     pub refused: u64,
+    /// Traces whose last metadata could not be written.
+    pub unwritten: u64,
 }
 
 impl Report {
@@ -74,10 +80,11 @@ impl Report {
         self.streams += session.store.streams() as u64;
         self.packets += session.store.packets;
         self.bytes += session.store.bytes;
-        self.gaps.extend(session.store.gaps);
         self.duplicates += session.assembly.duplicates;
         self.reordered += session.assembly.reordered;
         self.refused += session.refused;
+        self.unwritten += session.store.unwritten() as u64;
+        self.gaps.extend(session.store.gaps);
     }
 }
 
@@ -102,6 +109,8 @@ struct Session {
     peer: SocketAddr,
     ended: bool,
     refused: u64,
+    /// The last parcel was refused or could not be stored: the error was reported.
+    fails: bool,
 }
 
 impl Session {
@@ -112,25 +121,43 @@ impl Session {
             peer,
             ended: false,
             refused: 0,
+            fails: false,
         }
     }
 
+    /// Stores a parcel. What cannot be stored is missing later; the error is returned once.
     fn take(&mut self, secret: Option<&Secret>, session: u64, number: u64, sealed: &[u8]) -> io::Result<()> {
         let opened = seal::open(secret, session, number, sealed);
         let parcel = opened.and_then(|bytes| Parcel::decode(&bytes).ok_or(seal::OpenError::Malformed));
-        match parcel {
+        let result = match parcel {
             Ok(parcel) => {
                 self.ended |= matches!(parcel, Parcel::End { .. });
                 self.store.put(parcel)
             }
             Err(error) => {
                 self.refused += 1;
-                Err(io::Error::new(
-                    ErrorKind::InvalidData,
-                    format!("{}: {error}", self.peer),
-                ))
+                let text = format!("{}: {error}", self.peer);
+                Err(io::Error::new(ErrorKind::InvalidData, text))
+            }
+        };
+        let failed = std::mem::replace(&mut self.fails, result.is_err());
+        result.or_else(|error| if failed { Ok(()) } else { Err(error) })
+    }
+}
+
+impl Session {
+    /// Stores what came over UDP; what is missing for longer than `window` is given up.
+    fn take_all(&mut self, secret: Option<&Secret>, id: u64, window: Duration, tell: &mut impl FnMut(io::Error)) {
+        while let Some((number, sealed)) = self.assembly.next(window) {
+            if let Err(error) = self.take(secret, id, number, &sealed) {
+                tell(error);
             }
         }
+    }
+
+    /// Whether nothing more is to be expected from a sender over UDP.
+    fn is_over(&self, patience: Duration) -> bool {
+        self.assembly.is_done() || self.assembly.is_silent(patience)
     }
 }
 
@@ -187,7 +214,7 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// The socket fails, or a file cannot be written.
+    /// The socket fails.
     pub fn run(&self, go_on: impl FnMut() -> bool, tell: impl FnMut(io::Error)) -> io::Result<Report> {
         let mut sessions = HashMap::new();
         let mut report = Report::default();
@@ -214,8 +241,11 @@ impl Collector {
                 Ok((length, peer)) => {
                     let datagram = buffer.get(..length).and_then(Datagram::decode);
                     if sessions.len() >= MOST_SENDERS {
-                        let over = sessions.extract_if(|_, session| session.assembly.is_done());
-                        over.for_each(|(_, session)| report.add(session));
+                        let (secret, patience) = (self.options.secret.as_ref(), self.options.patience);
+                        for (id, mut session) in sessions.extract_if(|_, session| session.is_over(patience)) {
+                            session.take_all(secret, id, Duration::ZERO, &mut tell);
+                            report.add(session);
+                        }
                     }
                     if let Some(datagram) = datagram
                         && (sessions.len() < MOST_SENDERS || sessions.contains_key(&datagram.session))
@@ -237,15 +267,11 @@ impl Collector {
             }
             let window = if is_last { Duration::ZERO } else { self.options.window };
             for (&id, session) in sessions.iter_mut() {
-                while let Some((number, sealed)) = session.assembly.next(window) {
-                    match session.take(self.options.secret.as_ref(), id, number, &sealed) {
-                        Err(error) if error.kind() == ErrorKind::InvalidData => tell(error),
-                        taken => taken?,
-                    }
-                }
+                session.take_all(self.options.secret.as_ref(), id, window, &mut tell);
+                let is_complete = session.ended && session.store.is_complete();
                 // Whoever sends what is refused must not take it for stored.
                 if session.refused == 0
-                    && let Some(answer) = session.assembly.answer(id)
+                    && let Some(answer) = session.assembly.answer(id, is_complete)
                 {
                     // Lost or not: it is sent again.
                     let _ = socket.send_to(&answer, session.peer);
@@ -254,7 +280,8 @@ impl Collector {
             if is_last {
                 return Ok(());
             }
-            let over = !sessions.is_empty() && sessions.values().all(|session| session.assembly.is_done());
+            let patience = self.options.patience;
+            let over = !sessions.is_empty() && sessions.values().all(|session| session.is_over(patience));
             let since = over.then(|| *done.get_or_insert_with(Instant::now));
             // Senders repeat that they have ended until they know that all is here.
             let silent = sessions.values().all(|session| session.assembly.is_silent(SILENCE));
@@ -275,7 +302,9 @@ impl Collector {
             let (news, inbox) = sync_channel(16);
             let mut open = Open::new();
             let result = loop {
-                match listener.accept() {
+                let accepted = listener.accept();
+                let waits = accepted.is_ok();
+                match accepted {
                     Ok((socket, peer)) if open.len() < MOST_SENDERS => match socket.try_clone() {
                         Ok(copy) => {
                             open.insert(peer, copy);
@@ -288,11 +317,9 @@ impl Collector {
                     Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                     Err(error) => break Err(error),
                 }
-                match self.take_news(&inbox, sessions, &mut open, &mut tell) {
-                    Ok(()) => {}
-                    Err(error) => break Err(error),
-                }
-                let over = !sessions.is_empty() && open.is_empty();
+                self.take_news(&inbox, sessions, &mut open, &mut tell);
+                // Another sender may wait behind the one that was just accepted.
+                let over = !sessions.is_empty() && open.is_empty() && !waits;
                 if !go_on() || (self.options.once && over) {
                     break Ok(());
                 }
@@ -303,7 +330,7 @@ impl Collector {
             }
             // What is still in the channel.
             while !open.is_empty() {
-                self.take_news(&inbox, sessions, &mut open, &mut tell)?;
+                self.take_news(&inbox, sessions, &mut open, &mut tell);
             }
             result
         })
@@ -315,19 +342,19 @@ impl Collector {
         sessions: &mut HashMap<u64, Session>,
         open: &mut Open,
         tell: &mut impl FnMut(io::Error),
-    ) -> io::Result<()> {
+    ) {
         let mut next = inbox.recv_timeout(PAUSE).ok();
         while let Some(news) = next {
             match news {
                 News::Parcel(id, number, sealed, peer) => {
                     let session = sessions.entry(id).or_insert_with(|| Session::new(&self.root, peer));
-                    match session.take(self.options.secret.as_ref(), id, number, &sealed) {
-                        Err(error) if error.kind() == ErrorKind::InvalidData => tell(error),
-                        taken => taken?,
+                    if let Err(error) = session.take(self.options.secret.as_ref(), id, number, &sealed) {
+                        tell(error);
                     }
                 }
                 News::End(id, peer) => {
-                    let is_taken = |session: &Session| session.ended && session.refused == 0;
+                    let is_taken =
+                        |session: &Session| session.ended && session.refused == 0 && session.store.is_complete();
                     if let Some(socket) = open.get(&peer).filter(|_| sessions.get(&id).is_some_and(is_taken)) {
                         // Without it, the sender knows that something failed.
                         let _ = tcp::confirm(socket);
@@ -341,7 +368,6 @@ impl Collector {
             }
             next = inbox.try_recv().ok();
         }
-        Ok(())
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Store {
     /// Directories here, by what they are called there.
     directories: HashMap<String, PathBuf>,
     streams: HashMap<(String, String), Target>,
+    /// Metadata that could not be written yet. No packet is stored before it is.
+    unwritten: HashMap<String, Vec<u8>>,
     pub(super) gaps: Vec<Gap>,
     pub(super) packets: u64,
     pub(super) bytes: u64,
@@ -38,8 +40,39 @@ pub(super) struct Store {
 struct Target {
     path: PathBuf,
     file: Option<File>,
+    /// Bytes of whole packets in the file.
+    length: u64,
     /// The number of the next packet.
     next: u64,
+}
+
+fn of_path(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+impl Target {
+    /// Appends a packet, whole or not at all.
+    fn append(&mut self, packet: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                let mut options = OpenOptions::new();
+                let file = options.append(true).create_new(true).mode(0o600).open(&self.path)?;
+                self.file.insert(file)
+            }
+        };
+        let written = file.write_all(packet);
+        match &written {
+            Ok(()) => self.length += packet.len() as u64,
+            // Half a packet would make the whole stream unreadable.
+            Err(_) if self.length > 0 => file.set_len(self.length)?,
+            Err(_) => {
+                self.file = None;
+                fs::remove_file(&self.path)?;
+            }
+        }
+        written.map_err(|error| of_path(&self.path, &error))
+    }
 }
 
 impl Store {
@@ -57,17 +90,14 @@ impl Store {
     pub(super) fn put(&mut self, parcel: Parcel) -> io::Result<()> {
         match parcel {
             Parcel::Metadata { directory, bytes } => {
-                let directory = self.directory(&directory)?;
-                // Under a hidden name until it is complete.
-                let hidden = directory.join(".metadata");
-                let mut file = OpenOptions::new()
-                    .write(true)
-                    .create(true)
-                    .truncate(true)
-                    .mode(0o600)
-                    .open(&hidden)?;
-                file.write_all(&bytes)?;
-                fs::rename(&hidden, directory.join(METADATA_FILE))
+                let written = self.put_metadata(&directory, &bytes);
+                match &written {
+                    Ok(()) => _ = self.unwritten.remove(&directory),
+                    // This would fail again.
+                    Err(error) if error.kind() == ErrorKind::InvalidData => {}
+                    Err(_) => _ = self.unwritten.insert(directory, bytes),
+                }
+                written
             }
             Parcel::Packet {
                 directory,
@@ -75,18 +105,11 @@ impl Store {
                 count,
                 bytes,
             } => {
+                self.write_rest(&directory)?;
                 let target = self.target(directory, stream)?;
                 let gap = count.checked_sub(target.next);
                 let Some(gap) = gap else { return Ok(()) };
-                let file = match &mut target.file {
-                    Some(file) => file,
-                    None => {
-                        let mut options = OpenOptions::new();
-                        let file = options.append(true).create_new(true).mode(0o600).open(&target.path)?;
-                        target.file.insert(file)
-                    }
-                };
-                file.write_all(&bytes)?;
+                target.append(&bytes)?;
                 let (path, first) = (target.path.clone(), target.next);
                 target.next = count.saturating_add(1);
                 self.packets += 1;
@@ -95,6 +118,10 @@ impl Store {
                 Ok(())
             }
             Parcel::End { streams } => {
+                for directory in self.unwritten.keys().cloned().collect::<Vec<_>>() {
+                    // If it fails again, the trace remains among the unwritten.
+                    let _ = self.write_rest(&directory);
+                }
                 for (directory, stream, count) in streams {
                     let target = self.target(directory, stream)?;
                     let (path, first) = (target.path.clone(), target.next);
@@ -104,6 +131,43 @@ impl Store {
                 Ok(())
             }
         }
+    }
+
+    /// Traces whose last metadata could not be written.
+    pub(super) fn unwritten(&self) -> usize {
+        self.unwritten.len()
+    }
+
+    /// Whether all packets that are known of are stored, with their metadata.
+    pub(super) fn is_complete(&self) -> bool {
+        self.gaps.is_empty() && self.unwritten.is_empty()
+    }
+
+    fn put_metadata(&mut self, directory: &str, bytes: &[u8]) -> io::Result<()> {
+        let directory = self.directory(directory)?;
+        // Under a hidden name until it is complete.
+        let hidden = directory.join(".metadata");
+        let write = || {
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create(true).truncate(true).mode(0o600);
+            options.open(&hidden)?.write_all(bytes)?;
+            fs::rename(&hidden, directory.join(METADATA_FILE))
+        };
+        let written = write();
+        if written.is_err() {
+            // It takes room that others need.
+            let _ = fs::remove_file(&hidden);
+        }
+        written.map_err(|error| of_path(&directory.join(METADATA_FILE), &error))
+    }
+
+    /// Writes a trace's metadata if that failed before.
+    fn write_rest(&mut self, directory: &str) -> io::Result<()> {
+        if let Some(bytes) = self.unwritten.get(directory).cloned() {
+            self.put_metadata(directory, &bytes)?;
+            self.unwritten.remove(directory);
+        }
+        Ok(())
     }
 
     fn miss(&mut self, stream: PathBuf, first: u64, packets: u64) {
@@ -124,6 +188,7 @@ impl Store {
         let target = Target {
             path,
             file: None,
+            length: 0,
             next: 0,
         };
         Ok(self.streams.entry((directory, stream)).or_insert(target))

@@ -22,19 +22,32 @@ impl Connection {
 
     pub(super) fn send(&mut self, sealed: &[u8]) -> io::Result<()> {
         let length = u32::try_from(sealed.len()).map_err(|_| io::Error::from(ErrorKind::InvalidInput))?;
-        self.0.write_all(&length.to_le_bytes())?;
-        self.0.write_all(sealed)
+        self.0.write_all(&length.to_le_bytes()).map_err(closed)?;
+        self.0.write_all(sealed).map_err(closed)
     }
 
     /// Waits until the receiver has taken all, which it confirms.
     pub(super) fn finish(self) -> io::Result<()> {
         self.0.shutdown(std::net::Shutdown::Write)?;
         let mut answer = Vec::new();
-        self.0.take(GREETING.len() as u64).read_to_end(&mut answer)?;
+        self.0
+            .take(GREETING.len() as u64)
+            .read_to_end(&mut answer)
+            .map_err(closed)?;
         match answer == GREETING {
             true => Ok(()),
             false => Err(io::Error::new(ErrorKind::InvalidData, "the receiver did not take all")),
         }
+    }
+}
+
+/// What a connection's end means to a sender.
+fn closed(error: io::Error) -> io::Error {
+    match error.kind() {
+        kind @ (ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+            io::Error::new(kind, "the receiver closed the connection before it took all")
+        }
+        _ => error,
     }
 }
 

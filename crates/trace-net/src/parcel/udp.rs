@@ -41,7 +41,7 @@ enum Kind {
     State = 2,
     /// The parcel that is waited for; the pieces that are missing follow.
     Wanted = 3,
-    /// The receiver has all, or has given up what is missing.
+    /// The receiver has all, or, if its piece is not 0, has given up what is missing.
     Done = 4,
 }
 
@@ -106,7 +106,8 @@ pub(super) struct Train {
     /// The receiver has all parcels before this one.
     confirmed: u64,
     heard: bool,
-    done: bool,
+    /// The receiver's last word: whether it has all.
+    done: Option<bool>,
     stated: Instant,
     repeated: u64,
 }
@@ -125,7 +126,7 @@ impl Train {
             kept_bytes: 0,
             confirmed: 0,
             heard: false,
-            done: false,
+            done: None,
             stated: Instant::now(),
             repeated: 0,
         })
@@ -200,7 +201,7 @@ impl Train {
                         wanted.push((number, piece));
                     }
                 }
-                Kind::Done => self.done = true,
+                Kind::Done => self.done = Some(datagram.piece == 0),
                 Kind::Piece | Kind::State => {}
             }
         }
@@ -259,8 +260,13 @@ impl Train {
                 repeated = Instant::now();
             }
             self.service()?;
-            if self.done {
-                return Ok(self.repeated);
+            match self.done {
+                Some(true) => return Ok(self.repeated),
+                Some(false) => {
+                    let text = "packets did not arrive or could not be stored; the receiver names them";
+                    return Err(io::Error::other(text));
+                }
+                None => {}
             }
         }
         let text = match self.heard {
@@ -405,8 +411,8 @@ impl Assembly {
         None
     }
 
-    /// What is to be sent to the sender now, if anything.
-    pub(super) fn answer(&mut self, session: u64) -> Option<Vec<u8>> {
+    /// What is to be sent to the sender now, if anything. `is_complete`: nothing is missing so far.
+    pub(super) fn answer(&mut self, session: u64, is_complete: bool) -> Option<Vec<u8>> {
         let nothing = self.parcels.is_empty() && !self.unanswered;
         if nothing || self.asked.is_some_and(|asked| asked.elapsed() < ROUND) {
             return None;
@@ -429,11 +435,12 @@ impl Assembly {
             payload.extend(number.to_le_bytes());
             payload.extend(piece.to_le_bytes());
         }
+        let is_done = self.is_done();
         let answer = Datagram {
-            kind: if self.is_done() { Kind::Done } else { Kind::Wanted },
+            kind: if is_done { Kind::Done } else { Kind::Wanted },
             session,
             number: self.next,
-            piece: 0,
+            piece: u32::from(is_done && !is_complete),
             pieces: 0,
             payload: &payload,
         };

@@ -2,70 +2,24 @@
 //! reorders datagrams.
 
 use crate::text;
-use backtrail_testkit::text::Random;
+use backtrail_testkit::lossy::Network;
+use backtrail_testkit::mounted::Mounted;
 use backtrail_trace::description::{Clock, Description, EventClass, Integer, Struct};
 use backtrail_trace::{Dialect, Endian, Options, StreamOptions, Trace, TraceWriter, find_traces};
 use backtrail_trace_net::{Collector, CollectorOptions, Report, Secret, Sender, Sent, Transport};
 use std::collections::HashSet;
-use std::net::UdpSocket;
+use std::io::{ErrorKind, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const STREAMS: u32 = 3;
 const PACKETS: u64 = STREAMS as u64 * 100;
 
-/// What a network does to datagrams.
-#[derive(Clone, Copy)]
-struct Network {
-    lost_percent: usize,
-    /// Some datagrams come twice, some after later ones.
-    mixed: bool,
-    /// What the receiver says does not arrive.
-    one_way: bool,
-}
-
-/// Passes datagrams on between a sender and a receiver, as this network does.
-fn relay(network: Network, receiver: &str, over: &AtomicBool, address: &UdpSocket) {
-    let mut random = Random::new(17);
-    let mut chance = move |percent: usize| random.below(100) < percent;
-    let out = UdpSocket::bind("127.0.0.1:0").unwrap();
-    out.connect(receiver).unwrap();
-    out.set_nonblocking(true).unwrap();
-    address.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    let mut buffer = [0; 2048];
-    let (mut sender, mut late) = (None, Vec::new());
-    while !over.load(Ordering::Relaxed) {
-        if let Ok((length, from)) = address.recv_from(&mut buffer) {
-            sender = Some(from);
-            let datagram = buffer[..length].to_vec();
-            if chance(network.lost_percent) {
-                continue;
-            }
-            if network.mixed && chance(10) {
-                late.push(datagram);
-                continue;
-            }
-            let _ = out.send(&datagram);
-            if network.mixed && chance(10) {
-                let _ = out.send(&datagram);
-            }
-            if late.len() > 5 {
-                late.drain(..).rev().for_each(|late| _ = out.send(&late));
-            }
-        } else {
-            late.drain(..).rev().for_each(|late| _ = out.send(&late));
-        }
-        while let (Ok(length), Some(sender)) = (out.recv(&mut buffer), sender) {
-            if !network.one_way && !chance(network.lost_percent) {
-                let _ = address.send_to(&buffer[..length], sender);
-            }
-        }
-    }
-}
-
-/// Sends the traces below `root` to `copy`; returns what both ends say.
+/// Sends the traces below `root` to `copy`; returns what both ends say. The receiver does not
+/// repeat itself.
 fn sent(
     root: &Path,
     copy: &Path,
@@ -87,12 +41,18 @@ fn sent(
             Some(network) => {
                 let address = socket.local_addr().unwrap().to_string();
                 let (receiver, over, socket) = (&receiver, &over, &socket);
-                scope.spawn(move || relay(network, receiver, over, socket));
+                scope.spawn(move || network.relay(socket, receiver, over));
                 address
             }
             None => receiver.clone(),
         };
-        let collected = scope.spawn(|| collector.run(|| !failed.load(Ordering::Relaxed), |_| {}).unwrap());
+        let collected = scope.spawn(|| {
+            let mut errors = 0;
+            let report = collector.run(|| !failed.load(Ordering::Relaxed), |_| errors += 1);
+            // One that is refused, and one that a connection ends by.
+            assert!(errors <= 2, "{errors}");
+            report.unwrap()
+        });
         let result = Sender::connect(transport, &address, ours).and_then(|sender| sender.send(root, || false));
         failed.store(result.is_err(), Ordering::Relaxed);
         let report = collected.join().unwrap();
@@ -153,11 +113,7 @@ fn what_is_sent_arrives_without_padding() {
     let (folder, expected) = recorded();
     let root = folder.path().join("session");
     let key = Some(Secret::new([5; 32]));
-    let calm = Network {
-        lost_percent: 0,
-        mixed: false,
-        one_way: false,
-    };
+    let calm = Network::default();
     let networks = [
         (Transport::Tcp, None),
         (Transport::Udp, None),
@@ -179,7 +135,7 @@ fn what_is_sent_arrives_without_padding() {
             Transport::Udp,
             Some(Network {
                 lost_percent: 10,
-                mixed: true,
+                mixed_percent: 10,
                 ..calm
             }),
         ),
@@ -200,7 +156,7 @@ fn what_is_sent_arrives_without_padding() {
         let (all, contents) = bytes(&copy);
         assert_eq!((all, contents), (contents, bytes(&root).1), "{index}");
         assert_eq!(result.bytes, all);
-        if network.1.is_some_and(|network| network.mixed) {
+        if network.1.is_some_and(|network| network.mixed_percent > 0) {
             assert!(report.duplicates > 0 && report.reordered > 0, "{index}");
         }
     }
@@ -214,20 +170,108 @@ fn what_is_missing_is_named() {
     std::fs::create_dir(&copy).unwrap();
     let network = Network {
         lost_percent: 10,
-        mixed: false,
+        mixed_percent: 0,
         one_way: true,
     };
     let (result, report) = sent(&root, &copy, (Transport::Udp, Some(network)), [None, None]);
     // The sender cannot know what arrived.
-    assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    assert_eq!(result.unwrap_err().kind(), ErrorKind::TimedOut);
+    is_part(&expected, &copy, &report);
+}
+
+/// Some packets are in the copy, which is readable, and the report names all others.
+fn is_part(expected: &str, copy: &Path, report: &Report) {
     let missing: u64 = report.gaps.iter().map(|gap| gap.packets).sum();
     assert!(missing > 0, "{report:?}");
     assert_eq!(report.packets + missing, PACKETS, "{report:?}");
     let expected: HashSet<(&str, &str)> = expected.lines().map(without_delta).collect();
-    let arrived = text(&copy);
+    let arrived = text(copy);
     let arrived: Vec<(&str, &str)> = arrived.lines().map(without_delta).collect();
     assert!(!arrived.is_empty() && arrived.len() < expected.len());
     assert!(arrived.iter().all(|line| expected.contains(line)));
+}
+
+/// On a full disk, the copy has whole packets only, both ends know that some are missing, and the
+/// receiver goes on: it takes what fits when there is room again.
+#[test]
+fn a_full_disk_does_not_end_the_receiver() {
+    let (folder, expected) = recorded();
+    let root = folder.path().join("session");
+    for transport in [Transport::Tcp, Transport::Udp] {
+        let disk = folder.path().join(format!("{transport:?}"));
+        let Some(_disk) = Mounted::tmpfs(&disk, "256k") else {
+            return;
+        };
+        let copy = disk.join("copy");
+        std::fs::create_dir(&copy).unwrap();
+        let filler = disk.join("filler");
+        std::fs::write(&filler, vec![1; 200 << 10]).unwrap();
+        let (mut told, mut is_full) = (0, false);
+        let mut options = CollectorOptions::default();
+        options.once = true;
+        let collector = Collector::bind(transport, "127.0.0.1:0", &copy, options).unwrap();
+        let address = collector.address().unwrap().to_string();
+        let (result, report) = thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                let sender = Sender::connect(transport, &address, None);
+                sender.and_then(|sender| sender.send(&root, || false))
+            });
+            let report = collector.run(
+                || true,
+                |error| {
+                    told += 1;
+                    is_full |= error.kind() == ErrorKind::StorageFull;
+                    let _ = std::fs::remove_file(&filler);
+                },
+            );
+            (sending.join().unwrap(), report.unwrap())
+        });
+        assert!(result.is_err(), "{transport:?}");
+        assert!(is_full && told < PACKETS, "{transport:?}: {told}");
+        assert_eq!((report.broken, report.refused), (0, 0));
+        is_part(&expected, &copy, &report);
+    }
+}
+
+/// A sender that is killed says no last word. Over UDP, only its silence shows it.
+#[test]
+fn a_sender_that_is_gone_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = CollectorOptions::default();
+    options.once = true;
+    options.patience = Duration::from_millis(300);
+    let collector = Collector::bind(Transport::Udp, "127.0.0.1:0", folder.path(), options).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // A state: one parcel exists, which never comes.
+    let fields = [0x4254_5544_u32, 2, 7, 0, 1, 0, 0, 0];
+    let state: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+    socket.send_to(&state, collector.address().unwrap()).unwrap();
+    let begin = Instant::now();
+    let report = collector
+        .run(|| begin.elapsed() < Duration::from_secs(60), |_| {})
+        .unwrap();
+    assert_eq!((report.sessions, report.broken), (1, 1));
+    assert!(begin.elapsed() < Duration::from_secs(60));
+}
+
+/// Senders that have connected are received, also if another one has ended meanwhile.
+#[test]
+fn all_that_are_connected_are_waited_for() {
+    const SENDERS: u64 = 20;
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = CollectorOptions::default();
+    options.once = true;
+    let collector = Collector::bind(Transport::Tcp, "127.0.0.1:0", folder.path(), options).unwrap();
+    let address = collector.address().unwrap();
+    for session in 0..SENDERS {
+        let mut socket = TcpStream::connect(address).unwrap();
+        // Its only parcel is not encrypted, and the end: no stream.
+        let parcel = [&2_u32.to_le_bytes()[..], &[0, 3]].concat();
+        let greeting = [&b"BTTRACE1"[..], &session.to_le_bytes()[..], &parcel].concat();
+        socket.write_all(&greeting).unwrap();
+    }
+    let report = collector.run(|| true, |error| panic!("{error}")).unwrap();
+    assert_eq!((report.sessions, report.broken), (SENDERS, 0));
 }
 
 /// The time and the fields.

@@ -6,7 +6,7 @@ use super::trace::{TraceWriter, new_file};
 use crate::description::Role;
 use crate::dialect::Dialect;
 use crate::error::{CreateError, CreateErrorKind, EncodeError, TraceError};
-use crate::plan::Plan;
+use crate::plan::{FieldId, Plan};
 use crate::read::{Options, Packet, StreamReader, Trace};
 use std::io::Write;
 use std::path::Path;
@@ -105,11 +105,11 @@ fn cut(
     (head, end): (u64, u64),
     kept: &Kept,
 ) -> Result<u64, EncodeError> {
-    let mut layout = FixedLayout::default();
     let class = plan.streams.get(packet.stream_class).ok_or(EncodeError::Unwritable)?;
-    for root in [plan.packet_header, class.packet_context].into_iter().flatten() {
-        layout.add(plan, root)?;
-    }
+    let roots = [plan.packet_header, class.packet_context];
+    let roots: Vec<FieldId> = roots.into_iter().flatten().collect();
+    let roles = [Role::ContentSize, Role::PacketSize, Role::Timestamp, Role::TimestampEnd];
+    let layout = FixedLayout::of_packet(plan, &roots, &roles)?;
     // Each field must keep its alignment, which counts from the packet's start.
     let align = plan.fields.iter().map(|field| field.align).max().unwrap_or(1).max(8);
     let moves = head.is_multiple_of(8) && (kept.start - head).is_multiple_of(align);
@@ -149,12 +149,12 @@ pub fn remove_padding(plan: &Plan, packet: &Packet, bytes: &mut Vec<u8>) -> bool
     let Some(class) = plan.streams.get(packet.stream_class) else {
         return false;
     };
-    let mut layout = FixedLayout::default();
-    for root in [plan.packet_header, class.packet_context].into_iter().flatten() {
-        if layout.add(plan, root).is_err() {
-            return false;
-        }
-    }
+    let roots = [plan.packet_header, class.packet_context];
+    let roots: Vec<FieldId> = roots.into_iter().flatten().collect();
+    let roles = [Role::ContentSize, Role::PacketSize, Role::PacketBytes, Role::Checksum];
+    let Ok(layout) = FixedLayout::of_packet(plan, &roots, &roles) else {
+        return false;
+    };
     // The RFC's header may be authenticated as a whole.
     let is_plain = layout.slot(Role::PacketBytes).is_none() && layout.slot(Role::Checksum).is_none();
     let Some(slot) = layout.slot(Role::PacketSize).filter(|_| is_plain) else {

@@ -57,12 +57,33 @@ impl FixedLayout {
         Ok(())
     }
 
+    /// The layout of a packet's header and context as far as places are fixed: a text, for example,
+    /// has none after it. Fails if one of these roles is behind that.
+    pub(super) fn of_packet(plan: &Plan, roots: &[FieldId], roles: &[Role]) -> Result<FixedLayout, EncodeError> {
+        let mut layout = FixedLayout::default();
+        let _ = roots.iter().try_for_each(|&root| layout.add(plan, root));
+        let is_lost =
+            |&role: &Role| layout.slot(role).is_none() && roots.iter().any(|&root| has_role(plan, root, role));
+        match roles.iter().any(is_lost) {
+            true => Err(EncodeError::Unwritable),
+            false => Ok(layout),
+        }
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bits.div_ceil(8) as usize
     }
 
     pub(super) fn slot(&self, role: Role) -> Option<&Slot> {
         self.slots.iter().find(|slot| slot.role == Some(role))
+    }
+}
+
+/// Whether a number in this struct has the role.
+fn has_role(plan: &Plan, id: FieldId, role: Role) -> bool {
+    match &plan.field(id).shape {
+        Shape::Struct(members) => members.iter().any(|&member| has_role(plan, member, role)),
+        _ => plan.field(id).role() == Some(role),
     }
 }
 

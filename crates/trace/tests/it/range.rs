@@ -218,3 +218,56 @@ fn a_part_is_converted() {
         }
     }
 }
+
+/// barectf can put a text into the context of packets, after which nothing has a fixed place.
+#[test]
+fn packets_with_a_text_in_their_context_are_cut() {
+    const TEXT: &str = "/* CTF 1.8 */
+trace { major = 1; minor = 8; byte_order = be; packet.header := struct { integer { size = 32; } magic; }; };
+clock { name = c; freq = 1000000000; };
+typealias integer { size = 64; map = clock.c.value; } := time;
+stream {
+    packet.context := struct {
+        integer { size = 32; } packet_size; integer { size = 32; } content_size;
+        time timestamp_begin; time timestamp_end; string note; integer { size = 8; } cpu_id;
+    };
+    event.header := struct { time timestamp; };
+};
+event { name = \"e\"; fields := struct { integer { size = 8; } n; }; };
+";
+    let folder = tempfile::tempdir().unwrap();
+    let [directory, part] = ["trace", "part"].map(|name| folder.path().join(name));
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("metadata"), TEXT).unwrap();
+    let mut packets = Vec::new();
+    for packet in 0..3_u64 {
+        let mut events = Vec::new();
+        for event in 0..4_u64 {
+            events.extend((packet * 100 + event * 10).to_be_bytes());
+            events.push((packet * 4 + event) as u8);
+        }
+        let note = b"why\0\x07";
+        let size = (4 + 4 + 4 + 8 + 8 + note.len() + events.len()) as u32 * 8;
+        packets.extend(0xc1fc_1fc1_u32.to_be_bytes());
+        packets.extend([size.to_be_bytes(), size.to_be_bytes()].concat());
+        packets.extend([(packet * 100).to_be_bytes(), (packet * 100 + 40).to_be_bytes()].concat());
+        packets.extend(note);
+        packets.extend(events);
+    }
+    fs::write(directory.join("stream"), packets).unwrap();
+    let trace = Trace::open(&directory).unwrap();
+    let left = convert_part(&trace, &part, Dialect::V1_8, between(Some(20), Some(210))).unwrap();
+    assert_eq!(left, 0);
+    assert!(Trace::open(&part).unwrap().check().is_empty());
+    let expected = [20, 30, 100, 110, 120, 130, 200, 210];
+    assert_eq!(times(&Trace::open(&part).unwrap(), Options::default()), expected);
+    if let Some(peer) = backtrail_testkit::peers::babeltrace2_2_1() {
+        let theirs = peer.command().arg("--clock-cycles").arg(&part).output().unwrap();
+        let theirs = String::from_utf8(theirs.stdout).unwrap();
+        let numbers: Vec<&str> = theirs
+            .lines()
+            .map(|line| line.rsplit_once("{ n = ").unwrap().1)
+            .collect();
+        assert_eq!(numbers, ["2 }", "3 }", "4 }", "5 }", "6 }", "7 }", "8 }", "9 }"]);
+    }
+}
