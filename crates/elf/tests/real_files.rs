@@ -329,10 +329,10 @@ fn every_segment_has_its_own_place() {
 fn functions_without_sizes_end_where_the_next_begins() {
     let folder = tempfile::tempdir().unwrap();
     let source = r#"asm(
-        ".type first, @function\n first: ret; nop\n"
-        ".type sized, @function\n sized: ret\n .size sized, 1\n"
-        "nop\n"
-        ".type last, @function\n last: ret; nop\n");"#;
+        ".type first, @function\n first: .byte 0, 0\n"
+        ".type sized, @function\n sized: .byte 0\n .size sized, 1\n"
+        ".byte 0\n"
+        ".type last, @function\n last: .byte 0, 0\n");"#;
     let Some(object) = compile(folder.path(), source, &["-c"]) else {
         return;
     };

@@ -16,7 +16,18 @@ const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: (&str, &str) = ("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", "aarch64-linux-gnu-gcc");
 const SUITE: &str = "bookworm";
 /// What tests compile with and compare with, as far as an emulated machine runs it in time.
-const PACKAGES: [&str; 20] = [
+const PACKAGES: [&str; 31] = [
+    "dash",
+    "bash",
+    "coreutils",
+    "grep",
+    "sed",
+    "findutils",
+    "tar",
+    "gzip",
+    "diffutils",
+    "mawk",
+    "libc-bin",
     "gcc",
     "g++",
     "gdb",
@@ -48,7 +59,28 @@ const LIMIT: Duration = Duration::from_secs(6 * 3600);
 const MEMORY_MIB: u32 = 6144;
 
 /// Tests that do not pass there, and why: by test program, and how their names begin.
-const BOUND: &[(&str, &str, &str)] = &[];
+const BOUND: &[(&str, &str, &str)] = &[
+    (
+        "args all",
+        "conventions::gcc_for_x86_64",
+        "calls by the conventions of x86-64",
+    ),
+    ("capi all", "promises::", RUSTC),
+    ("cbf all", "promises::", RUSTC),
+    ("sframe all", "promises::", RUSTC),
+    (
+        "trace it",
+        "ring::the_handlers_part_has_no_way_to_panic_or_to_allocate",
+        RUSTC,
+    ),
+    ("unwind all", "promises::", RUSTC),
+    (
+        "stacks all",
+        "registers::a_core_of_",
+        "qemu-user dumps the core of an AArch64 program, on another CPU",
+    ),
+];
+const RUSTC: &str = "compiles with the Rust compiler, which is not in the guest";
 
 const HEAD: &str = "\
 # Tests on AArch64
@@ -234,7 +266,7 @@ fn outcome(results: &Results, name: &str) -> Outcome {
 fn page(outcomes: &BTreeMap<&str, Outcome>) -> (String, Vec<String>) {
     let mut page = format!("{HEAD}\n{}\n\n", crate::machine());
     let mut faults = Vec::new();
-    page += "| tests | passed | skipped comparisons | bound to x86-64 |\n|---|---|---|---|\n";
+    page += "| tests | passed | skipped comparisons | fail, see below |\n|---|---|---|---|\n";
     for (name, outcome) in outcomes {
         let Outcome { passed, skipped, .. } = outcome;
         let is_bound = |test: &String| {
@@ -249,14 +281,14 @@ fn page(outcomes: &BTreeMap<&str, Outcome>) -> (String, Vec<String>) {
             faults.push(format!("{name} did not run to its end"));
         }
     }
-    page += "\n| tests | begin with | why they are bound to x86-64 |\n|---|---|---|\n";
+    page += "\n| tests | begin with | why they fail there |\n|---|---|---|\n";
     for (name, prefix, why) in BOUND {
         _ = writeln!(page, "| {name} | `{prefix}` | {why} |");
         let fails = outcomes
             .get(name)
             .is_none_or(|outcome| outcome.failed.iter().any(|test| test.starts_with(prefix)));
         if !fails {
-            faults.push(format!("{name}: {prefix} is not bound to x86-64"));
+            faults.push(format!("{name}: {prefix} does not fail"));
         }
     }
     (page, faults)

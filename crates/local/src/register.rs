@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use backtrail_cfi::tables::Tables;
+use backtrail_cfi::tables::{self, Tables};
 use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
 use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, publish, read_words};
@@ -95,8 +95,12 @@ pub(crate) fn modules_without_tables() {
         registry.arrivals = seen.arrivals;
         registry.seen = seen.arrivals.arrivals(seen.changes.0);
         for (id, module) in (FIRST_ID_WITHOUT_TABLE..).zip(&seen.modules) {
+            let section = match module.lowest == vdso() {
+                true => table(module, &Tables::without_cache()),
+                false => None,
+            };
             let made = Made {
-                section: None,
+                section,
                 index: None,
                 id,
             };
@@ -259,7 +263,10 @@ impl Registry {
 
 fn table(module: &Loaded, tables: &Tables) -> Option<Section<'static>> {
     let image = module.parsed()?;
-    let table = tables.load(&image).ok()?;
+    let table = match tables.load(&image) {
+        Err(tables::Error::NoUnwindInformation) if CODE_TELLS => tables.load_without_call_frames(&image, None),
+        loaded => loaded.ok(),
+    }?;
     Section::parse(table.bytes.leak(), table.address).ok()
 }
 
@@ -387,8 +394,12 @@ impl Seen<'_> {
         let is_wanted = end - first <= LARGEST_IMAGE
             && match self.known {
                 Some(known) => !known.contains_key(&content),
-                // A static program without the table has its call frames found by a search.
-                None => call_frames.is_none() && self.loader == 0,
+                // A static program without the table has its call frames found by a search. The
+                // vDSO of AArch64 has none, but signal handlers return to it.
+                None => {
+                    let is_vdso = CODE_TELLS && info.dlpi_addr.wrapping_add(first) == vdso();
+                    call_frames.is_none() && (self.loader == 0 || is_vdso)
+                }
             };
         let image = is_wanted.then(|| copy(headers, info.dlpi_addr, first, end));
         self.modules.push(Loaded {
@@ -410,6 +421,12 @@ unsafe extern "C" fn tell(info: *mut libc::dl_phdr_info, _size: usize, seen: *mu
     let (info, seen) = unsafe { (&*info, &mut *seen.cast::<Seen<'_>>()) };
     seen.add(info);
     0
+}
+
+/// Where the vDSO begins; 0 without one.
+fn vdso() -> u64 {
+    // SAFETY: only reads what the kernel has passed to the process.
+    unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) }
 }
 
 /// How many modules the loader has ever loaded, and how many of these it has unloaded.

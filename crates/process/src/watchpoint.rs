@@ -20,6 +20,9 @@ const RING_BYTES: usize = 512 << 10;
 /// Writes that the thread stops for before it must be asked again, so that a thread that writes
 /// there all the time is not slowed down.
 const WRITES: u64 = 32;
+/// Whether a thread stops after the write. On AArch64 it stops before, so that a copy of its stack
+/// has the old word: there nothing is known after the first write.
+const COPIES_WRITES: bool = cfg!(target_arch = "x86_64");
 /// The shortest time between two requests for [`WRITES`] more, in nanoseconds.
 const PAUSE: u64 = 8_000_000;
 
@@ -59,6 +62,7 @@ impl Watchpoint {
         let mut event = open(stack_bytes)?;
         let ring = match stack_bytes {
             0 => None,
+            _ if !COPIES_WRITES => None,
             _ => event.try_clone().and_then(map_ring).ok(),
         };
         if ring.is_none() && stack_bytes != 0 {

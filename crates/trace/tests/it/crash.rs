@@ -88,6 +88,10 @@ fn killed_at_any_moment() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("trace");
         let mut writer = child(&directory).spawn().unwrap();
+        // Before it has written anything, too, but not each time on a slow machine.
+        while round % 2 == 0 && !directory.join("metadata").exists() && writer.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
         std::thread::sleep(Duration::from_micros(3_000 + round * 1_700 % 23_000));
         writer.kill().unwrap();
         writer.wait().unwrap();
