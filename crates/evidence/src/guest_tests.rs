@@ -67,6 +67,11 @@ const BOUND: &[(&str, &str, &str)] = &[
     ),
     ("capi all", "promises::", RUSTC),
     ("cbf all", "promises::", RUSTC),
+    (
+        "cfi all",
+        "check_real_files::what_is_wrong_is_found_where_it_is",
+        "expects return addresses where x86-64 has them, next to the CFA",
+    ),
     ("sframe all", "promises::", RUSTC),
     (
         "trace it",
@@ -126,7 +131,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     programs.retain(|program| chosen(&program.name));
     programs.sort_by_key(|program| (program.name == COMMAND, program.name.clone()));
     let missing = |missing: backtrail_testkit::Missing| missing.to_string();
-    let mut guest = Guest::new(Cpu::Aarch64, SUITE, "guest-aarch64-tests", &PACKAGES).map_err(missing)?;
+    let mut guest = Guest::new(Cpu::Aarch64, SUITE, "guest-aarch64-suite", &PACKAGES).map_err(missing)?;
     guest.set_memory(MEMORY_MIB);
     for file in sources()?.iter().chain(&files) {
         guest.add(file, &file.to_string_lossy());
