@@ -7,7 +7,7 @@ const KEY_FUNCTIONS: usize = 8;
 
 /// Functions that end a process because of a mistake of their callers, by the beginning of their
 /// names.
-const ENDING: [&str; 45] = [
+const ENDING: [&str; 50] = [
     "__GI_abort",
     "__GI_raise",
     "__abort_msg",
@@ -15,6 +15,8 @@ const ENDING: [&str; 45] = [
     "__chk_fail",
     "__cxa_call_terminate",
     "__cxa_call_unexpected",
+    "__cxa_deleted_virtual",
+    "__cxa_pure_virtual",
     "__cxa_rethrow",
     "__cxa_throw",
     "__cxxabiv1::__terminate",
@@ -53,6 +55,9 @@ const ENDING: [&str; 45] = [
     "runtime.raise",
     "runtime.sig",
     "runtime.throw",
+    "std::__glibcxx_assert_fail",
+    "std::__terminate",
+    "std::__throw_",
 ];
 
 /// More of them, whose names begin with what others begin with too.
@@ -88,6 +93,8 @@ fn ends(frame: &NamedFrame) -> bool {
     let name = frame.function.as_str();
     ENDING.iter().any(|ending| name.starts_with(ending))
         || ENDING_EXACTLY.contains(&name)
+        // _FORTIFY_SOURCE's checks of buffers.
+        || (name.starts_with("__") && name.ends_with("_chk"))
         || name.starts_with("std::panicking::")
         || name.starts_with("std::sys::backtrace::__rust_end_short_backtrace")
         || name.contains("abort_internal")
@@ -239,6 +246,18 @@ mod tests {
             "close_all"
         );
         assert_eq!(function(&["free", "close_all"]), "free");
+        for checks in [
+            &["__fortify_fail", "__chk_fail", "__strcpy_chk"][..],
+            &["std::terminate()", "__cxa_pure_virtual"],
+            &["std::terminate()", "std::__terminate()"],
+            &[
+                "std::terminate()",
+                "__cxa_throw",
+                "std::__throw_length_error(char const*)",
+            ],
+        ] {
+            assert_eq!(function(&[&abort[..], checks, &["close_all"]].concat()), "close_all");
+        }
         assert_eq!(function(&["[unknown]+0x0", "main"]), "main");
         assert_eq!(function(&["raise", "abort"]), "raise");
         assert_eq!(blamed(&thread(&[])).len(), 0);
