@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::process::ExitStatusExt;
 
 use backtrail_testkit::crashes::{DEATHS, PLACES, Reporter, death};
-use backtrail_testkit::{available, command, debugger, scratch};
+use backtrail_testkit::{available, command, debugger, scratch, skip};
 use common::{Link, Program, built_program, compile, libraries, preload, run};
 
 const FLAGS: &[&str] = &[
@@ -181,6 +181,51 @@ fn other_threads_are_reported_and_the_code_around_the_fault() {
             );
         }
     }
+}
+
+/// As in a container without its own `/proc`: there, threads have other numbers.
+#[test]
+fn threads_are_asked_although_proc_is_that_of_an_outer_pid_namespace() {
+    let Some(program) = compile("crash.c", FLAGS, Link::Shared) else {
+        return;
+    };
+    let inside = |program: &OsStr, how: &str| {
+        let mut unshare = std::process::Command::new("unshare");
+        unshare
+            .args(["--user", "--map-root-user", "--pid", "--fork"])
+            .arg(program)
+            .arg(how);
+        command::run(
+            unshare.env("LD_LIBRARY_PATH", libraries()),
+            std::time::Duration::from_secs(60),
+        )
+    };
+    let Some(tried) = available(inside(OsStr::new("true"), "")) else {
+        return;
+    };
+    if !tried.status.success() {
+        skip(tried.stderr);
+        return;
+    }
+    // A busy machine may not give both threads their turn in time.
+    let mut answered = 0;
+    for _ in 0..10 {
+        let finished = available(inside(program.path.as_os_str(), "parked")).expect("unshare has just run");
+        let report = Report::from(&finished.stderr);
+        assert!(
+            report.line("crash: ").contains("process 1, thread 1"),
+            "{}",
+            finished.describe()
+        );
+        let threads = report.lines.iter().filter_map(|line| line.strip_prefix("thread: "));
+        assert_eq!(threads.collect::<Vec<_>>(), ["2", "3"], "{:?}", report.lines);
+        let ends = report.lines.iter();
+        answered = ends.filter(|line| *line == "  end: the outermost frame").count();
+        if answered == 2 {
+            break;
+        }
+    }
+    assert_eq!(answered, 2, "threads that have written their stacks");
 }
 
 /// A static program without `PT_GNU_EH_FRAME`.

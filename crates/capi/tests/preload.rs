@@ -173,6 +173,8 @@ fn default_actions_blocked_signals_and_closed_descriptors_lose_no_report() {
         "set",
         "action",
         "handler",
+        "once",
+        "once-sysv",
         "closed",
         "reused",
         "blocked",

@@ -249,6 +249,7 @@ int main(int argc, char **argv)
     let text = |options: &[&str]| stack(&[options, &[&pid]].concat()).stdout;
     let all = text(&["--args"]);
     let short = text(&["--args", "--max-string", "3"]);
+    let exact = text(&["--args", "--max-string", "6"]);
     let hidden = text(&["--args", "--hide", "*SECRET*", "--hide", "*pass*"]);
     let numbers = text(&["--args=numbers"]);
     let types = text(&["--args=types"]);
@@ -261,6 +262,11 @@ int main(int argc, char **argv)
     assert!(
         short.contains("\"ses\"...") && short.contains("password = \"hun\"..."),
         "{short}"
+    );
+    // As gdb prints strings of just as many bytes.
+    assert!(
+        exact.contains("\"sesame\"") && !exact.contains("\"sesame\"...") && exact.contains("\"hunter\"..."),
+        "{exact}"
     );
     for (output, absent) in [(&hidden, "number=<"), (&numbers, "nobody"), (&types, "tries")] {
         assert!(!output.contains("sesame") && !output.contains("hunter2"), "{output}");

@@ -1,8 +1,9 @@
 /* An allocator that is not ready before main(), as that of GCL. With an argument: dies of a call of
-   address 0, with default actions and without descriptors, as node and daemons do, or where all
-   signals are blocked. */
+   address 0, with default actions and without descriptors, as node and daemons do, where all
+   signals are blocked, or after a handler that the kernel calls only once. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <stdio.h>
@@ -59,6 +60,30 @@ static void handler(int number)
         die();
 }
 
+static int runs;
+
+static void only_once(int number)
+{
+    if (number != SIGSEGV || ++runs > 1)
+        _exit(3);
+}
+
+static void with_context(int number, siginfo_t *info, void *context)
+{
+    if (!context || info->si_signo != number)
+        _exit(4);
+    only_once(number);
+}
+
+/* What a program finds must be what it has set. */
+static void check(uintptr_t expected, unsigned flags)
+{
+    struct sigaction now;
+    if (sigaction(SIGSEGV, NULL, &now) != 0 || (uintptr_t)now.sa_handler != expected ||
+        ((unsigned)now.sa_flags & (SA_RESETHAND | SA_SIGINFO | SA_NODEFER)) != flags)
+        _exit(5);
+}
+
 static void *thread(void *set)
 {
     pthread_sigmask(SIG_BLOCK, set, NULL);
@@ -82,6 +107,19 @@ int main(int count, char **arguments)
         sigaction(SIGSEGV, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     if (strcmp(arguments[1], "handler") == 0)
         signal(SIGSEGV, last_handler);
+    if (strcmp(arguments[1], "once") == 0) {
+        struct sigaction once = {.sa_sigaction = with_context, .sa_flags = SA_RESETHAND | SA_SIGINFO};
+        sigaction(SIGSEGV, &once, NULL);
+        check((uintptr_t)with_context, SA_RESETHAND | SA_SIGINFO);
+        /* Another handler between them is called every time. */
+        if ((uintptr_t)signal(SIGSEGV, last_handler) != (uintptr_t)with_context)
+            _exit(6);
+        sigaction(SIGSEGV, &once, NULL);
+    }
+    if (strcmp(arguments[1], "once-sysv") == 0) {
+        __sysv_signal(SIGSEGV, only_once);
+        check((uintptr_t)only_once, SA_RESETHAND | SA_NODEFER);
+    }
     sigset_t all;
     sigfillset(&all);
     if (strcmp(arguments[1], "blocked") == 0)

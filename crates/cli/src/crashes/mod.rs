@@ -176,19 +176,20 @@ impl Group<'_> {
 
 /// Crashes with the same key; those without a stack by program and signal. The latest group last.
 fn groups(entries: &[Entry]) -> Vec<Group<'_>> {
-    let mut groups: BTreeMap<String, Group<'_>> = BTreeMap::new();
-    for entry in entries {
+    let mut groups: BTreeMap<String, (usize, Group<'_>)> = BTreeMap::new();
+    for (index, entry) in entries.iter().enumerate() {
         let text = |name: &str| entry.summary[name].as_str().unwrap_or_default();
         let key = match text("key") {
             "" => format!("{} {}", text("program"), text("signal")),
             key => key.to_owned(),
         };
-        let group = groups.entry(key).or_insert(Group { entries: Vec::new() });
+        let (last, group) = groups.entry(key).or_insert((index, Group { entries: Vec::new() }));
+        *last = index;
         group.entries.push(entry);
     }
-    let mut groups: Vec<Group<'_>> = groups.into_values().collect();
-    groups.sort_by_key(|group| group.last()["time"].as_str().unwrap_or_default().to_owned());
-    groups
+    let mut groups: Vec<(usize, Group<'_>)> = groups.into_values().collect();
+    groups.sort_unstable_by_key(|(last, _)| *last);
+    groups.into_iter().map(|(_, group)| group).collect()
 }
 
 fn show(arguments: &Show) -> Result<Status, Failure> {

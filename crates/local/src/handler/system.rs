@@ -147,8 +147,71 @@ pub(crate) fn send_value(thread: u32, signal: c_int, value: usize) -> bool {
 }
 
 /// Calls `each` for the threads of this process until it returns false. Returns whether all were
-/// found, which needs `/proc` and a free descriptor.
-pub(crate) fn each_thread(mut each: impl FnMut(u32) -> bool) -> bool {
+/// found, which needs `/proc` and a free descriptor. `own` is the calling thread.
+pub(crate) fn each_thread(own: u32, mut each: impl FnMut(u32) -> bool) -> bool {
+    let mut is_own_listed = false;
+    let is_listed = each_listed_thread(|thread| {
+        is_own_listed = thread == own;
+        !is_own_listed
+    });
+    if is_own_listed {
+        return each_listed_thread(each);
+    }
+    // `/proc` is that of an outer PID namespace, in which threads have other numbers.
+    let mut is_known = true;
+    let is_whole = is_listed
+        && each_listed_thread(|thread| {
+            let inner = inner_number(thread);
+            is_known &= inner.is_some();
+            inner.is_none_or(&mut each)
+        });
+    is_whole && is_known
+}
+
+/// The number of a thread of this process in its own PID namespace.
+fn inner_number(listed: u32) -> Option<u32> {
+    let mut digits = [b'0'; 10];
+    let (mut rest, mut count) = (listed, 0);
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        count += usize::from(rest > 0);
+        rest /= 10;
+    }
+    let before = b"/proc/self/task/".iter();
+    let own = digits.iter().skip(digits.len() - count);
+    let mut path = [0u8; 40];
+    path.iter_mut()
+        .zip(before.chain(own).chain(b"/status"))
+        .for_each(|(to, from)| *to = *from);
+    let place = path.as_ptr().expose_provenance();
+    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
+    let file = harmless(libc::SYS_openat, [libc::AT_FDCWD as usize, place, flags, 0, 0, 0]).ok()?;
+    let mut status = [0u8; 4096];
+    let place = status.as_mut_ptr().expose_provenance();
+    // SAFETY: the kernel writes at most this many bytes.
+    let read = unsafe { call(libc::SYS_read, [file, place, status.len(), 0, 0, 0]) };
+    close(file as c_int);
+    // Else a number may be cut.
+    let read = read.ok().filter(|read| *read < status.len())?;
+    innermost(status.get(..read)?)
+}
+
+/// The last number of a status file's line `NSpid`, which begins with the outermost namespace's.
+fn innermost(status: &[u8]) -> Option<u32> {
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let numbers = lines.find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    number(numbers.rsplit(|byte| *byte == b'\t').next()?)
+}
+
+/// A number in decimal digits.
+fn number(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0u32, |number, digit| {
+        let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        number.checked_mul(10)?.checked_add(digit.into())
+    })
+}
+
+fn each_listed_thread(mut each: impl FnMut(u32) -> bool) -> bool {
     let path = c"/proc/self/task".as_ptr().expose_provenance();
     let flags = (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize;
     let opened = harmless(libc::SYS_openat, [libc::AT_FDCWD as usize, path, flags, 0, 0, 0]);
@@ -174,12 +237,8 @@ fn numbers(mut entries: &[u8], each: &mut impl FnMut(u32) -> bool) -> bool {
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     while let (Some(&[low, high]), Some(name)) = (entries.get(LENGTH..LENGTH + 2), entries.get(NAME..)) {
-        let mut digits = name.iter().take_while(|byte| **byte != 0);
-        let number = digits.try_fold(0u32, |number, digit| {
-            let digit = digit.checked_sub(b'0').filter(|digit| *digit < 10)?;
-            number.checked_mul(10)?.checked_add(digit.into())
-        });
-        if let Some(thread) = number.filter(|&thread| thread != 0)
+        let digits = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        if let Some(thread) = number(digits).filter(|&thread| thread != 0)
             && !each(thread)
         {
             return false;

@@ -33,7 +33,7 @@ fn turn(thread: u32, state: u64) -> u64 {
 /// and `missing` those that have not answered. Returns whether all threads were asked.
 pub(crate) fn ask_all(own: u32, end: u64, mut begin: impl FnMut(u32), mut missing: impl FnMut(u32)) -> bool {
     let mut count = 0;
-    let listed = system::each_thread(|thread| {
+    let listed = system::each_thread(own, |thread| {
         if thread == own {
             return true;
         }

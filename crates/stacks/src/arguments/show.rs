@@ -232,8 +232,9 @@ impl<'d> Show<'_, 'd> {
             self.hidden = self.hidden.max(Hidden::Text);
             return;
         }
-        let mut text = vec![0; self.longest_text()];
-        // A page at a time: memory after the string may be unmapped.
+        let longest = self.longest_text();
+        // With the zero byte. A page at a time: memory after the string may be unmapped.
+        let mut text = vec![0; longest + usize::from(longest > 0)];
         const PAGE: u64 = 4096;
         let mut len = 0;
         while len < text.len() {
@@ -252,7 +253,7 @@ impl<'d> Show<'_, 'd> {
         }
         if len > 0 {
             self.out.push(' ');
-            self.quoted(&text[..len], true);
+            self.quoted(&text[..len.min(longest)], true);
         }
     }
 

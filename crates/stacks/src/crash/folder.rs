@@ -206,22 +206,22 @@ impl Folder {
             }
             for file in files(&folder, &user).into_iter().filter(|file| is(&file.path, REPORT)) {
                 match summary(&file.path) {
-                    Ok(Some(summary)) => entries.push(Entry {
-                        summary,
-                        path: file.path,
-                    }),
+                    Ok(Some(summary)) => {
+                        let path = file.path;
+                        entries.push((file.time, Entry { summary, path }));
+                    }
                     // It has just been begun.
                     Ok(None) => {}
                     Err(_) => unreadable += 1,
                 }
             }
         }
-        let key = |entry: &Entry| {
+        // Of those of the same second, process numbers do not say which was last.
+        entries.sort_by_cached_key(|(written, entry)| {
             let text = |name: &str| entry.summary[name].as_str().unwrap_or_default().to_owned();
-            (text("time"), text("id"))
-        };
-        entries.sort_by_cached_key(key);
-        Ok((entries, unreadable))
+            (text("time"), *written, text("id"))
+        });
+        Ok((entries.into_iter().map(|(_, entry)| entry).collect(), unreadable))
     }
 
     /// Crashes that were not reported because of the rate: the user, their number, the time of the
@@ -531,6 +531,35 @@ mod tests {
         assert!(entries.iter().all(|entry| entry.details().unwrap()["text"] == "done"));
         entries[0].remove().unwrap();
         assert_eq!(folder.list().unwrap().0.len(), 3);
+    }
+
+    /// Process numbers begin again at small ones.
+    #[test]
+    fn crashes_of_one_second_are_listed_in_their_order() {
+        let scratch = backtrail_testkit::scratch();
+        let folder = Folder::at(scratch.path());
+        let (begin, mut ids) = (SystemTime::now(), Vec::new());
+        for (at, pid) in [32_700, 311, 9999, 10_001].into_iter().enumerate() {
+            let id = folder
+                .admit(Some(1), pid, 0, &Keep { rate: 9, ..KEEP })
+                .unwrap()
+                .expect("within the rate");
+            folder.save(&id, Some(1), &report(&id, "")).unwrap();
+            let (entries, _) = folder.list().unwrap();
+            let entry = entries.iter().find(|entry| entry.id() == id).expect("it was saved");
+            let written = begin + Duration::from_millis(at as u64);
+            let file = fs::File::options().append(true).open(&entry.path).unwrap();
+            file.set_modified(written).unwrap();
+            ids.push(id);
+        }
+        let listed: Vec<String> = folder
+            .list()
+            .unwrap()
+            .0
+            .iter()
+            .map(|entry| entry.id().to_owned())
+            .collect();
+        assert_eq!(listed, ids);
     }
 
     #[test]

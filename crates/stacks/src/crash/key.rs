@@ -7,7 +7,7 @@ const KEY_FUNCTIONS: usize = 8;
 
 /// Functions that end a process because of a mistake of their callers, by the beginning of their
 /// names.
-const ENDING: [&str; 45] = [
+const ENDING: [&str; 50] = [
     "__GI_abort",
     "__GI_raise",
     "__abort_msg",
@@ -15,6 +15,8 @@ const ENDING: [&str; 45] = [
     "__chk_fail",
     "__cxa_call_terminate",
     "__cxa_call_unexpected",
+    "__cxa_deleted_virtual",
+    "__cxa_pure_virtual",
     "__cxa_rethrow",
     "__cxa_throw",
     "__cxxabiv1::__terminate",
@@ -53,6 +55,9 @@ const ENDING: [&str; 45] = [
     "runtime.raise",
     "runtime.sig",
     "runtime.throw",
+    "std::__glibcxx_assert_fail",
+    "std::__terminate",
+    "std::__throw_",
 ];
 
 /// More of them, whose names begin with what others begin with too.
@@ -88,6 +93,8 @@ fn ends(frame: &NamedFrame) -> bool {
     let name = frame.function.as_str();
     ENDING.iter().any(|ending| name.starts_with(ending))
         || ENDING_EXACTLY.contains(&name)
+        // _FORTIFY_SOURCE's checks of buffers.
+        || (name.starts_with("__") && name.ends_with("_chk"))
         || name.starts_with("std::panicking::")
         || name.starts_with("std::sys::backtrace::__rust_end_short_backtrace")
         || name.contains("abort_internal")
@@ -117,12 +124,32 @@ pub(super) fn blamed(thread: &NamedThread) -> &[NamedFrame] {
     }
 }
 
+/// The module of a function that has no name of its own. An offset in the module stands for its
+/// name, whether it is known where the function begins or not.
+fn unnamed(frame: &NamedFrame) -> Option<&str> {
+    let (module, start) = frame.function.rsplit_once("+0x")?;
+    let is_number = !start.is_empty() && start.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_number && (frame.offset.is_none() || module == frame.module)).then_some(module)
+}
+
+/// The C library has variants of some functions, of which the processor decides: the name up to
+/// that of the instructions used.
+fn without_variant(function: &str) -> &str {
+    const INSTRUCTIONS: [&str; 13] = [
+        "sse", "ssse3", "avx", "evex", "erms", "fma", "sve", "asimd", "simd", "mops", "mte", "generic", "a64fx",
+    ];
+    let is_variant = |part: &str| INSTRUCTIONS.iter().any(|name| part.starts_with(name));
+    let own = function.strip_prefix("__").unwrap_or_default();
+    let variant = own.match_indices('_').find(|(at, _)| is_variant(&own[at + 1..]));
+    variant.map_or(function, |(at, _)| &own[..at])
+}
+
 /// Whether a frame only connects others: code without a name in the libraries that end a process,
 /// and an address without code that was called.
 fn is_glue(frame: &NamedFrame) -> bool {
     const LIBRARIES: [&str; 4] = ["libc.so", "libc++", "libgcc_s", "libstdc++"];
-    let is_unnamed = frame.offset.is_none() && frame.function.contains("+0x");
-    is_unnamed && (frame.path.is_none() || LIBRARIES.iter().any(|library| frame.module.starts_with(library)))
+    unnamed(frame).is_some()
+        && (frame.path.is_none() || LIBRARIES.iter().any(|library| frame.module.starts_with(library)))
 }
 
 /// The key of a crash: the same wherever the program's modules are mapped, in every build whose
@@ -133,11 +160,10 @@ pub(super) fn key(program: &str, signal: Option<u32>, message: Option<&str>, bla
     for frame in blamed.iter().filter(|frame| !frame.inlined) {
         // Code made at run time, without a name, is elsewhere each time.
         let is_nowhere = frame.path.is_none() && frame.function.contains("0x");
-        let part = match (is_nowhere, &frame.offset) {
-            (true, _) => "?",
-            // A file and an offset, which the next build changes.
-            (false, None) => frame.function.split("+0x").next().unwrap_or_default(),
-            (false, Some(_)) => frame.function.as_str(),
+        let part = match is_nowhere {
+            true => "?",
+            // The next build changes the offset in the module.
+            false => unnamed(frame).unwrap_or_else(|| without_variant(&frame.function)),
         };
         if !parts.contains(&part) {
             parts.push(part);
@@ -220,6 +246,18 @@ mod tests {
             "close_all"
         );
         assert_eq!(function(&["free", "close_all"]), "free");
+        for checks in [
+            &["__fortify_fail", "__chk_fail", "__strcpy_chk"][..],
+            &["std::terminate()", "__cxa_pure_virtual"],
+            &["std::terminate()", "std::__terminate()"],
+            &[
+                "std::terminate()",
+                "__cxa_throw",
+                "std::__throw_length_error(char const*)",
+            ],
+        ] {
+            assert_eq!(function(&[&abort[..], checks, &["close_all"]].concat()), "close_all");
+        }
         assert_eq!(function(&["[unknown]+0x0", "main"]), "main");
         assert_eq!(function(&["raise", "abort"]), "raise");
         assert_eq!(blamed(&thread(&[])).len(), 0);
@@ -257,5 +295,42 @@ mod tests {
             key_of("a.c:17: f: Assertion `x > 0x1f2' failed.", &["a", "q+0x1234", "main"])
         );
         assert_eq!(without_numbers("é1é0xfé"), "é0é0é");
+    }
+
+    #[test]
+    fn a_key_does_not_depend_on_the_processor() {
+        let key_of = |function: &str| key("p", Some(11), None, &thread(&[function, "copy", "main"]).frames);
+        for [one, other] in [
+            ["__memcpy_avx512_unaligned_erms", "__memcpy_ssse3"],
+            ["__memmove_chk_evex_unaligned_erms", "__memmove_chk_erms"],
+            ["__strlen_evex", "__strlen_sse2"],
+            ["__strncasecmp_l_avx2_rtm", "__strncasecmp_l_sse42"],
+            ["__memcpy_generic", "__memcpy_sve"],
+            ["__sin_fma", "__sin_avx"],
+        ] {
+            assert_eq!(key_of(one), key_of(other), "{one} {other}");
+        }
+        assert_ne!(key_of("__memcpy_sse2"), key_of("__memset_sse2"));
+        assert_ne!(key_of("pack_avx2"), key_of("pack_sse2"));
+    }
+
+    /// Unwind tables say where a function begins that has no name.
+    #[test]
+    fn functions_without_names_are_those_of_their_modules() {
+        let frames = |module: &str, start: &str| {
+            let mut frames = thread(&["abort", "unnamed", "std::terminate()", "thrower()", "main"]).frames;
+            frames[1].module = module.to_owned();
+            frames[1].path = Some(format!("/lib/{module}"));
+            frames[1].function = format!("{module}+0x{start}");
+            frames[1].offset = Some(0x60);
+            frames
+        };
+        let mut of_library = thread(&[]);
+        of_library.frames = frames("libstdc++.so.6.0.30", "9d8b9");
+        assert_eq!(blamed(&of_library)[0].function, "thrower()");
+        of_library.frames = frames("libown.so", "9d8b9");
+        assert_eq!(blamed(&of_library)[0].function, "libown.so+0x9d8b9");
+        let key_of = |start: &str| key("p", Some(6), None, &frames("libown.so", start));
+        assert_eq!(key_of("9d8b9"), key_of("7ab10"));
     }
 }
