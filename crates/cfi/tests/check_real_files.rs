@@ -218,7 +218,6 @@ fn endless_rows_end() {
             }),
         })
         .collect();
-    let begin = backtrail_testkit::cpu_time();
     let report = found(&file, &functions, |all| {
         // Of larger files, they would take gigabytes.
         all.truncate(500);
@@ -229,6 +228,4 @@ fn endless_rows_end() {
         }
     });
     assert!(report.gave_up_at.is_some());
-    let taken = backtrail_testkit::cpu_time() - begin;
-    assert!(taken < std::time::Duration::from_secs(20), "{taken:?}");
 }

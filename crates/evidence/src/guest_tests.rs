@@ -51,7 +51,7 @@ const PACKAGES: [&str; 31] = [
 ];
 /// As the tests are built elsewhere.
 const FEATURES: &str = "backtrail-tracer/log,backtrail-tracer/tracing";
-/// The tests of the command, which are built apart, and take the longest.
+/// The tests of the command, which are built apart, and take longer than all others.
 const COMMAND: &str = "cli command";
 /// For each test program, in seconds.
 const LONGEST: u32 = 3600;
@@ -90,17 +90,19 @@ const RUSTC: &str = "compiles with the Rust compiler, which is not in the guest"
 const HEAD: &str = "\
 # Tests on AArch64
 
-Made by `cargo evidence aarch64-tests`: all tests of the workspace, built for AArch64 and run as root in
-an emulated machine with Debian 12's kernel and programs, without a network. A comparison is *skipped*
-where what it compares with is not there, as each test says aloud. Those that cannot pass there are in
-the second table, and each of them fails: one that passed would end this command with 1, as would any
-other that fails.
+Made by `cargo evidence aarch64-tests`: the workspace's tests, except for those of the command, built for
+AArch64 and run as root in an emulated machine with Debian 12's kernel and programs, without a network. A
+comparison is *skipped* where what it compares with is not there, as each test says aloud. Those that
+cannot pass there are in the second table, and each of them fails: one that passed would end this command
+with 1, as would any other that fails. `cargo evidence aarch64-tests 'cli command'` runs those of the
+command.
 ";
 
 /// Options of `cargo evidence aarch64-tests`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Run only these test programs, such as `cfi main`, and do not write the page.
+    /// Run only these test programs, such as `cfi all`, and do not write the page. Only so does
+    /// `cli command` run, which takes longer than all others.
     program: Vec<String>,
     /// Run only tests whose names contain this.
     #[arg(long)]
@@ -127,7 +129,10 @@ struct Outcome {
 /// Runs the tests. Returns whether those that should pass, and no others, have passed.
 pub(crate) fn run(options: &Options) -> Result<bool, String> {
     let (mut programs, files) = build()?;
-    let chosen = |name: &String| options.program.is_empty() || options.program.contains(name);
+    let chosen = |name: &String| match options.program.is_empty() {
+        true => name != COMMAND,
+        false => options.program.contains(name),
+    };
     programs.retain(|program| chosen(&program.name));
     programs.sort_by_key(|program| (program.name == COMMAND, program.name.clone()));
     let missing = |missing: backtrail_testkit::Missing| missing.to_string();
@@ -243,12 +248,13 @@ fn job(name: &str) -> String {
 
 fn script(program: &Program, filter: Option<&str>) -> String {
     format!(
-        "cd {folder}\nexport CARGO_MANIFEST_DIR=$PWD {}=\n\
+        "mkdir -p {temporary}\ncd {folder}\nexport CARGO_MANIFEST_DIR=$PWD {}=\n\
          timeout {LONGEST} {} --test-threads 2 --show-output {}",
         place::ALL_BUILT,
         program.executable.display(),
         filter.unwrap_or_default(),
         folder = program.folder.display(),
+        temporary = place::target().join(TARGET).join("tmp").display(),
     )
 }
 

@@ -176,9 +176,9 @@ enum Chosen {
     /// Record programs in an emulated AArch64 machine, judge all stacks, and write the beginning of
     /// docs/aarch64.md. Exits with 1 if a stack is wrong. Takes half an hour.
     Aarch64(aarch64::Options),
-    /// Build all tests for AArch64, run them in an emulated machine, and write
+    /// Build the tests for AArch64, run them in an emulated machine, and write
     /// docs/aarch64-tests.md. Exits with 1 if one fails that should not, or passes that should not.
-    /// Takes hours.
+    /// Takes half an hour.
     Aarch64Tests(guest_tests::Options),
     /// Write stores into object storage (an S3 server of Python's package moto) by many writers at
     /// once, kill some, and let the server fail. Exits with 1 if a row is lost or there twice, or
