@@ -41,8 +41,8 @@ use crate::view::SpaceView;
 use crate::waits::{Waiting, Waits, Walked};
 use crate::{Error, Incomplete, Machine, NameSources, Occasion, Options, Outcome, Progress, Target, Walk};
 
-/// The recorder's longest sleep: it bounds the age of a sample that no full ring announces, and for
-/// how long a thread's samples are cut when it first leaves its stack for another one.
+/// The recorder's longest sleep: it bounds the age of a sample that no full ring announces. Until
+/// one shows that its thread has left its stack for another one, the thread's samples are cut.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 /// How often it is looked whether the programs have ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
