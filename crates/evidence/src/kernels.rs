@@ -33,7 +33,7 @@ const SECONDS: u32 = 3;
 const PROGRAMS: [(&str, &str); 2] = [
     (
         "python3",
-        "python3 -c 'f = lambda n: n if n < 2 else f(n - 1) + f(n - 2)\nfor i in range(3): f(21)'",
+        "python3 -c 'f = lambda n: n if n < 2 else f(n - 1) + f(n - 2)\nfor i in range(15): f(21)'",
     ),
     ("xz", "/usr/bin/xz -k -c /usr/bin/python3.11 >/dev/null"),
 ];
