@@ -92,13 +92,7 @@ fn build_some(only: &[&str], compiler: Compiler) -> Result<Vec<Program>, String>
 /// The test program that a message of cargo is about.
 fn program(message: &[u8]) -> Option<Program> {
     let message: Value = serde_json::from_slice(message).ok()?;
-    if message["profile"]["test"] != true {
-        return None;
-    }
-    let executable = PathBuf::from(message["executable"].as_str()?);
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-    let package = folder.file_name()?.to_str()?;
-    let name = format!("{package} {}", message["target"]["name"].as_str()?);
+    let (name, executable, folder) = place::test_program(&message)?;
     Some(Program {
         name,
         executable,

@@ -232,6 +232,15 @@ impl Tables {
         Ok(table)
     }
 
+    /// The table of a file as [`load_file`](Self::load_file) has it, or of one without call frame
+    /// information; `None` if there is nothing to make it from.
+    pub fn load_any(&self, image: &Image<'_>, file: Option<&FileIdentity>) -> Option<Result<Table, Error>> {
+        match self.load_file(image, file) {
+            Err(Error::NoUnwindInformation) => self.load_without_call_frames(image, file).map(Ok),
+            made => Some(made),
+        }
+    }
+
     /// The table that [`load_file`](Self::load_file) has without making one: that of a file which
     /// had one in the cache before.
     pub fn known(&self, image: &Image<'_>, file: &FileIdentity) -> Option<Table> {

@@ -194,28 +194,20 @@ fn build() -> Result<(Vec<Program>, Vec<PathBuf>), String> {
         }
         for message in built.stdout.split(|&byte| byte == b'\n') {
             let message: Value = serde_json::from_slice(message).unwrap_or_default();
-            match program(&message) {
-                Some(program) => _ = programs.insert(program.name.clone(), program),
+            match place::test_program(&message) {
+                Some((name, executable, folder)) => {
+                    let program = Program {
+                        name: name.clone(),
+                        executable,
+                        folder,
+                    };
+                    programs.insert(name, program);
+                }
                 None => files.extend(products(&message)),
             }
         }
     }
     Ok((programs.into_values().collect(), files.into_iter().collect()))
-}
-
-/// The test program that a message of cargo is about.
-fn program(message: &Value) -> Option<Program> {
-    let executable = message["executable"].as_str().map(PathBuf::from)?;
-    if message["profile"]["test"] != true {
-        return None;
-    }
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-    let package = folder.file_name()?.to_str()?;
-    Some(Program {
-        name: format!("{package} {}", message["target"]["name"].as_str()?),
-        executable,
-        folder,
-    })
 }
 
 /// Programs and libraries of the workspace that a message of cargo is about.

@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use backtrail_cfi::tables::{self, Tables};
+use backtrail_cfi::tables::Tables;
 use backtrail_elf::Image;
 use backtrail_sframe::{Index, Section};
 use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, publish, read_words};
@@ -263,10 +263,10 @@ impl Registry {
 
 fn table(module: &Loaded, tables: &Tables) -> Option<Section<'static>> {
     let image = module.parsed()?;
-    let table = match tables.load(&image) {
-        Err(tables::Error::NoUnwindInformation) if CODE_TELLS => tables.load_without_call_frames(&image, None),
-        loaded => loaded.ok(),
-    }?;
+    let table = match CODE_TELLS {
+        true => tables.load_any(&image, None)?.ok()?,
+        false => tables.load(&image).ok()?,
+    };
     Section::parse(table.bytes.leak(), table.address).ok()
 }
 

@@ -180,19 +180,7 @@ impl Worker {
 
 fn make(tables: &Tables, job: &Job) -> Option<Result<Table, tables::Error>> {
     match Image::of(&job.file) {
-        Ok(image) => load(tables, &image, job.identity.as_ref()),
+        Ok(image) => tables.load_any(&image, job.identity.as_ref()),
         Err(error) => Some(Err(error.into())),
-    }
-}
-
-/// The table of a file; `None` if there is nothing to make it from.
-pub(crate) fn load(
-    tables: &Tables,
-    image: &Image<'_>,
-    identity: Option<&FileIdentity>,
-) -> Option<Result<Table, tables::Error>> {
-    match tables.load_file(image, identity) {
-        Err(tables::Error::NoUnwindInformation) => tables.load_without_call_frames(image, identity).map(Ok),
-        made => Some(made),
     }
 }

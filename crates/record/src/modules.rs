@@ -31,7 +31,7 @@ use crate::arena::Arena;
 use crate::elf_module::{self, ElfModule, Kept, call_frames};
 use crate::elsewhere::{Elsewhere, MappedFile, Wanted, is_at_home};
 use crate::file_problems::Problems;
-use crate::maker::{self, Maker};
+use crate::maker::Maker;
 use crate::memory_image::MappedAt;
 use files::Opened;
 
@@ -781,7 +781,7 @@ impl<'a> Modules<'a> {
                 return elf;
             }
         }
-        let made = maker::load(self.tables, image, identity);
+        let made = self.tables.load_any(image, identity);
         elf.set_table(made.and_then(|made| self.kept(module, owner, made)));
         elf
     }

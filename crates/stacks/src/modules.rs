@@ -529,13 +529,8 @@ impl ModuleSet {
 
     /// The table of a whole module, and its origin.
     fn table(&self, path: &str, image: &Image<'_>) -> Option<(Bytes, TableOrigin)> {
-        match self.tables.load(image) {
+        match self.tables.load_any(image, None)? {
             Ok(table) => {
-                let (bytes, address) = (table.bytes, table.address);
-                Some((Bytes { bytes, address }, table.origin))
-            }
-            Err(tables::Error::NoUnwindInformation) => {
-                let table = tables::without_call_frames(image)?;
                 let (bytes, address) = (table.bytes, table.address);
                 Some((Bytes { bytes, address }, table.origin))
             }

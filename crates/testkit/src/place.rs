@@ -53,6 +53,19 @@ pub fn release_for(machine: &str, linker: &str, package: &str, file: &str) -> Re
     run(&mut build).map(|()| target().join(machine).join("release").join(file))
 }
 
+/// The test program that a message of cargo (`--message-format json`) is about: its package and
+/// target, the file, and the folder that cargo starts it in.
+pub fn test_program(message: &serde_json::Value) -> Option<(String, PathBuf, PathBuf)> {
+    if message["profile"]["test"] != true {
+        return None;
+    }
+    let executable = PathBuf::from(message["executable"].as_str()?);
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+    let package = folder.file_name()?.to_str()?;
+    let name = format!("{package} {}", message["target"]["name"].as_str()?);
+    Some((name, executable, folder))
+}
+
 /// The variable by which a run of all tests says that it has built all programs and libraries.
 pub const ALL_BUILT: &str = "BACKTRAIL_ALL_BUILT";
 

@@ -6,7 +6,7 @@
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use backtrail_arch::{Register, Registers};
@@ -15,8 +15,8 @@ use backtrail_testkit::{Missing, place};
 
 use super::aarch64::Aarch64;
 use super::check::{Bounds, Checker, Thread, Trouble};
-use super::programs;
 use super::shadow::Shadow;
+use super::{programs, qemu};
 
 /// With plugins, which Debian's static emulator does not have.
 const QEMU: &str = "qemu-aarch64";
@@ -82,12 +82,7 @@ pub(crate) fn run(
         .arg(&inside.plugin);
     qemu.arg("-E").arg(format!("LD_PRELOAD={}", inside.preloaded.display()));
     qemu.arg("-E").arg(format!("BACKTRAIL_STEPS={}", socket.display()));
-    let (program, arguments) = command;
-    qemu.arg(program).args(arguments);
-    qemu.envs(environment.iter().copied()).env("LC_ALL", "C");
-    qemu.stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = qemu
-        .spawn()
+    let mut child = qemu::started(&mut qemu, command, environment)
         .map_err(|error| Trouble::NotAllowed(format!("{QEMU} (Debian: qemu-user): {error}")))?;
     let done = accept(&mut child, &listener).and_then(|stream| step_all(checker, stream, child.id() as i32, bounds));
     let is_over = matches!(done, Ok(true));

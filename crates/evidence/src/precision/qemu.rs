@@ -33,6 +33,17 @@ enum Stopped {
     Ended,
 }
 
+/// Starts a program in an emulator, without input and output.
+pub(super) fn started(
+    qemu: &mut Command,
+    (program, arguments): (&Path, &[&str]),
+    environment: &[(&str, &str)],
+) -> io::Result<Child> {
+    qemu.arg(program).args(arguments);
+    qemu.envs(environment.iter().copied()).env("LC_ALL", "C");
+    qemu.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
+}
+
 /// Steps `command` to its end, or to the bounds.
 pub(crate) fn run(
     checker: &mut Checker<Aarch64>,
@@ -42,16 +53,9 @@ pub(crate) fn run(
 ) -> Result<bool, Trouble> {
     let folder = backtrail_testkit::scratch();
     let socket = folder.path().join("stub");
-    let (program, arguments) = command;
     let mut qemu = Command::new("qemu-aarch64-static");
-    qemu.args(["-L", "/usr/aarch64-linux-gnu", "-g"])
-        .arg(&socket)
-        .arg(program)
-        .args(arguments);
-    qemu.envs(environment.iter().copied()).env("LC_ALL", "C");
-    qemu.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = qemu
-        .spawn()
+    qemu.args(["-L", "/usr/aarch64-linux-gnu", "-g"]).arg(&socket);
+    let mut child = started(qemu.stderr(Stdio::null()), command, environment)
         .map_err(|error| Trouble::NotAllowed(format!("qemu-aarch64-static: {error}")))?;
     let done = connect(&mut child, &socket).and_then(|stub| step_all(checker, stub, child.id() as i32, bounds));
     let _ = child.kill();

@@ -143,9 +143,7 @@ impl Session {
         let failed = std::mem::replace(&mut self.fails, result.is_err());
         result.or_else(|error| if failed { Ok(()) } else { Err(error) })
     }
-}
 
-impl Session {
     /// Stores what came over UDP; what is missing for longer than `window` is given up.
     fn take_all(&mut self, secret: Option<&Secret>, id: u64, window: Duration, tell: &mut impl FnMut(io::Error)) {
         while let Some((number, sealed)) = self.assembly.next(window) {

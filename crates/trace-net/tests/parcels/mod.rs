@@ -206,7 +206,7 @@ fn a_full_disk_does_not_end_the_receiver() {
         std::fs::create_dir(&copy).unwrap();
         let filler = disk.join("filler");
         std::fs::write(&filler, vec![1; 200 << 10]).unwrap();
-        let (mut told, mut is_full) = (0, false);
+        let (mut errors, mut is_full) = (0, false);
         let mut options = CollectorOptions::default();
         options.once = true;
         let collector = Collector::bind(transport, "127.0.0.1:0", &copy, options).unwrap();
@@ -219,7 +219,7 @@ fn a_full_disk_does_not_end_the_receiver() {
             let report = collector.run(
                 || true,
                 |error| {
-                    told += 1;
+                    errors += 1;
                     is_full |= error.kind() == ErrorKind::StorageFull;
                     let _ = std::fs::remove_file(&filler);
                 },
@@ -227,7 +227,7 @@ fn a_full_disk_does_not_end_the_receiver() {
             (sending.join().unwrap(), report.unwrap())
         });
         assert!(result.is_err(), "{transport:?}");
-        assert!(is_full && told < PACKETS, "{transport:?}: {told}");
+        assert!(is_full && errors < PACKETS, "{transport:?}: {errors}");
         assert_eq!((report.broken, report.refused), (0, 0));
         is_part(&expected, &copy, &report);
     }
