@@ -7,7 +7,7 @@ use backtrail_arch::{Register, Registers};
 use backtrail_callframe::{Entries, Frame, Missing, Search, Source, caller, is_searchable};
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_elf::{FileBytes, Image};
-use backtrail_testkit::{available, program, skip};
+use backtrail_testkit::skip;
 
 /// A file as it would be loaded at its own addresses.
 struct Loaded<'i> {
@@ -132,7 +132,7 @@ fn callers_are_those_of_another_reader() {
 #[cfg(target_arch = "x86_64")]
 fn calls_may_come_from_a_stack_at_lower_addresses() {
     const OTHER: u64 = 0x1000;
-    let Some(path) = available(program::ODD_STACKS.build()) else {
+    let Some(path) = backtrail_testkit::available(backtrail_testkit::program::ODD_STACKS.build()) else {
         return;
     };
     let file = FileBytes::open(&path).expect("it was just built");

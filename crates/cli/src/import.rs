@@ -101,8 +101,8 @@ fn say_what_is_left_out(imported: &Imported, input: &Path) {
     let input = shown(input);
     for event in &imported.other_events {
         say!(
-            "backtrail: {input}: {} samples of the event {} are left out; --event names events to import",
-            event.samples,
+            "backtrail: {input}: {} of the event {} left out; --event names events to import",
+            Counted(event.samples, "sample"),
             one_line(&event.name)
         );
     }
@@ -144,8 +144,8 @@ fn summary(imported: &Imported, output: &Path) -> String {
     let outcome = &imported.outcome;
     let complete = outcome.stops[Stop::EndOfStack as usize] as f64 / outcome.samples.max(1) as f64;
     format!(
-        "{} samples, {} lost, {:.1} % of the stacks complete, {} KiB in {}",
-        outcome.samples,
+        "{}, {} lost, {:.1} % of the stacks complete, {} KiB in {}",
+        Counted(outcome.samples, "sample"),
         outcome.lost,
         100.0 * complete,
         outcome.trace_bytes.div_ceil(1024),

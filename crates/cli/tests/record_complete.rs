@@ -114,6 +114,29 @@ fn stacks_that_are_left() {
     }
 }
 
+/// Each thread is once on the stack of its signal handlers, for less time than the recorder needs
+/// to learn it.
+#[test]
+fn stacks_that_are_left_for_the_first_time() {
+    let Some(setup) = setup() else { return };
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root may load programs that copy other stacks");
+    }
+    let Some(visiting) = available(workload::built("visits", &program::ODD_STACKS, &["visits"])) else {
+        return;
+    };
+    let recording = setup.record(&[], &visiting);
+    recording.ended_with(0);
+    let stacks = recording.folded();
+    let count = |functions: &[&str]| -> u64 {
+        let has = |stack: &[String]| functions.iter().all(|name| stack.iter().any(|frame| frame == name));
+        let counts = stacks.iter().filter(|(stack, _)| has(stack)).map(|(_, count)| count);
+        counts.sum()
+    };
+    let (all, whole) = (count(&["visit"]), count(&["visits", "visit"]));
+    assert!(all > 0 && whole as f64 / all as f64 > 0.8, "{whole} of {all}");
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn fibres() {

@@ -63,6 +63,7 @@ fn waits_are_as_long_as_the_program_measures_and_woken_by_the_right_threads() {
         folded(&setup, &recording, &["--off-cpu"]),
         folded(&setup, &recording, &["--wall"]),
     );
+    differences_are_seconds(&setup, &recording, &waits);
     for function in [
         "sleeps",
         "reads",
@@ -146,6 +147,35 @@ fn waits_are_as_long_as_the_program_measures_and_woken_by_the_right_threads() {
         );
     }
     exports_have_times(&setup, &recording, &stacks);
+}
+
+/// All own time is the scheduler's, so a difference shows for how long functions were waiting.
+fn differences_are_seconds(setup: &Setup, recording: &Recording<'_>, waits: &[(String, u64)]) {
+    let trace = text(&recording.trace);
+    let arguments = [
+        "report",
+        trace,
+        "--diff",
+        trace,
+        "--off-cpu",
+        "--wide",
+        "--limit",
+        "100000",
+    ];
+    let finished = command::run(&mut setup.backtrail.command(arguments), LIMIT).expect("the binary is there");
+    let mut rows = finished
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.get(3) == Some(&"sleeps"));
+    let microseconds = sum(waits, |stack| stack.split(';').any(|frame| frame == "sleeps"));
+    let seconds = format!("{:.2}", microseconds as f64 / 1e6);
+    assert_eq!(
+        row.as_deref().and_then(|row| row.get(..3)),
+        Some(&[&*seconds, &*seconds, "+0.00"][..]),
+        "{}",
+        finished.describe()
+    );
 }
 
 /// The number of waits through a function.

@@ -117,6 +117,41 @@ fn a_program_with_lines_and_inlined_calls() {
     }
 }
 
+/// The names of its inlined calls are in another file.
+#[test]
+fn a_program_with_split_units() {
+    let scratch = backtrail_testkit::scratch();
+    let source = scratch.path().join("split.c");
+    let code = "#include <stdlib.h>
+#include <time.h>
+static inline __attribute__((always_inline)) double inner(double x) {
+  for (int i = 0; i < 1000; i++) x = x * 1.0001 + i;
+  return x;
+}
+__attribute__((noinline)) double outer(double x) { return inner(x) + 1; }
+int main(void) {
+  volatile double x = 0;
+  while (clock() < CLOCKS_PER_SEC) x = outer(x);
+  return x > 1 ? 0 : 1;
+}
+";
+    fs::write(&source, code).expect("the folder can be written");
+    let mut compile = Command::new("gcc");
+    compile.current_dir(scratch.path()).args(["-O2", "-g", "-gsplit-dwarf"]);
+    let built = compile.args(["split.c", "-o", "split"]);
+    let Some(built) = available(command::run(built, LIMIT)) else {
+        return;
+    };
+    assert!(built.status.success(), "{}", built.describe());
+    let workload = Workload {
+        name: "split",
+        arguments: vec![text(&scratch.path().join("split")).to_owned()],
+    };
+    if let Some(table) = compare(&workload) {
+        assert!(table.contains("inner") && table.contains("outer"), "{table}");
+    }
+}
+
 #[test]
 fn a_stripped_program() {
     let Some(workload) = available(workload::built("shares", &program::SHARES_STRIPPED, &["1"])) else {

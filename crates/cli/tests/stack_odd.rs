@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use backtrail_testkit::command::{self, Finished, Running, Signal};
+use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::{available, debugger, program, scratch};
 
 use stack::{LIMIT, Thread, stack, threads};
@@ -89,7 +89,7 @@ fn a_fibre_ends_in_its_first_function() {
 
 /// The stacks of such a program, and of its core.
 #[cfg(target_arch = "x86_64")]
-fn live_and_core(what: &str) -> Vec<Finished> {
+fn live_and_core(what: &str) -> Vec<command::Finished> {
     let Some(running) = odd(what) else { return Vec::new() };
     let pid = running.pid().to_string();
     let folder = scratch();

@@ -7,6 +7,7 @@
 
 pub mod arguments;
 pub mod containers;
+mod error;
 pub mod lines;
 mod reader;
 mod sections;

@@ -7,8 +7,21 @@ use backtrail_elf::File;
 use gimli::{EndianSlice, RunTimeEndian, SectionId, UnitHeader};
 use rayon::prelude::*;
 
-use crate::lines::Error;
+use crate::error::Error;
 use crate::reader::{Slice, run_time};
+
+/// The sections of units, without those that give locations and ranges of code.
+pub(crate) const UNITS: [SectionId; 9] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+    SectionId::DebugTypes,
+];
 
 pub(crate) type Dwarf<'d> = gimli::Dwarf<Slice<'d>>;
 

@@ -2,9 +2,11 @@
 //! and 3.1.3; GNU's extension of DWARF 4). The rest is in its own file (`.dwo`), or in a package
 //! with the rests of all units of a program (`.dwp`; 7.3.5).
 
+mod on_demand;
+mod rest;
+
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,9 @@ use gimli::{DwarfFileType, EndianSlice, SectionId, Unit};
 
 use crate::reader::Slice;
 use crate::sections::{Dwarf, Loaded, endian};
+
+pub use on_demand::{OpenFile, RestsOnDemand};
+pub(crate) use rest::Rest;
 
 /// The rest of a unit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +51,28 @@ pub(crate) fn rest_of<'d>(dwarf: &Dwarf<'d>, unit: &Unit<Slice<'d>>) -> gimli::R
     }))
 }
 
+impl SplitUnit {
+    /// Where its file may be: where the compiler wrote it, or else in this folder.
+    fn candidates(&self, folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+        let path = Path::new(OsStr::from_bytes(&self.path));
+        let beside = path.file_name().map(|name| folder.join(name));
+        [Some(path.to_path_buf()), beside].into_iter().flatten()
+    }
+}
+
+/// Where a package of a file's split units is.
+fn package_of(path: &Path) -> PathBuf {
+    let mut path = OsString::from(path);
+    path.push(".dwp");
+    path.into()
+}
+
+/// The folder in which files of units are searched for that are not where they were written: that
+/// of the first of these files.
+fn folder_of<'p>(places: &[&'p Path]) -> &'p Path {
+    places.first().and_then(|place| place.parent()).unwrap_or(Path::new(""))
+}
+
 /// The open files with the rests of units.
 #[derive(Debug, Default)]
 pub struct SplitFiles(Vec<(PathBuf, FileBytes)>);
@@ -55,32 +82,28 @@ impl SplitFiles {
     /// split from (`places`). Rests that no package contains are searched for where they were
     /// written, or else next to the first of these files.
     pub fn find(units: &[SplitUnit], places: &[&Path], budget: &Budget) -> SplitFiles {
+        let open = |path: &Path| door::open(path)?.contents(budget);
         let mut found = SplitFiles::default();
         let mut missing: Vec<&SplitUnit> = units.iter().collect();
         let mut tried: HashSet<PathBuf> = HashSet::new();
         for place in places {
-            let mut path = OsString::from(place);
-            path.push(".dwp");
-            if !missing.is_empty() && tried.insert(path.clone().into()) {
-                let Ok(package) = open(Path::new(&path), budget) else {
+            let path = package_of(place);
+            if !missing.is_empty() && tried.insert(path.clone()) {
+                let Ok(package) = open(&path) else {
                     continue;
                 };
                 if let Ok(file) = File::of(&package) {
                     forget_packed(&mut missing, &file);
                 }
-                found.0.push((path.into(), package));
+                found.0.push((path, package));
             }
         }
-        let folder = places.first().and_then(|place| place.parent()).unwrap_or(Path::new(""));
         for unit in missing {
-            let path = Path::new(OsStr::from_bytes(&unit.path));
-            let beside = path.file_name().map(|name| folder.join(name));
-            let candidates = [Some(path.to_path_buf()), beside];
-            for path in candidates.into_iter().flatten() {
+            for path in unit.candidates(folder_of(places)) {
                 if tried.contains(&path) {
                     break;
                 }
-                if let Ok(file) = open(&path, budget) {
+                if let Ok(file) = open(&path) {
                     tried.insert(path.clone());
                     found.0.push((path, file));
                     break;
@@ -94,10 +117,6 @@ impl SplitFiles {
     pub fn iter(&self) -> impl Iterator<Item = (&Path, &FileBytes)> {
         self.0.iter().map(|(path, file)| (path.as_path(), file))
     }
-}
-
-fn open(path: &Path, budget: &Budget) -> io::Result<FileBytes> {
-    door::open(path)?.contents(budget)
 }
 
 /// Keeps only the units that a package does not contain.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use backtrail_debuginfo::lines::{DebugSections, Frame, Lines};
+use backtrail_debuginfo::split::RestsOnDemand;
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_testkit::{available, program, skip};
@@ -30,10 +31,15 @@ int main(int argc, char **argv) {
 ";
 
 fn compile(dir: &Path, name: &str, args: &[&str]) -> Option<PathBuf> {
+    compile_with("gcc", dir, name, args)
+}
+
+fn compile_with(compiler: &str, dir: &Path, name: &str, args: &[&str]) -> Option<PathBuf> {
     let source = dir.join("input.c");
     fs::write(&source, SOURCE).unwrap();
     let output = dir.join(name);
-    let made = Command::new("gcc")
+    let made = Command::new(compiler)
+        .current_dir(dir)
         .arg("-O2")
         .args(args)
         .arg(&source)
@@ -43,7 +49,7 @@ fn compile(dir: &Path, name: &str, args: &[&str]) -> Option<PathBuf> {
     if made.is_ok_and(|status| status.success()) {
         return Some(output);
     }
-    backtrail_testkit::skip(format_args!("gcc cannot compile this here: {args:?}"));
+    backtrail_testkit::skip(format_args!("{compiler} cannot compile this here: {args:?}"));
     None
 }
 
@@ -77,6 +83,13 @@ fn addresses(image: &Image<'_>, names: &[&str]) -> Vec<u64> {
         .collect()
 }
 
+/// Frames without the folders of files.
+fn short(frames: &[Frame]) -> Vec<(Option<String>, Option<String>, Option<u32>)> {
+    let name = |file: &Option<String>| file.as_ref().map(|file| file.rsplit('/').next().unwrap().to_owned());
+    let frame = |frame: &Frame| (frame.function.clone(), name(&frame.file), frame.line);
+    frames.iter().map(frame).collect()
+}
+
 #[test]
 fn every_address_as_addr2line_has_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -95,17 +108,98 @@ fn every_address_as_addr2line_has_it() {
                 backtrail_testkit::skip("no addr2line");
                 return;
             };
-            let short = |frames: &[Frame]| {
-                let name =
-                    |file: &Option<String>| file.as_ref().map(|file| file.rsplit('/').next().unwrap().to_owned());
-                let frame = |frame: &Frame| (frame.function.clone(), name(&frame.file), frame.line);
-                frames.iter().map(frame).collect::<Vec<_>>()
-            };
             assert_eq!(short(&found), short(&expected), "{options:?} {address:#x}");
             inlined += usize::from(found.len() == 3);
         }
         assert!(inlined > 0, "inner in middle in outer is inlined somewhere");
         assert_eq!(lines.lookup(1), []);
+    }
+}
+
+/// The frames at these addresses, with what split units have in other files, and whether such a
+/// file is missing.
+fn with_rests(program: &Path, addresses: &[u64]) -> (Vec<Vec<Frame>>, bool) {
+    let file = FileBytes::open(program).unwrap();
+    let image = Image::parse(file.bytes()).unwrap();
+    let sections = DebugSections::load(&image, None, addresses).unwrap().unwrap();
+    let lines = Lines::new(&sections).unwrap();
+    let split = lines.split_units(addresses);
+    let rests = RestsOnDemand::new(&split, &[program], Box::new(|path: &Path| FileBytes::open(path)));
+    let lines = lines.with_rests(&rests);
+    let frames = addresses.iter().map(|address| lines.lookup(*address)).collect();
+    (frames, rests.misses_some())
+}
+
+/// Functions and inlined calls of split units are found in the units' own files and in packages,
+/// and are those that addr2line finds in the same program with all of its debug information.
+#[test]
+fn split_units_as_addr2line_has_them() {
+    // dwp 2.40 does not know DWARF 5, and version 14 of LLVM's never terminates on gcc's.
+    for (compiler, version, packer) in [
+        ("gcc", "-gdwarf-4", Some("dwp")),
+        ("gcc", "-gdwarf-5", None),
+        ("clang", "-gdwarf-4", Some("dwp")),
+        ("clang", "-gdwarf-5", Some("llvm-dwp")),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let made = |name, more: &[&str]| compile_with(compiler, dir.path(), name, &[&["-g", version], more].concat());
+        let split = ["-gsplit-dwarf", "-fdebug-types-section"];
+        let (Some(whole), Some(program)) = (made("whole", &[]), made("program", &split)) else {
+            return;
+        };
+        let asked = {
+            let of = |path| addresses(&Image::of(&FileBytes::open(path).unwrap()).unwrap(), &["main", "outer"]);
+            assert_eq!(of(&whole), of(&program), "{compiler} {version}: the code is the same");
+            of(&whole)
+        };
+        let expected = asked.iter().map(|address| by_addr2line(&whole, *address));
+        let Some(expected) = expected.collect::<Option<Vec<_>>>() else {
+            backtrail_testkit::skip("no addr2line");
+            return;
+        };
+        let check = |what: &str| {
+            let (frames, misses_some) = with_rests(&program, &asked);
+            for ((address, frames), expected) in asked.iter().zip(&frames).zip(&expected) {
+                assert_eq!(
+                    short(frames),
+                    short(expected),
+                    "{compiler} {version} {what} {address:#x}"
+                );
+            }
+            assert!(!misses_some && frames.iter().any(|frames| frames.len() == 3));
+        };
+        check("units' own files");
+        let package = dir.path().join("program.dwp");
+        let is_packed = packer.is_some_and(|packer| {
+            let mut pack = Command::new(packer);
+            pack.current_dir(dir.path())
+                .arg("-e")
+                .arg(&program)
+                .arg("-o")
+                .arg(&package);
+            match pack.output() {
+                Ok(output) => {
+                    assert!(output.status.success(), "{packer}: {output:?}");
+                    true
+                }
+                Err(error) => {
+                    skip(format_args!("{packer}: {error}"));
+                    false
+                }
+            }
+        });
+        for file in fs::read_dir(dir.path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "dwo") {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        if is_packed {
+            check("package");
+            fs::remove_file(&package).unwrap();
+        }
+        let (frames, misses_some) = with_rests(&program, &asked);
+        assert!(misses_some && frames.iter().all(|frames| frames.len() == 1));
     }
 }
 

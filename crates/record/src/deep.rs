@@ -101,6 +101,17 @@ impl DeepThreads {
         stack.add_edge(stacks, sample, address)
     }
 
+    /// A walk has read in this piece, which is not of the stack that the thread was on. If it is of
+    /// the one that the thread has left, later samples have a part of that one.
+    pub(crate) fn was_left(&mut self, sample: DeepSample, piece: u64) {
+        let Some(stack) = self.by_thread.get(&sample.tid) else {
+            return;
+        };
+        if stack.mapping.contains(&piece) && !stack.mapping.contains(&sample.sp) {
+            self.leave(sample, piece);
+        }
+    }
+
     /// A walk has ended at this word, which was not copied, far from the stack pointer. If it lies
     /// in another stack, later samples have a part of that one, too. Returns whether that is new.
     pub(crate) fn leave(&mut self, sample: DeepSample, address: u64) -> bool {
@@ -118,7 +129,7 @@ impl DeepThreads {
         match (&self.copying, self.by_thread.get_mut(&sample.tid)) {
             (Copying::Possible(stacks), Some(stack)) if !stack.below => {
                 stack.below = true;
-                stack.mapping.contains(&sample.sp) && stack.publish(stacks, sample.tid)
+                stack.mapping.contains(&sample.sp) && stack.publish(stacks, sample)
             }
             _ => false,
         }
@@ -217,7 +228,7 @@ impl Stack {
         };
         self.edges = outermost(&mapping, sample.time);
         let known = std::mem::replace(&mut self.mapping, mapping.clone());
-        if !self.publish(stacks, sample.tid) {
+        if !self.publish(stacks, sample) {
             self.mapping = known;
             return;
         }
@@ -245,7 +256,7 @@ impl Stack {
         };
         self.edges = outermost(&range, sample.time);
         self.mapping = range;
-        self.is_known = self.publish(stacks, sample.tid);
+        self.is_known = self.publish(stacks, sample);
     }
 
     fn add_edge(&mut self, stacks: &DeepStacks, sample: DeepSample, address: u64) -> bool {
@@ -274,13 +285,13 @@ impl Stack {
         }
         self.edges.push((edge, sample.time));
         self.edges.sort_unstable();
-        self.publish(stacks, sample.tid)
+        self.publish(stacks, sample)
     }
 
-    fn publish(&self, stacks: &DeepStacks, tid: u32) -> bool {
+    fn publish(&self, stacks: &DeepStacks, DeepSample { tid, sp, .. }: DeepSample) -> bool {
         let mut edges = Edges::default();
         edges.iter_mut().zip(&self.edges).for_each(|(to, known)| *to = known.0);
-        stacks.add(tid, &self.mapping, self.below, edges).is_ok()
+        stacks.add(tid, &self.mapping, sp, self.below, edges).is_ok()
     }
 }
 

@@ -570,6 +570,10 @@ impl StackWalker {
         );
         kept.finish();
         self.read_apart = note_reads(&mut self.deep, program, &memory);
+        let Program { pid, tid, time, sp, .. } = *program;
+        for piece in memory.used_pieces() {
+            self.deep.was_left(DeepSample { pid, tid, time, sp }, piece);
+        }
         // FP was not where the tables say, and what was taken for it led back: it had not been
         // popped (in libffi's ffi_call_unix64), but lies below the copy.
         if let (backtrail_unwind::Stop::DidNotAdvance, Some(slot)) = (stop, memory.missed_below()) {

@@ -15,16 +15,19 @@
 //   odd_stacks changing  runs on both stacks in turn, and ends (x86-64)
 //   odd_stacks below     runs where the caller's frame pointer is below the stack pointer, and ends
 //                        (x86-64)
+//   odd_stacks visits    threads run on their stacks, each then once on another one, and ends
 //   odd_stacks named     waits in a function whose name has more than 200 characters
 //
 // Each prints `ready` when it is there.
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -256,6 +259,32 @@ static NOINLINE void a_function_whose_name_is_longer_than_any_line_part0_part1_p
     spun++;
 }
 
+static void run(long milliseconds)
+{
+    struct timespec used;
+    do
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    while (used.tv_sec * 1000 + used.tv_nsec / 1000000 < milliseconds);
+}
+
+static NOINLINE void visit(int signal)
+{
+    (void)signal;
+    run(110);
+    spun++;
+}
+
+static NOINLINE void *visits(void *unused)
+{
+    static char memory[64 << 10];
+    stack_t stack = {.ss_sp = memory, .ss_size = sizeof memory};
+    sigaltstack(&stack, NULL);
+    run(100);
+    raise(SIGUSR1);
+    spun++;
+    return unused;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
@@ -276,6 +305,15 @@ int main(int argc, char **argv)
             if (pid == 0)
                 execl("/proc/self/exe", "hole", "hole", NULL);
             waitpid(pid, NULL, 0);
+        }
+        return 0;
+    }
+    if (strcmp(what, "visits") == 0) {
+        struct sigaction action = {.sa_handler = visit, .sa_flags = SA_ONSTACK};
+        sigaction(SIGUSR1, &action, NULL);
+        for (int visitor = 0; visitor < 25; visitor++) {
+            pthread_create(&thread, NULL, visits, NULL);
+            pthread_join(thread, NULL);
         }
         return 0;
     }

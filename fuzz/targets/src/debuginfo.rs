@@ -1,10 +1,13 @@
 //! The entry points for fuzzing.
 
-use backtrail_ctype::link;
-use backtrail_elf::{File, Image};
+use std::io::Write as _;
+use std::path::Path;
 
+use backtrail_ctype::link;
 use backtrail_debuginfo::lines::{DebugSections, Lines, MAX_INLINED};
+use backtrail_debuginfo::split::RestsOnDemand;
 use backtrail_debuginfo::{split, types};
+use backtrail_elf::{File, FileBytes, Image};
 
 /// Builds types from the debug information in the ELF file `data`, and links them.
 pub fn types(data: &[u8]) {
@@ -44,6 +47,15 @@ pub fn lines(data: &[u8]) {
             return;
         };
         let Ok(lines) = Lines::new(&sections) else { return };
+        // The file itself has the rests of its units.
+        let own = data.to_vec();
+        let open = move |_: &Path| {
+            let mut file = tempfile::tempfile()?;
+            file.write_all(&own)?;
+            FileBytes::from_file(file)
+        };
+        let rests = RestsOnDemand::new(&lines.split_units(&asked), &[Path::new("/")], Box::new(open));
+        let lines = lines.with_rests(&rests);
         for svma in asked.iter().chain(&[0, u64::MAX]) {
             assert!(lines.lookup(*svma).len() <= 1 + MAX_INLINED);
         }

@@ -6,6 +6,7 @@ use backtrail_store::Store;
 use clap::{Args, ValueHint};
 
 use super::query::time;
+use crate::counted::Counted;
 use crate::error::{Failure, Status, say, shown};
 use crate::output;
 
@@ -101,12 +102,12 @@ pub(super) fn check(arguments: &Check) -> Result<Status, Failure> {
             }
             writeln!(
                 out,
-                "{} samples in {} partitions, {} crashes, {} files{days}; {} findings",
-                checked.samples,
-                checked.partitions,
-                checked.crashes,
-                checked.files,
-                checked.findings.len()
+                "{} in {}, {}, {}{days}; {}",
+                Counted(checked.samples, "sample"),
+                Counted(checked.partitions, "partition"),
+                Counted(checked.crashes, "crash"),
+                Counted(checked.files, "file"),
+                Counted(checked.findings.len() as u64, "finding")
             )
         })?;
     }

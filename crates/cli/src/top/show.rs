@@ -11,6 +11,7 @@ use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::screen::Screen;
+use crate::counted::Counted;
 use crate::error::one_line;
 
 /// The longest time until a key, another size of the terminal or the end has an effect.
@@ -172,8 +173,9 @@ impl Show {
             ),
         };
         format!(
-            "{}: {samples} samples {time}{complete}, {} lost",
+            "{}: {} {time}{complete}, {} lost",
             one_line(&self.what),
+            Counted(samples, "sample"),
             live.lost()
         )
     }

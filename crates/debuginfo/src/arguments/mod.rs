@@ -186,7 +186,7 @@ fn read_units(sections: &Sections<'_>, parts: &Parts<'_>) -> Result<Vec<Read>, E
     let mut units = read.collect::<gimli::Result<Vec<_>>>()?;
     let rests = parts.rests();
     let ids: Vec<u64> = rests.keys().copied().collect();
-    let of_split = sections.split_dwarfs(&dwarf, &ids)?;
+    let of_split = sections.rest_dwarfs(&dwarf, &ids)?;
     let read = of_split
         .par_iter()
         .map(|split| read_rests(&dwarf, &headers, split, &rests, parts));

@@ -9,16 +9,19 @@ mod rows;
 mod sections;
 mod unit;
 
-use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use backtrail_elf::budget::Budget;
 use gimli::AttributeValue;
 
+pub use crate::error::Error;
 pub use functions::MAX_INLINED;
 use functions::Name;
 pub use sections::DebugSections;
 use unit::{File, Unit};
+
+use crate::split::{RestsOnDemand, SplitUnit};
 
 /// Limit of references in a row from which a name is read; real chains are shorter.
 const MOST_REFERENCES: usize = 16;
@@ -34,33 +37,6 @@ pub struct Frame {
     pub line: Option<u32>,
 }
 
-/// Why there are no source lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Error {
-    /// A section cannot be read or decompressed.
-    Elf(backtrail_elf::Error),
-    /// The debug information is invalid.
-    Dwarf(gimli::Error),
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Elf(error) => error.fmt(f),
-            Error::Dwarf(error) => write!(f, "damaged debug information: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
-
-impl From<gimli::Error> for Error {
-    fn from(error: gimli::Error) -> Self {
-        Error::Dwarf(error)
-    }
-}
-
 /// Looks up the addresses of one module. A unit is read at the first address that lies in it.
 pub struct Lines<'d> {
     sections: &'d DebugSections<'d>,
@@ -69,7 +45,13 @@ pub struct Lines<'d> {
     /// unpacked.
     whole: OnceLock<File<'d>>,
     supplementary: Option<File<'d>>,
+    rests: Option<&'d RestsOnDemand>,
+    /// Files with the rests of units, by the units' ids, each with the place of the unit.
+    files_of_rests: Mutex<HashMap<u64, Option<OfRest<'d>>>>,
 }
+
+/// A file with the rest of a unit, and the place of that.
+type OfRest<'d> = (Arc<File<'d>>, usize);
 
 /// The address is outside the parts of `.debug_info` that were unpacked.
 struct Elsewhere;
@@ -86,7 +68,36 @@ impl<'d> Lines<'d> {
                 None => File::new(Arc::new(dwarf)),
             },
             whole: OnceLock::new(),
+            rests: None,
+            files_of_rests: Mutex::default(),
         })
+    }
+
+    /// The units whose functions and inlined calls are in other files. If debug information was
+    /// unpacked only in part, these are the ones of these addresses.
+    pub fn split_units(&self, asked: &[u64]) -> Vec<SplitUnit> {
+        if !self.main.may_be_split() {
+            return Vec::new();
+        }
+        let units: BTreeSet<usize> = match self.main.is_partial() {
+            true => asked
+                .iter()
+                .flat_map(|svma| self.sections.ranges().units_at(*svma))
+                .collect(),
+            false => self.main.offsets().iter().copied().collect(),
+        };
+        let mut steps = self.budget().steps();
+        let read = units.into_iter().take_while(|_| steps.step(0).is_ok());
+        read.filter_map(|unit| self.main.rest(unit)).collect()
+    }
+
+    /// Looks for functions and inlined calls of split units there.
+    #[must_use]
+    pub fn with_rests(self, rests: &'d RestsOnDemand) -> Lines<'d> {
+        Lines {
+            rests: Some(rests),
+            ..self
+        }
     }
 
     /// The functions at `svma`: the innermost inlined one first, the function that contains the
@@ -152,9 +163,12 @@ impl<'d> Lines<'d> {
             line: place.map(|(_, line)| line).filter(|line| *line != 0),
         };
         let mut place = rows.at(svma).map(|row| (Some(row.file), row.line));
-        let Some((function, calls)) = unit
-            .functions(unit_ref, self.budget())
-            .at(unit_ref, svma, self.budget())
+        let rest = self.rest(file, unit);
+        let (file, unit) = rest.as_ref().map_or((file, unit), |(file, unit)| (&**file, unit));
+        let unit_with_functions = file.unit_ref(unit);
+        let Some((function, calls)) =
+            unit.functions(unit_with_functions, self.budget())
+                .at(unit_with_functions, svma, self.budget())
         else {
             return Ok(place.map(|place| frame(None, Some(place))).into_iter().collect());
         };
@@ -168,11 +182,26 @@ impl<'d> Lines<'d> {
         Ok(frames)
     }
 
+    /// The rest of a unit, if it is split and the rest is known, and its file.
+    fn rest(&self, file: &File<'d>, skeleton: &Arc<Unit<'d>>) -> Option<(Arc<File<'d>>, Arc<Unit<'d>>)> {
+        let (rests, id) = (self.rests?, skeleton.split_id()?);
+        let open = || {
+            let (dwarf, place) = rests.unit(&file.dwarf, id)?;
+            let file = File::of_rest(Arc::new(dwarf), Arc::clone(skeleton));
+            Some((Arc::new(file), place.0))
+        };
+        let mut files = self.files_of_rests.lock().unwrap_or_else(PoisonError::into_inner);
+        let (file, place) = files.entry(id).or_insert_with(open).clone()?;
+        drop(files);
+        let unit = file.unit(place)?;
+        Some((file, unit))
+    }
+
     /// The name of a function: its own, or that of the entry that it refers to, which may be in
     /// another unit or file.
-    fn name<'s>(
-        &'s self,
-        mut file: &'s File<'d>,
+    fn name<'f>(
+        &'f self,
+        mut file: &'f File<'d>,
         unit: &Arc<Unit<'d>>,
         mut entry: gimli::UnitOffset,
     ) -> Result<Option<String>, Elsewhere> {

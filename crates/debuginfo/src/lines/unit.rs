@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use backtrail_elf::budget::Budget;
-use gimli::{DebugInfoOffset, RunTimeEndian, UnitHeader, UnitOffset, UnitRef};
+use gimli::{DebugInfoOffset, RunTimeEndian, Section as _, UnitHeader, UnitOffset, UnitRef, UnitType};
 
 use super::functions::Functions;
 use super::rows::Rows;
 use crate::reader::Slice;
+use crate::split::{SplitUnit, rest_of};
 
 /// A unit, with the parts of it that were read.
 pub(super) struct Unit<'d> {
@@ -18,6 +19,11 @@ pub(super) struct Unit<'d> {
 }
 
 impl<'d> Unit<'d> {
+    /// The id that it shares with its rest or its skeleton, if it is split.
+    pub(super) fn split_id(&self) -> Option<u64> {
+        self.unit.dwo_id.map(|id| id.0)
+    }
+
     pub(super) fn functions(&self, unit: UnitRef<'_, Slice<'d>>, budget: &Budget) -> &Functions {
         self.functions.get_or_init(|| Functions::read(unit, budget))
     }
@@ -37,6 +43,8 @@ pub(super) struct File<'d> {
     units: Mutex<HashMap<usize, Option<Arc<Unit<'d>>>>>,
     /// The offsets of all units, in order.
     offsets: OnceLock<Vec<usize>>,
+    /// The unit whose rest is in this file, if that is all that is read of it.
+    skeleton: Option<Arc<Unit<'d>>>,
 }
 
 impl<'d> File<'d> {
@@ -46,6 +54,15 @@ impl<'d> File<'d> {
             parts: None,
             units: Mutex::default(),
             offsets: OnceLock::new(),
+            skeleton: None,
+        }
+    }
+
+    /// A file with the rest of a unit.
+    pub(super) fn of_rest(dwarf: Arc<gimli::Dwarf<Slice<'d>>>, skeleton: Arc<Unit<'d>>) -> File<'d> {
+        File {
+            skeleton: Some(skeleton),
+            ..File::new(dwarf)
         }
     }
 
@@ -76,21 +93,46 @@ impl<'d> File<'d> {
     /// The unit at `offset` of `.debug_info`.
     pub(super) fn unit(&self, offset: usize) -> Option<Arc<Unit<'d>>> {
         let read = || {
-            let header = match &self.parts {
-                None => self.dwarf.unit_header(DebugInfoOffset(offset)).ok()?,
-                Some(parts) => {
-                    let (_, info) = part(parts, offset).filter(|(begin, _)| *begin == offset)?;
-                    info.units().next().ok()??
-                }
-            };
+            let mut unit = self.dwarf.unit(self.header(offset)?).ok()?;
+            if let Some(skeleton) = &self.skeleton {
+                unit.copy_relocated_attributes(&skeleton.unit);
+            }
             Some(Arc::new(Unit {
-                unit: self.dwarf.unit(header).ok()?,
+                unit,
                 functions: OnceLock::new(),
                 rows: OnceLock::new(),
             }))
         };
         let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
         units.entry(offset).or_insert_with(read).clone()
+    }
+
+    fn header(&self, offset: usize) -> Option<UnitHeader<Slice<'d>>> {
+        let Some(parts) = &self.parts else {
+            return self.dwarf.unit_header(DebugInfoOffset(offset)).ok();
+        };
+        let (_, info) = part(parts, offset).filter(|(begin, _)| *begin == offset)?;
+        info.units().next().ok()?
+    }
+
+    /// Whether units may be split: their skeletons have addresses in a section of their own.
+    pub(super) fn may_be_split(&self) -> bool {
+        !self.dwarf.debug_addr.reader().is_empty()
+    }
+
+    /// The offsets of all units, in order.
+    pub(super) fn offsets(&self) -> &[usize] {
+        self.offsets
+            .get_or_init(|| headers(&self.dwarf).into_iter().map(|(offset, _)| offset).collect())
+    }
+
+    /// Where the rest of the unit at `offset` is, if it is split.
+    pub(super) fn rest(&self, offset: usize) -> Option<SplitUnit> {
+        let header = self.header(offset)?;
+        if header.version() >= 5 && !matches!(header.type_(), UnitType::Skeleton(_)) {
+            return None;
+        }
+        rest_of(&self.dwarf, &self.dwarf.unit(header).ok()?).ok()?
     }
 
     /// The unit of an entry, and the entry's offset in it.
@@ -102,9 +144,7 @@ impl<'d> File<'d> {
             let entry = DebugInfoOffset(offset.0 - begin).to_unit_offset(&unit.unit.header)?;
             return Some((unit, entry));
         }
-        let offsets = self
-            .offsets
-            .get_or_init(|| headers(&self.dwarf).into_iter().map(|(offset, _)| offset).collect());
+        let offsets = self.offsets();
         let before = offsets.partition_point(|unit| *unit <= offset.0);
         let unit = self.unit(*offsets.get(before.checked_sub(1)?)?)?;
         let entry = offset.to_unit_offset(&unit.unit.header)?;

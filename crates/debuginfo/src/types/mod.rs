@@ -22,7 +22,7 @@ use gimli::{DwLang, RunTimeEndian, constants as dw};
 use rayon::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::lines::Error;
+use crate::error::Error;
 use crate::reader::Slice;
 use crate::sections::{Dwarf, headers};
 use dies::{Parsed, Ref, UnitKind};

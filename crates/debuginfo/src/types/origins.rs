@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::dies::{Die, Parsed};
 use super::{Parts, Sections};
-use crate::lines::Error;
+use crate::error::Error;
 use crate::reader::Slice;
 use crate::sections::{Dwarf, headers as headers_of};
 
@@ -32,7 +32,7 @@ impl Parts<'_> {
         let mut each = own.collect::<gimli::Result<Vec<Origins>>>()?;
         let rests = self.rests();
         let ids: Vec<u64> = rests.keys().copied().collect();
-        for split in sections.split_dwarfs(&dwarf, &ids)? {
+        for split in sections.rest_dwarfs(&dwarf, &ids)? {
             for header in headers_of(&split)? {
                 let unit = split.unit(header)?;
                 each.extend(self.of_split(&dwarf, &headers, &rests, &split, &unit)?);

@@ -1,43 +1,18 @@
 //! The sections that types are read from, in all files that have a part of them.
 
 use backtrail_elf::File;
-use gimli::{EndianSlice, RunTimeEndian, Section as _, SectionId};
+use gimli::{RunTimeEndian, SectionId};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use super::dies::{Parsed, UnitKind};
 use super::{parse_all, parse_types};
-use crate::lines::Error;
-use crate::sections::{self, Dwarf, Loaded};
-use crate::split::{SplitUnit, rest_of};
-
-const SECTIONS: [SectionId; 9] = [
-    SectionId::DebugAbbrev,
-    SectionId::DebugAddr,
-    SectionId::DebugInfo,
-    SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugRngLists,
-    SectionId::DebugStr,
-    SectionId::DebugStrOffsets,
-    SectionId::DebugTypes,
-];
-
-/// The additional sections of a package: its indexes, and the other sections that these index.
-const PACKED: [SectionId; 6] = [
-    SectionId::DebugCuIndex,
-    SectionId::DebugLoc,
-    SectionId::DebugLocLists,
-    SectionId::DebugMacinfo,
-    SectionId::DebugMacro,
-    SectionId::DebugTuIndex,
-];
+use crate::error::Error;
+use crate::sections::{self, Dwarf, Loaded, UNITS};
+use crate::split::{Rest, SplitUnit, rest_of};
 
 /// The additional sections that give locations and ranges of code.
 const PLACES: [SectionId; 3] = [SectionId::DebugLoc, SectionId::DebugLocLists, SectionId::DebugRanges];
-
-/// Bytes of an index's header (DWARF 5, 7.3.5.3).
-const INDEX_HEADER: usize = 16;
 
 /// The sections of a file, decompressed and, in an object, relocated. Types borrow their names from
 /// them.
@@ -45,8 +20,8 @@ pub struct Sections<'a> {
     main: Loaded<'a>,
     /// The sections of the file that `.gnu_debugaltlink` names.
     supplementary: Option<Loaded<'a>>,
-    /// The sections of split units' files, and of packages of them.
-    split: Vec<Loaded<'a>>,
+    /// What split units have in other files.
+    rests: Vec<Rest<'a>>,
     pub(super) endian: RunTimeEndian,
     /// Bytes of debug information in the files.
     pub(crate) bytes: u64,
@@ -72,16 +47,16 @@ impl<'a> Sections<'a> {
         supplementary: Option<&File<'a>>,
         more: &[SectionId],
     ) -> Result<Option<Sections<'a>>, Error> {
-        let main = Loaded::load(file, &[&SECTIONS, more].concat())?;
+        let main = Loaded::load(file, &[&UNITS, more].concat())?;
         if main.get(SectionId::DebugInfo).is_empty() {
             return Ok(None);
         }
         let bytes = debug_bytes(file) + supplementary.map_or(0, debug_bytes);
-        let supplementary = supplementary.map(|file| Loaded::load(file, &SECTIONS));
+        let supplementary = supplementary.map(|file| Loaded::load(file, &UNITS));
         Ok(Some(Sections {
             main,
             supplementary: supplementary.transpose()?,
-            split: Vec::new(),
+            rests: Vec::new(),
             endian: sections::endian(file),
             bytes,
         }))
@@ -102,8 +77,7 @@ impl<'a> Sections<'a> {
 
     /// Adds a file that contains the rests of units, or a package of them.
     pub fn add_split(&mut self, file: &File<'a>) -> Result<(), Error> {
-        let loaded = Loaded::load_split(file, &[&SECTIONS[..], &PACKED].concat())?;
-        self.split.push(loaded);
+        self.rests.push(Rest::load(file)?);
         self.bytes += debug_bytes(file);
         Ok(())
     }
@@ -126,11 +100,21 @@ impl<'a> Sections<'a> {
         )?)
     }
 
+    /// The debug information in the added files; of packages, only that of these units, and of all
+    /// type units.
+    pub(crate) fn rest_dwarfs<'d>(&'d self, main: &Dwarf<'d>, ids: &[u64]) -> Result<Vec<Dwarf<'d>>, Error> {
+        let mut found = Vec::new();
+        for rest in &self.rests {
+            found.extend(rest.dwarfs(main, ids)?);
+        }
+        Ok(found)
+    }
+
     /// The units with these ids in the added files, and all type units there, each only once.
     pub(super) fn split<'d>(&'d self, main: &Dwarf<'d>, ids: &[u64]) -> Result<Vec<Parsed<'d>>, Error> {
         let wanted: FxHashSet<u64> = ids.iter().copied().collect();
         let (mut units, mut types) = (FxHashSet::default(), FxHashSet::default());
-        let dwarfs = self.split_dwarfs(main, ids)?;
+        let dwarfs = self.rest_dwarfs(main, ids)?;
         let parsed = dwarfs.par_iter().map(all_of).collect::<Result<Vec<_>, _>>()?;
         let own = parsed.into_iter().flatten().filter(|unit| match (unit.kind, unit.id) {
             (UnitKind::Type(signature, _), _) => types.insert(signature),
@@ -138,46 +122,6 @@ impl<'a> Sections<'a> {
             (_, None) => false,
         });
         Ok(own.collect())
-    }
-
-    /// The debug information in the added files; of packages, only that of these units, and of all
-    /// type units.
-    pub(crate) fn split_dwarfs<'d>(&'d self, main: &Dwarf<'d>, ids: &[u64]) -> Result<Vec<Dwarf<'d>>, Error> {
-        let mut found = Vec::new();
-        for of in &self.split {
-            match of.get(SectionId::DebugCuIndex).is_empty() {
-                true => found.push(self.of_file(main, of)?),
-                false => found.extend(self.of_package(main, of, ids)?),
-            }
-        }
-        Ok(found)
-    }
-
-    fn of_file<'d>(&'d self, main: &Dwarf<'d>, of: &'d Loaded<'a>) -> Result<Dwarf<'d>, Error> {
-        let mut dwarf = self.dwarf(of)?;
-        dwarf.make_dwo(main);
-        Ok(dwarf)
-    }
-
-    fn of_package<'d>(&'d self, main: &Dwarf<'d>, of: &'d Loaded<'a>, ids: &[u64]) -> Result<Vec<Dwarf<'d>>, Error> {
-        let slice = |data| EndianSlice::new(data, self.endian);
-        // GNU dwp leaves the column names out of an index without units.
-        let section = |id| match id {
-            SectionId::DebugTuIndex if of.get(id).len() <= INDEX_HEADER => &[],
-            _ => of.get(id),
-        };
-        let package = gimli::DwarfPackage::load(|id| Ok::<_, gimli::Error>(slice(section(id))), slice(&[]))?;
-        let rows = ids.iter().filter_map(|&id| package.cu_index.find(id));
-        let units = rows.map(|row| package.cu_sections(row, main));
-        let types = (1..=package.tu_index.unit_count()).map(|row| package.tu_sections(row, main));
-        let parts = units.chain(types).collect::<gimli::Result<Vec<_>>>()?;
-        // Parts do not overlap: in a damaged index, overlapping rows would exceed the file's size.
-        let len = |dwarf: &Dwarf<'_>| dwarf.debug_info.reader().len() + dwarf.debug_types.reader().len();
-        let most = of.get(SectionId::DebugInfo).len() + of.get(SectionId::DebugTypes).len();
-        if parts.iter().map(len).sum::<usize>() > most {
-            return Err(gimli::Error::InvalidIndexRow(package.tu_index.unit_count()).into());
-        }
-        Ok(parts)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use backtrail_arch::{Register, Registers};
+use backtrail_arch::Registers;
 use nix::errno::Errno;
 use nix::sys::ptrace::{self, Event, Options};
 use nix::sys::signal::{Signal, kill};
@@ -262,7 +262,7 @@ fn registers(tid: Pid) -> Option<Registers> {
         user.r11, user.r12, user.r13, user.r14, user.r15,
     ];
     for (number, value) in (0u8..).zip(values) {
-        registers.set(Register(number), value);
+        registers.set(backtrail_arch::Register(number), value);
     }
     Some(registers)
 }

@@ -15,7 +15,8 @@
 //!
 //! Some threads have more than one stack: that of signal handlers, or OCaml 5's own and that of
 //! the functions of C. Of a stack that the thread has left, a part is copied, too, from where walks
-//! have ended before.
+//! have ended before. Until that is known, it is a part around the stack pointer that the thread
+//! had in its last sample on its own stack.
 //!
 //! Some code keeps the address of its frame below the stack pointer, where samples' copies do not
 //! reach (OpenSSL's SHA-512): that is copied, too, for threads that have met such code.
@@ -60,8 +61,17 @@ const PAGES_OF_HOLE: usize = 16;
 const PAGES_OF_NEW_HOLE: usize = 256;
 const STRIDE: usize = 4;
 /// Words that are known of a thread: where its stack begins and ends, the bytes to be copied below
-/// the stack pointer, and its edges.
-const VALUE_WORDS: usize = 3 + MOST_EDGES;
+/// the stack pointer, its edges, and two that the program writes.
+const VALUE_WORDS: usize = 5 + MOST_EDGES;
+/// The words that the program writes: the last stack pointer in the thread's stack, and how often
+/// something around that may still be copied while the thread is on another one.
+const LAST_SP: usize = 3 + MOST_EDGES;
+const TRIES: usize = LAST_SP + 1;
+/// How often at first: the recorder mostly learns in this time whether these copies are of use.
+const MOST_TRIES: u64 = 32;
+/// What is copied around the page of that stack pointer: bytes below it, and from it on.
+const BELOW_LAST: i32 = 8 << 10;
+const ABOVE_LAST: i32 = 24 << 10;
 const VALUE: u32 = 8 * VALUE_WORDS as u32;
 /// Words that are known of a stack that a thread has left.
 const WORDS_OF_LEFT: usize = 4;
@@ -126,12 +136,15 @@ impl DeepStacks {
     /// Copies more of a thread's stack from now on, up to the end of the mapping that contains it:
     /// what lies from each edge on, and then what follows the sample's own copy. Thus frames
     /// outside of a large one are known without a copy of that one.
-    /// With `below`, also what the code has put below the stack pointer.
-    pub fn add(&self, tid: u32, stack: &Range<u64>, below: bool, edges: Edges) -> io::Result<()> {
+    /// With `below`, also what the code has put below the stack pointer. What the thread had in a
+    /// sample, `sp`, counts if it lies in that stack.
+    pub fn add(&self, tid: u32, stack: &Range<u64>, sp: u64, below: bool, edges: Edges) -> io::Result<()> {
         let mut value = [0; VALUE_WORDS];
         let below = if below { Arch::native().red_zone } else { 0 };
         value[..3].copy_from_slice(&[stack.start, stack.end, below]);
-        value[3..].copy_from_slice(&edges);
+        value[3..LAST_SP].copy_from_slice(&edges);
+        value[LAST_SP] = if stack.contains(&sp) { sp } else { 0 };
+        value[TRIES] = MOST_TRIES;
         self.threads
             .set(&tid.to_ne_bytes(), value.map(u64::to_ne_bytes).as_flattened())
     }
@@ -364,8 +377,10 @@ mod place {
     pub(super) const NEXT: i16 = OWN + 48;
     /// Whether nothing is known of the thread.
     pub(super) const IS_NEW: i16 = OWN + 56;
+    /// Whether it is known which stacks the thread leaves.
+    pub(super) const KNOWS_LEFT: i16 = OWN + 64;
     /// That of the first edge; the others follow.
-    pub(super) const EDGES: i16 = OWN + 64;
+    pub(super) const EDGES: i16 = OWN + 72;
     /// What is known of the first stack that was left: its start and end, and those of the part.
     pub(super) const STACKS: i16 = EDGES + 8 * super::MOST_EDGES as i16;
     const FREE: i16 = STACKS + 8 * (super::WORDS_OF_LEFT * super::MOST_LEFT) as i16;
@@ -395,7 +410,7 @@ fn copier(
     code.look_up(&mut out, target.buffers);
     code.push(op::COPY, STATE, 0, 0, 0);
     copy_left(&mut code, &mut calls, left);
-    set_limits(&mut code, &mut out, stack_bytes, threads);
+    set_limits(&mut code, &mut out, &mut calls, stack_bytes, threads);
     save(&mut code);
     let mut above = Jumps::default();
     code.push(op::LOAD, 4, STATE, place::BELOW, 0);
@@ -493,8 +508,10 @@ fn hole_search(code: &mut Code, calls: Jumps) {
 fn copy_left(code: &mut Code, calls: &mut Jumps, left: BorrowedFd<'_>) {
     use register::{NEXT, SP, STATE};
     let mut none = Jumps::default();
+    code.push(op::STORE_NUMBER, STATE, 0, place::KNOWS_LEFT, 0);
     code.call(helper::PID_TGID);
     code.look_up(&mut none, left);
+    code.push(op::STORE_NUMBER, STATE, 0, place::KNOWS_LEFT, 1);
     for word in 0..(WORDS_OF_LEFT * MOST_LEFT) as i16 {
         code.push(op::LOAD, 1, 0, 8 * word, 0);
         code.push(op::STORE, STATE, 1, place::STACKS + 8 * word, 0);
@@ -520,9 +537,9 @@ fn copy_left(code: &mut Code, calls: &mut Jumps, left: BorrowedFd<'_>) {
 
 /// Puts into the state where the thread's stack ends, what else is to be copied, and how much. Goes
 /// `out` if the thread is on another stack.
-fn set_limits(code: &mut Code, out: &mut Jumps, stack_bytes: i32, threads: BorrowedFd<'_>) {
+fn set_limits(code: &mut Code, out: &mut Jumps, calls: &mut Jumps, stack_bytes: i32, threads: BorrowedFd<'_>) {
     use register::{SP, STATE};
-    let (mut new, mut ready) = (Jumps::default(), Jumps::default());
+    let (mut new, mut ready, mut elsewhere) = (Jumps::default(), Jumps::default(), Jumps::default());
     code.call(helper::PID_TGID);
     code.look_up(&mut new, threads);
     let places = [place::START, place::END, place::BELOW].into_iter().chain(edges());
@@ -531,12 +548,16 @@ fn set_limits(code: &mut Code, out: &mut Jumps, stack_bytes: i32, threads: Borro
         code.push(op::STORE, STATE, 1, place, 0);
     }
     code.push(op::LOAD, 1, STATE, place::START, 0);
-    code.jump(out, op::JUMP_IF_BELOW, SP, 1, 0);
+    code.jump(&mut elsewhere, op::JUMP_IF_BELOW, SP, 1, 0);
     code.push(op::LOAD, 1, STATE, place::END, 0);
-    code.jump(out, op::JUMP_IF_NOT_BELOW, SP, 1, 0);
+    code.jump(&mut elsewhere, op::JUMP_IF_NOT_BELOW, SP, 1, 0);
+    code.push(op::STORE, 0, SP, word(LAST_SP), 0);
     code.push(op::STORE_NUMBER, STATE, 0, place::LEFT, MOST_PARTS);
     code.push(op::STORE_NUMBER, STATE, 0, place::IS_NEW, 0);
     code.jump(&mut ready, op::JUMP, 0, 0, 0);
+    code.land(elsewhere);
+    copy_last(code, out, calls);
+    code.jump(out, op::JUMP, 0, 0, 0);
     code.land(new);
     code.push(op::COPY, 1, SP, 0, 0);
     code.push(op::ADD, 1, 0, 0, stack_bytes + BYTES_OF_NEW);
@@ -548,6 +569,37 @@ fn set_limits(code: &mut Code, out: &mut Jumps, stack_bytes: i32, threads: Borro
     code.push(op::STORE_NUMBER, STATE, 0, place::LEFT, PARTS_OF_NEW);
     code.push(op::STORE_NUMBER, STATE, 0, place::IS_NEW, 1);
     code.land(ready);
+}
+
+/// Copies a part of the stack that the thread has just left, if it is not known which ones it
+/// leaves: around the page of its last stack pointer there. What is known of the thread is at the
+/// address in register 0.
+fn copy_last(code: &mut Code, out: &mut Jumps, calls: &mut Jumps) {
+    use register::{NEXT, STATE};
+    code.push(op::LOAD, 1, STATE, place::KNOWS_LEFT, 0);
+    code.jump(out, op::JUMP_UNLESS_NUMBER, 1, 0, 0);
+    code.push(op::LOAD, NEXT, 0, word(LAST_SP), 0);
+    code.jump(out, op::JUMP_IF_NUMBER, NEXT, 0, 0);
+    code.push(op::LOAD, 1, 0, word(TRIES), 0);
+    code.jump(out, op::JUMP_IF_NUMBER, 1, 0, 0);
+    code.push(op::ADD, 1, 0, 0, -1);
+    code.push(op::STORE, 0, 1, word(TRIES), 0);
+    code.push(op::AND, NEXT, 0, 0, -PAGE);
+    code.push(op::COPY, 5, NEXT, 0, 0);
+    code.push(op::ADD, 5, 0, 0, ABOVE_LAST);
+    code.push(op::LOAD, 1, STATE, place::END, 0);
+    code.push(op::JUMP_IF_NOT_BELOW, 1, 5, 1, 0);
+    code.push(op::COPY, 5, 1, 0, 0);
+    call_part(code, calls);
+    // Apart, since the page at which it begins may not be present.
+    code.push(op::COPY, 5, NEXT, 0, 0);
+    code.push(op::ADD, NEXT, 0, 0, -BELOW_LAST);
+    call_part(code, calls);
+}
+
+/// Where a word is in what is known of a thread.
+fn word(index: usize) -> i16 {
+    8 * index as i16
 }
 
 /// Adds what this CPU may copy for the time since its last sample, and limits the records that may

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::table::{INSTEAD, MIN_WIDTH, percent, shorten, whole};
-use super::{Report, Rows, TableOptions};
+use super::{Change, Report, Rows, Summary, TableOptions};
 use crate::clean::clean;
 
 /// Columns before the name: `  12.34   100.00  `.
@@ -69,34 +69,52 @@ impl Columns {
 }
 
 impl Report {
-    /// Writes how the shares of functions changed since an earlier recording, the largest change
-    /// first.
+    /// Writes how functions changed since an earlier recording, the largest change first: their
+    /// shares of own samples. Waits all end in the scheduler, so of them it is the seconds with a
+    /// function on the stack.
     pub fn write_changes(&self, before: &Report, out: &mut dyn io::Write, options: &TableOptions) -> io::Result<()> {
-        let changes = self.changes_since(before);
-        let shown = &changes[..options.limit.unwrap_or(usize::MAX).min(changes.len())];
-        let of = match &self.summary().measure {
-            Some(measure) if measure.is_time => "time".into(),
-            Some(measure) => clean(&measure.name, INSTEAD),
-            None => "samples".into(),
+        let is_waits = |report: &Report| {
+            let summary = report.summary();
+            summary.waits.is_some() && summary.measure.as_ref().is_some_and(|measure| measure.is_time)
         };
-        writeln!(
-            out,
-            "{} before, {} after; shares of own {of}\n",
-            whole(before.summary()),
-            whole(self.summary())
-        )?;
+        let mut changes = self.changes_since(before);
+        let by_seconds = is_waits(before) && is_waits(self);
+        let (before, after) = (before.summary(), self.summary());
+        let seconds = |change: &Change| {
+            let of = |share: f64, summary: &Summary| share * summary.samples as f64 / 1e6;
+            (of(change.total.0, before), of(change.total.1, after))
+        };
+        let numbers = |change: &Change| match by_seconds {
+            true => seconds(change),
+            false => (change.own.0 * 100.0, change.own.1 * 100.0),
+        };
+        if by_seconds {
+            let moved = |change: &Change| {
+                let (before, after) = seconds(change);
+                (after - before).abs()
+            };
+            changes.sort_by(|a, b| moved(b).total_cmp(&moved(a)));
+        }
+        let of = match (&after.measure, by_seconds) {
+            (_, true) => "seconds with a function on the stack".into(),
+            (Some(measure), _) if measure.is_time => "shares of own time".into(),
+            (Some(measure), _) => format!("shares of own {}", clean(&measure.name, INSTEAD)),
+            (None, _) => "shares of own samples".to_owned(),
+        };
+        writeln!(out, "{} before, {} after; {of}\n", whole(before), whole(after))?;
+        let shown = &changes[..options.limit.unwrap_or(usize::MAX).min(changes.len())];
         let names: Vec<(&str, &str)> = shown
             .iter()
             .map(|change| (change.name.as_str(), change.module.as_str()))
             .collect();
         let names = Columns::new(&names, ("function", "module"), CHANGES_WIDTH, options);
-        writeln!(
-            out,
-            "{:>8} {:>8} {:>8}  {}",
-            "before %", "after %", "change", names.heading
-        )?;
+        let (was, is) = match by_seconds {
+            true => ("before s", "after s"),
+            false => ("before %", "after %"),
+        };
+        writeln!(out, "{was:>8} {is:>8} {:>8}  {}", "change", names.heading)?;
         for (change, name) in shown.iter().zip(&names.rows) {
-            let (before, after) = (change.own.0 * 100.0, change.own.1 * 100.0);
+            let (before, after) = numbers(change);
             writeln!(out, "{before:>8.2} {after:>8.2} {:>+8.2}  {name}", after - before)?;
         }
         match changes.len() - shown.len() {

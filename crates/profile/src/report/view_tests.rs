@@ -165,6 +165,11 @@ fn a_difference_is_of_shares() {
     assert!(shown.contains("   16.67   100.00   +83.33  fib"), "{shown}");
 }
 
+fn measure(name: &str, is_time: bool) -> Option<Measure> {
+    let name = name.to_owned();
+    Some(Measure { name, is_time })
+}
+
 #[test]
 fn a_difference_names_what_is_compared() {
     let (before, mut after) = (recorded(), recorded());
@@ -176,12 +181,6 @@ fn a_difference_names_what_is_compared() {
         heading(&after),
         "12 samples before, 12 samples after; shares of own samples"
     );
-    let measure = |name: &str, is_time| {
-        Some(Measure {
-            name: name.to_owned(),
-            is_time,
-        })
-    };
     after.summary.measure = measure("page-faults", false);
     assert_eq!(
         heading(&after),
@@ -194,4 +193,21 @@ fn a_difference_names_what_is_compared() {
     );
     let table = text(|out| after.write_table(out, &TableOptions::default()));
     assert!(table.starts_with("0.000012 s off-cpu in 1 wait"), "{table}");
+}
+
+/// All waits end in the scheduler, so own time never changes.
+#[test]
+fn a_difference_of_waits_is_in_seconds() {
+    let (mut before, mut after) = (recorded(), recorded());
+    for report in [&mut before, &mut after] {
+        let summary = &mut report.summary;
+        (summary.measure, summary.waits) = (measure("off-cpu", true), Some(1));
+    }
+    let shown = text(|out| after.write_changes(&before, out, &TableOptions::default()));
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(
+        lines[0],
+        "0.000012 s off-cpu before, 0.000012 s off-cpu after; seconds with a function on the stack"
+    );
+    assert!(lines[2].starts_with("before s  after s   change  function"), "{shown}");
 }

@@ -15,6 +15,7 @@ use backtrail_cfi::cache::{Cache, FileIdentity, Name, Namer};
 use backtrail_cfi::go_names::GoCall;
 use backtrail_ctype::threads;
 use backtrail_debuginfo::lines::DebugSections;
+use backtrail_debuginfo::split::{RestsOnDemand, SplitUnit};
 use backtrail_elf::budget::Budget;
 use backtrail_elf::debugfile::Search;
 use backtrail_elf::door::RegularFile;
@@ -156,11 +157,19 @@ struct Files {
     supplementary: Option<FileBytes>,
     /// The debug file, if it can't be read.
     unreadable: Option<PathBuf>,
+    /// Where split units' other files are searched for; `None` in a worker, which opens nothing.
+    places: Option<Places>,
     /// These files, to send to a worker that reads them.
     open: Vec<Arc<OsFile>>,
     /// Identifies these files in their current state, and this program, which may find other names
     /// in them than another version does. `None` if one of the files cannot be identified.
     name: Option<Name>,
+}
+
+/// The paths of a module's debug file and of itself, and the search that has found them.
+struct Places {
+    search: Search,
+    paths: Vec<PathBuf>,
 }
 
 /// An open file.
@@ -278,8 +287,13 @@ impl Files {
             .flatten()
             .map(|opened| Arc::clone(&opened.open))
             .collect();
+        let places = Places {
+            search: search.clone(),
+            paths: debug.iter().cloned().chain([path.to_owned()]).collect(),
+        };
         let file = |opened: Opened| opened.file;
         Files {
+            places: Some(places),
             name,
             open,
             unreadable,
@@ -356,7 +370,7 @@ impl Files {
             }
         };
         // Damaged debugging information costs the lines, not the names.
-        let lines = || OwnedLines::of(OwnedSections::load(Arc::clone(self), asked)?);
+        let lines = || OwnedLines::of(OwnedSections::load(Arc::clone(self), asked)?, asked);
         let (lines, symbols) = threads::scoped(|| rayon::join(lines, symbols));
         Names {
             symbols,
@@ -370,6 +384,26 @@ impl Files {
         let supplementary = self.supplementary.as_ref().and_then(|file| Image::of(file).ok());
         let mut files = [Some(&self.module), self.debug.as_ref()].into_iter().flatten();
         files.find_map(|file| DebugSections::load(&Image::of(file).ok()?, supplementary.as_ref(), asked).ok()?)
+    }
+}
+
+impl Files {
+    /// The files of split units.
+    fn rests(&self, units: &[SplitUnit]) -> RestsOnDemand {
+        let Some(Places { search, paths }) = &self.places else {
+            return RestsOnDemand::default();
+        };
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let (search, budget) = (search.clone(), self.module.budget().clone());
+        let open = move |path: &Path| {
+            let file = search.open(path)?.contents(&budget)?;
+            // Only a worker reads another user's files.
+            match file.foreign_owner() {
+                Some(_) => Err(io::ErrorKind::PermissionDenied.into()),
+                None => Ok(file),
+            }
+        };
+        RestsOnDemand::new(units, &paths, Box::new(open))
     }
 }
 
@@ -516,7 +550,8 @@ impl ModuleSymbols for ObjectSymbols {
 
     fn keep(&self) {
         // Names that are missing for a limit may be found with another one.
-        if !self.is_limited() {
+        let lines = self.names.get().and_then(|names| names.lines.as_ref());
+        if !self.is_limited() && !lines.is_some_and(OwnedLines::misses_some) {
             self.remembered().keep();
         }
     }

@@ -238,6 +238,7 @@ fn open(files: Vec<File>, kinds: u8) -> Option<ObjectSymbols> {
     let debug = (kinds & HAS_DEBUG != 0).then(&mut next).flatten();
     let supplementary = (kinds & HAS_SUPPLEMENTARY != 0).then(&mut next).flatten();
     let files = Files {
+        places: None,
         module,
         debug,
         supplementary,

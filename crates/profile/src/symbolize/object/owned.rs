@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use backtrail_cfi::go_names::{GoCall, GoNames};
 use backtrail_cfi::starts::FunctionStarts;
-use backtrail_debuginfo::lines::{DebugSections, Frame, Lines};
+use backtrail_debuginfo::lines::{DebugSections, Error, Frame, Lines};
+use backtrail_debuginfo::split::RestsOnDemand;
 use backtrail_elf::Image;
 use self_cell::self_cell;
 
@@ -29,15 +30,28 @@ impl OwnedSections {
 self_cell!(
     /// Lines and inlined calls.
     pub(super) struct OwnedLines {
-        owner: OwnedSections,
+        owner: (OwnedSections, RestsOnDemand),
         #[not_covariant]
         dependent: Lines,
     }
 );
 
 impl OwnedLines {
-    pub(super) fn of(sections: OwnedSections) -> Option<OwnedLines> {
-        OwnedLines::try_new(sections, |sections| Lines::new(sections.borrow_dependent())).ok()
+    /// Lines of these and other addresses.
+    pub(super) fn of(sections: OwnedSections, asked: &[u64]) -> Option<OwnedLines> {
+        let lines = Lines::new(sections.borrow_dependent()).ok()?;
+        let split = lines.split_units(asked);
+        drop(lines);
+        let rests = sections.borrow_owner().rests(&split);
+        OwnedLines::try_new((sections, rests), |(sections, rests)| {
+            Ok::<_, Error>(Lines::new(sections.borrow_dependent())?.with_rests(rests))
+        })
+        .ok()
+    }
+
+    /// Whether files of split units were not found, which may come back.
+    pub(super) fn misses_some(&self) -> bool {
+        self.borrow_owner().1.misses_some()
     }
 
     pub(super) fn lookup(&self, svma: u64) -> Vec<Frame> {
