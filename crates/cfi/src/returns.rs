@@ -8,14 +8,16 @@
 use backtrail_arch::Cpu;
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
-use backtrail_sframe::{Base, Location, Row, Rule};
+use backtrail_sframe::{Location, Row, Rule};
 use memchr::memchr;
 
 use crate::code;
 use crate::eh_frame::{self, Converted};
 
-/// The longest code that is read. LuaJIT's interpreter has 21 KiB.
+/// The longest code that is read, and the limit for a whole file, whose functions may overlap, in
+/// bytes. LuaJIT's interpreter has 16 KiB.
 const LONGEST: u32 = 1 << 18;
+const MOST: u32 = 1 << 24;
 
 /// The stack pointer's DWARF number.
 const RSP: u8 = 7;
@@ -24,7 +26,15 @@ const RET: u8 = 0xc3;
 
 /// Corrects the rows of functions that have a single one.
 pub(crate) fn correct(converted: &mut Converted, image: &Image<'_>) {
+    let mut left = MOST;
     for function in &mut converted.functions {
+        if single_frame(image, function).is_none() {
+            continue;
+        }
+        let Some(rest) = left.checked_sub(function.size) else {
+            return;
+        };
+        left = rest;
         if let Some(rows) = corrected(image, function) {
             function.rows = rows;
         }
@@ -36,9 +46,8 @@ pub(crate) fn is_misdescribed(image: &Image<'_>, function: &FunctionRows) -> boo
     corrected(image, function).is_some()
 }
 
-/// The rows of a function with a single rule, by which no call can have led to its first
-/// instruction, if its returns contradict that rule.
-fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+/// The only rule of a function, by which no call can have led to its first instruction.
+fn single_frame(image: &Image<'_>, function: &FunctionRows) -> Option<Rule> {
     let [
         Row {
             start: 0,
@@ -51,9 +60,12 @@ fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
     let entered = i32::from(image.arch().pointer_bytes);
     let is_frame = is_by_sp(&said) && said.cfa.offset > entered && said.ra == Location::saved(-entered);
     let is_plain = function.repeat.is_none() && !function.signal_frame && function.size <= LONGEST;
-    if image.arch().cpu != Cpu::X86_64 || !is_frame || !is_plain {
-        return None;
-    }
+    (image.arch().cpu == Cpu::X86_64 && is_frame && is_plain).then_some(said)
+}
+
+/// The rows of a function with a single rule, if its returns contradict that rule.
+fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+    let said = single_frame(image, function)?;
     let range = function.start..eh_frame::end_of(function);
     let bytes = image.data_in(range.clone())?.get(..function.size as usize)?;
     memchr(RET, bytes)?;
@@ -91,5 +103,5 @@ fn contradicted(function: &FunctionRows, said: Rule, shown: &[FunctionRows]) -> 
 }
 
 fn is_by_sp(rule: &Rule) -> bool {
-    rule.cfa == Location::register(RSP, rule.cfa.offset) && rule.cfa.base == Base::Register(RSP)
+    rule.cfa == Location::register(RSP, rule.cfa.offset)
 }
