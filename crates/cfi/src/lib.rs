@@ -63,6 +63,7 @@ mod pushed;
 mod reader;
 mod records;
 pub mod registers;
+mod returns;
 mod roots;
 mod signal;
 pub mod sizes;

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use backtrail_arch::{Arch, Cpu, REGISTERS, Register, Registers};
 use backtrail_elf::Image;
 use backtrail_elf::budget::Budget;
-use backtrail_sframe::write::Options;
+use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Abi, Base, Location, Rule, Section, Version};
 use backtrail_wire::{Bytes, Endian};
 use gimli::{BaseAddresses, CfaRule, RegisterRule, UnwindContext, UnwindSection};
@@ -170,9 +170,9 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     /// The table of the function that has the code at `svma`: an SFrame section at address 0 with
     /// the rows that [`tables::Tables`] has for it. `None` if no FDE covers the address, if rows
     /// can't express its rules, or for any new address after many thousands of others: use the
-    /// table of the whole module then. The same goes for functions that begin where
+    /// table of the whole module then. The same goes for functions for which
     /// `is_misdescribed` ([`tables::is_misdescribed`]) is true.
-    pub fn function(&self, svma: u64, is_misdescribed: impl Fn(u64) -> bool) -> Option<&[u8]> {
+    pub fn function(&self, svma: u64, is_misdescribed: impl Fn(&FunctionRows) -> bool) -> Option<&[u8]> {
         self.asked.table(svma, |made| {
             let fde = self.offset(&self.section(), svma)?;
             let table = made
@@ -192,7 +192,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     }
 
     /// The table of one FDE.
-    fn table(&self, fde: usize, is_misdescribed: impl Fn(u64) -> bool) -> Option<Vec<u8>> {
+    fn table(&self, fde: usize, is_misdescribed: impl Fn(&FunctionRows) -> bool) -> Option<Vec<u8>> {
         self.fde(&self.section(), fde)?;
         let prepared = Prepared {
             section: self.section(),
@@ -206,11 +206,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         if self.arch.cpu == Cpu::Aarch64 {
             linked::enter(&mut converted.functions, self.entry);
         }
-        if converted
-            .functions
-            .iter()
-            .any(|function| is_misdescribed(function.start))
-        {
+        if converted.functions.iter().any(is_misdescribed) {
             return None;
         }
         let built = build::table(&converted, &Options::new(Version::V3, self.abi, 0)).ok()?;
@@ -248,9 +244,11 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         range.contains(&svma).then_some(range)
     }
 
-    /// The rule of the code at this address; `None` if rows can't express it.
+    /// The rule of the code at this address, as call frame information has it; `None` if rows can't
+    /// express it.
     pub fn rule(&self, svma: u64) -> Option<FunctionRule> {
-        let table = Section::parse(self.function(svma, |_| false)?, 0).ok()?;
+        let table = self.function_table(svma)?;
+        let table = Section::parse(&table, 0).ok()?;
         let rule = |address| table.lookup(address).ok().flatten()?.row.rule;
         let function = self.function_at(svma)?;
         let called = Location::register(self.arch.sp.0, self.arch.pointer_bytes.into());

@@ -33,7 +33,7 @@ pub use crate::error::Error;
 use crate::plt;
 use crate::roots;
 use crate::source::{KIND, Source};
-use crate::{go_frames, gopclntab, greenlets, linked, signal};
+use crate::{go_frames, gopclntab, greenlets, linked, returns, signal};
 use isolated::Wanted;
 
 /// The subfolder that stores which entry a file has.
@@ -98,10 +98,12 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
     gopclntab::section(image).is_some()
 }
 
-/// Whether a module's table differs from its call frame information for the function that begins at
-/// `svma`.
-pub fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
-    roots::is_misdescribed(image, svma)
+/// Whether a module's table differs from its call frame information for `function`, which has the
+/// rows of the latter.
+pub fn is_misdescribed(image: &Image<'_>, function: &FunctionRows) -> bool {
+    let svma = function.start;
+    returns::is_misdescribed(image, function)
+        || roots::is_misdescribed(image, svma)
         || greenlets::is_misdescribed(image, svma)
         || linked::is_resolver(image, svma)
         || linked::is_profiler(image, svma)
@@ -125,6 +127,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
         &EhFrame::of_image(image, &section.data, section.address),
         image.budget(),
     );
+    returns::correct(&mut converted, image);
     let entry = image.entry();
     let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
     if entry != 0 && is_code && converted.find(entry).is_none() {

@@ -36,10 +36,96 @@ fn demangle_cpp(name: &str) -> Option<String> {
         return None;
     }
     let options = cpp_demangle::DemangleOptions::new().no_return_type();
+    if let Some((kind, target)) = thunk(name) {
+        return Some(format!("{kind} to {}", demangle_cpp(&target)?));
+    }
     match cpp_demangle::Symbol::new(name.as_bytes()) {
-        Ok(symbol) => Bounded::write(|out| symbol.structured_demangle(out, &options)),
+        Ok(symbol) => {
+            let shown = Bounded::write(|out| symbol.structured_demangle(out, &options))?;
+            if has_parameters(&shown) {
+                return Some(shown);
+            }
+            let bare = Bounded::write(|out| symbol.structured_demangle(out, &options.no_params()))?;
+            Some(with_parameters(&bare, &shown))
+        }
         Err(_) => demangle_beginning(name, &options.no_params()),
     }
+}
+
+/// What kind of thunk this is, and the mangled function that it calls. `c++filt` shows them so; the
+/// demangler shows them as `{virtual override thunk({offset(-16)}, f())}`.
+fn thunk(name: &str) -> Option<(&'static str, String)> {
+    let offset = name.strip_prefix("_ZT")?;
+    let (kind, function) = match offset.as_bytes().first()? {
+        b'h' => ("non-virtual thunk", after_call_offset(offset)?),
+        b'v' => ("virtual thunk", after_call_offset(offset)?),
+        b'c' => (
+            "covariant return thunk",
+            after_call_offset(after_call_offset(&offset[1..])?)?,
+        ),
+        _ => return None,
+    };
+    Some((kind, format!("_Z{function}")))
+}
+
+/// What follows a `<call-offset>` of the Itanium ABI: `h` and a number, or `v` and two.
+fn after_call_offset(name: &str) -> Option<&str> {
+    let after_number = |name: &'_ str| -> Option<usize> {
+        let digits = name.strip_prefix('n').unwrap_or(name);
+        let end = digits
+            .find(|digit: char| !digit.is_ascii_digit())
+            .filter(|end| *end > 0)?;
+        digits[end..]
+            .starts_with('_')
+            .then_some(name.len() - digits.len() + end + 1)
+    };
+    let (numbers, rest) = match name.as_bytes().first()? {
+        b'h' => (1, &name[1..]),
+        b'v' => (2, &name[1..]),
+        _ => return None,
+    };
+    (0..numbers).try_fold(rest, |rest, _| rest.get(after_number(rest)?..))
+}
+
+/// How the demangler begins the suffix of a clone.
+const CLONE: &str = " [clone ";
+
+/// Whether this is the name of a function with its parameters.
+fn has_parameters(shown: &str) -> bool {
+    let name = &shown[..end_of_name(shown)];
+    name.ends_with(')') && !name.ends_with("operator()")
+}
+
+/// Where the qualifiers of a member function and the suffixes of clones begin.
+fn end_of_name(shown: &str) -> usize {
+    let mut name = shown.split(CLONE).next().unwrap_or_default();
+    let qualifiers = [" const", " volatile", " &&", " &"];
+    while let Some(rest) = qualifiers.iter().find_map(|qualifier| name.strip_suffix(qualifier)) {
+        name = rest;
+    }
+    name.len()
+}
+
+/// The function's name with its parameters. If a parameter of a closure is a nested name, such as
+/// `a::b`, the demangler writes those of the closure's function after that name. `bare` is the name
+/// without them.
+fn with_parameters(bare: &str, shown: &str) -> String {
+    let (name, clones) = shown.split_at(shown.find(CLONE).unwrap_or(shown.len()));
+    if bare == name || shown.ends_with('…') {
+        return shown.to_owned();
+    }
+    let same = bare.bytes().zip(name.bytes()).take_while(|(bare, shown)| bare == shown);
+    let at = bare.floor_char_boundary(same.count());
+    let inserted = name
+        .len()
+        .checked_sub(bare.len())
+        .and_then(|len| name.get(at..at + len));
+    let parameters = inserted.filter(|inserted| {
+        let is_list = inserted.starts_with('(') && inserted.ends_with(')');
+        is_list && name.get(at + inserted.len()..) == bare.get(at..)
+    });
+    let (start, qualifiers) = bare.split_at(end_of_name(bare));
+    format!("{start}{}{qualifiers}{clones}", parameters.unwrap_or_default())
 }
 
 /// The function's name and its template arguments. The demangler does not know all that gcc has in
@@ -148,6 +234,51 @@ mod tests {
             demangle("_ZN1a1bIiE3putINS_1cEEENSt9enable_ifIXsrSt6__and_IJT_EE5valueEvE4typeES4_"),
             "a::b<int>::put<a::c>"
         );
+    }
+
+    /// As `c++filt` shows them.
+    #[test]
+    fn closures_that_take_nested_types_keep_their_parameters() {
+        for (name, shown) in [
+            (
+                "_ZZ1fvENKUliN1A1BEE_clEiS0_",
+                "f()::{lambda(int, A::B)#1}::operator()(int, A::B) const",
+            ),
+            (
+                "_ZZ1fiENKUlN1A1BEiE_clES0_i",
+                "f(int)::{lambda(A::B, int)#1}::operator()(A::B, int) const",
+            ),
+            (
+                "_ZZ1fN1A1BEENKUlS0_E_clES0_",
+                "f(A::B)::{lambda(A::B)#1}::operator()(A::B) const",
+            ),
+            (
+                "_ZZN1A1fERNS_1BEENKUlNS_1CEE_clES1_.isra.0",
+                "A::f(A::B&)::{lambda(A::C)#1}::operator()(A::B&) const [clone .isra.0]",
+            ),
+            ("_ZZ1fvENUlN1A1BEE_4_FUNES0_", "f()::{lambda(A::B)#1}::_FUN(A::B)"),
+            ("_ZZ1fvENKUliE_clEi", "f()::{lambda(int)#1}::operator()(int) const"),
+            ("_ZNKR1AclEv", "A::operator()() const &"),
+            ("_ZN1A3barE", "A::bar"),
+            ("_ZZ1fvE3foo_0", "f()::foo"),
+        ] {
+            assert_eq!(demangle(name), shown);
+        }
+    }
+
+    /// As `c++filt` shows them.
+    #[test]
+    fn thunks_are_named_after_their_functions() {
+        for (name, shown) in [
+            ("_ZThn16_N1A1fEv", "non-virtual thunk to A::f()"),
+            ("_ZTv0_n24_N1A1fEi", "virtual thunk to A::f(int)"),
+            ("_ZTchn16_h24_N1A1fEv", "covariant return thunk to A::f()"),
+            ("_ZTch0_v0_n32_N1A1fEv", "covariant return thunk to A::f()"),
+            ("_ZThn16_N1A1fEv.cold", "non-virtual thunk to A::f() [clone .cold]"),
+            ("_ZThx_N1A1fEv", "_ZThx_N1A1fEv"),
+        ] {
+            assert_eq!(demangle(name), shown);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use backtrail_cfi::switches::StackSwitch;
 use backtrail_cfi::tables;
 use backtrail_elf::{self as elf, CodeSegments, FileBytes, Image, SectionData};
 use backtrail_sframe::Section;
+use backtrail_sframe::write::FunctionRows;
 use backtrail_unwind::{Coverage, Table};
 
 /// A table, and its bytes.
@@ -146,7 +147,8 @@ impl<'a> ElfModule<'a> {
     /// is.
     fn function(&self, file: &FileBytes, svma: u64) -> Option<(Range<u64>, Section<'_>)> {
         let frames = self.on_demand.frames.get()?.as_ref()?;
-        let is_misdescribed = |start| Image::of(file).is_ok_and(|image| tables::is_misdescribed(&image, start));
+        let is_misdescribed =
+            |function: &FunctionRows| Image::of(file).is_ok_and(|image| tables::is_misdescribed(&image, function));
         let section = Section::parse(frames.function(svma, is_misdescribed)?, 0).ok()?;
         let function = section.lookup(svma).ok()??.function;
         let end = function.start.saturating_add(function.size.into());

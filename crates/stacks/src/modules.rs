@@ -19,6 +19,7 @@ use backtrail_process::Snapshot;
 use backtrail_process::proc::{self, DELETED, VDSO, is_file};
 use backtrail_process::snapshot::Mapping;
 use backtrail_sframe::Section;
+use backtrail_sframe::write::FunctionRows;
 
 use crate::arguments::module::Source;
 
@@ -173,7 +174,7 @@ impl Module {
         self.origin?;
         if self.table.get().is_none()
             && let Some(frames) = &self.frames
-            && let Some(function) = frames.function(svma, |start| self.is_misdescribed(start))
+            && let Some(function) = frames.function(svma, |function| self.is_misdescribed(function))
         {
             return Section::parse(function, 0).ok();
         }
@@ -188,8 +189,9 @@ impl Module {
         Image::of(self.file.as_ref()?).ok()
     }
 
-    fn is_misdescribed(&self, start: u64) -> bool {
-        self.image().is_some_and(|image| tables::is_misdescribed(&image, start))
+    fn is_misdescribed(&self, function: &FunctionRows) -> bool {
+        self.image()
+            .is_some_and(|image| tables::is_misdescribed(&image, function))
     }
 
     /// Targets of direct calls as addresses in the file, sorted; empty for large files.

@@ -53,6 +53,18 @@ pub(crate) fn rows(input: &Input<'_>) -> Vec<FunctionRows> {
     reading.rows(&onwards, &backwards)
 }
 
+/// The rows of the code from which a return is reached without a call, whatever leads to it.
+pub(crate) fn returning(range: Range<u64>, bytes: &[u8]) -> Vec<FunctionRows> {
+    let steps = instruction::decode(range, bytes);
+    let reading = Reading {
+        convention: Convention::C,
+        steps: &steps,
+        entries: Vec::new(),
+    };
+    let backwards = reading.backwards();
+    reading.rows(&BTreeMap::new(), &backwards)
+}
+
 /// The end of the code that leaves the frame pointer, set at `from`, unchanged on all paths that
 /// lead there.
 pub(crate) fn keeps_fp_until(range: Range<u64>, bytes: &[u8], from: u64) -> u64 {

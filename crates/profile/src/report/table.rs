@@ -5,6 +5,7 @@ use std::io;
 
 use super::{FunctionCount, Report, Summary};
 use crate::clean::clean;
+use crate::function_name::without_parameters;
 
 /// In place of characters that could move a terminal's cursor or worse.
 pub(super) const INSTEAD: char = char::REPLACEMENT_CHARACTER;
@@ -300,17 +301,51 @@ fn bytes(count: u64) -> String {
 }
 
 /// At most `width` characters: a long name loses its middle, because both its ends identify the
-/// function.
+/// function. If only its parameters do not fit, they are cut, and not the name before them.
 pub(super) fn shorten(name: &str, width: usize) -> String {
     let length = name.chars().count();
     if length <= width || width == 0 {
         return name.to_string();
     }
-    let end = (width - 1) * 2 / 5;
-    let start = width - 1 - end;
+    let named = match without_parameters(name) {
+        named if named.len() < name.len() => named.chars().count() + "(".len(),
+        _ => 0,
+    };
+    let usual = (width - 1) - (width - 1) * 2 / 5;
+    // The end keeps at least the closing parenthesis.
+    let start = if named + 1 < width { usual.max(named) } else { usual };
+    let end = width - 1 - start;
     let mut short = String::new();
     short.extend(name.chars().take(start));
     let _ = short.write_char('…');
     short.extend(name.chars().skip(length - end));
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_loses_its_parameters_first() {
+        let crosses = |digit| format!("primesieve::EratMedium::crossOff_{digit}(unsigned char*, Bucket*)");
+        for (name, width, short) in [
+            (crosses(13), 62, crosses(13)),
+            (
+                crosses(13),
+                48,
+                "primesieve::EratMedium::crossOff_13(…*, Bucket*)".to_owned(),
+            ),
+            (crosses(13), 38, "primesieve::EratMedium::crossOff_13(…)".to_owned()),
+            (crosses(13), 37, "primesieve::EratMedium…har*, Bucket*)".to_owned()),
+            (
+                "f(a_type, another_type) const".to_owned(),
+                20,
+                "f(a_type, an…) const".to_owned(),
+            ),
+            ("a::long::path::f::<b::c>".to_owned(), 11, "a::lon…::c>".to_owned()),
+        ] {
+            assert_eq!(shorten(&name, width), short, "{width}");
+        }
+    }
 }
