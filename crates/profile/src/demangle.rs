@@ -65,7 +65,8 @@ fn thunk(name: &str) -> Option<(&'static str, String)> {
         ),
         _ => return None,
     };
-    Some((kind, format!("_Z{function}")))
+    // A thunk is never one to another special name: names could nest without end.
+    (!function.starts_with('T')).then(|| (kind, format!("_Z{function}")))
 }
 
 /// What follows a `<call-offset>` of the Itanium ABI: `h` and a number, or `v` and two.
@@ -264,6 +265,12 @@ mod tests {
         ] {
             assert_eq!(demangle(name), shown);
         }
+    }
+
+    #[test]
+    fn thunks_do_not_nest_without_end() {
+        let name = format!("_Z{}N1A1fEv", "Th0_".repeat(1 << 18));
+        assert!(!demangle(&name).is_empty());
     }
 
     /// As `c++filt` shows them.
