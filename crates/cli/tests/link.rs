@@ -170,6 +170,7 @@ fn what_can_get_no_table_is_a_warning_unless_strict() {
         "-nostdlib",
         "-static",
         "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
         "-fcf-protection=none",
         "-Wl,--build-id=none",
     ];

@@ -648,6 +648,9 @@ fn numbers_are_right_or_left_out() {
 #define NOINLINE __attribute__((noinline))
 volatile double sink;
 volatile int go = 1;
+#ifdef __aarch64__
+typedef _Float128 __float128;
+#endif
 typedef float four __attribute__((vector_size(16)));
 struct small { float _Complex z; int n; };
 struct large { double _Complex z; four lanes; };

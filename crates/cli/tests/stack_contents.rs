@@ -61,7 +61,7 @@ struct point { int x, y; };
 struct hooks { int (*twice)(int); int (*none)(int); };
 using choice = std::variant<int, double, std::string>;
 int twice(int n) { return 2 * n; }
-__attribute__((noinline)) long waits(const std::optional<std::string> &text, std::optional<int> number, const std::optional<point> &none,
+__attribute__((noinline, noipa)) long waits(const std::optional<std::string> &text, std::optional<int> number, const std::optional<point> &none,
     const std::optional<point> &some, const std::optional<std::optional<bool>> &nested, const choice &chosen, const choice &other, hooks *at, hooks by)
 {
     write(1, "ready\n", 6);

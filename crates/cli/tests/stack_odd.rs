@@ -69,7 +69,8 @@ fn a_context_ends_where_it_was_started() {
     let thread = ours.values().next().expect("a thread");
     let count = thread.frames.len();
     assert_eq!(thread.stop, "end_of_stack", "{thread:?}");
-    assert_eq!(names(thread)[count - 2], "in_context", "{thread:?}");
+    // On AArch64, the C library's code that it returns to is no frame.
+    assert!(names(thread)[count - 2..].contains(&"in_context"), "{thread:?}");
 }
 
 /// Whoever makes a fibre's stack puts something where its first function returns to: nothing, or a

@@ -241,6 +241,13 @@ fn second_opinion(ours: &BTreeMap<u32, Thread>, theirs: &BTreeMap<u32, Vec<u64>>
             false => &theirs[..],
         };
         let common = pcs.iter().zip(theirs).take_while(|(our, their)| our == their).count();
+        // On AArch64 it repeats a frame that it has no call frame information for, as the vDSO's,
+        // and goes on somewhere else.
+        let repeats = common > 0 && theirs.get(common).is_some_and(|next| *next == theirs[common - 1]);
+        let theirs = match cfg!(target_arch = "aarch64") && repeats {
+            true => &theirs[..common],
+            false => theirs,
+        };
         assert!(
             common == theirs.len().min(pcs.len()) && theirs.len() <= pcs.len(),
             "{what}, thread {tid}, {}: {pcs:x?}\neu-stack: {theirs:x?}",

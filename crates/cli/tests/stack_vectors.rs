@@ -37,6 +37,9 @@ int main(int argc, char **argv)
 }
 "#;
 
+/// How the names of vector registers begin.
+const VECTOR: &str = if cfg!(target_arch = "aarch64") { "v" } else { "xmm" };
+
 /// The arguments of `works` are those that a program with this number of arguments computes.
 fn are_right(what: &str, shown: &Shown, argc: i32) {
     let is = |name: &str, value: String| {
@@ -49,11 +52,11 @@ fn are_right(what: &str, shown: &Shown, argc: i32) {
     is("narrow", (number * 1.25).to_string());
     is("point", format!("{{x = {}, y = {}}}", number + 2.0, number * -4.0));
     is("count", (argc + 6).to_string());
-    assert!(place("wide").starts_with("xmm"), "{what}: {shown:?}");
+    assert!(place("wide").starts_with(VECTOR), "{what}: {shown:?}");
     // clang's debug information does not have it.
     if !what.starts_with("clang") {
         is("moved", (argc * 2 + argc + 6).to_string());
-        assert!(place("moved").starts_with("xmm"), "{what}: {shown:?}");
+        assert!(place("moved").starts_with(VECTOR), "{what}: {shown:?}");
     }
 }
 

@@ -93,6 +93,7 @@ pub(crate) const NT_PRFPREG: u32 = 2;
 pub(crate) const NT_PRPSINFO: u32 = 3;
 pub(crate) const NT_AUXV: u32 = 6;
 /// Of AArch64, by Linux.
+pub(crate) const NT_ARM_SVE: u32 = 0x405;
 pub(crate) const NT_ARM_PAC_MASK: u32 = 0x406;
 pub(crate) const NT_FILE: u32 = 0x4649_4c45;
 pub(crate) const NT_SIGINFO: u32 = 0x5349_4749;

@@ -9,7 +9,9 @@ pub mod bounded;
 use backtrail_arch::{Arch, Registers};
 use backtrail_wire::{Bytes, Endian};
 
-use crate::constants::{NT_ARM_PAC_MASK, NT_AUXV, NT_FILE, NT_PRFPREG, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE};
+use crate::constants::{
+    NT_ARM_PAC_MASK, NT_ARM_SVE, NT_AUXV, NT_FILE, NT_PRFPREG, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO, PT_NOTE,
+};
 use crate::source::Stored;
 use crate::{Error, ErrorKind, Result};
 use crate::{FileBytes, Image, Kind, Segment};
@@ -42,8 +44,54 @@ pub struct Thread<'a> {
     pub signal: u16,
     /// `pr_reg`.
     pub registers: Registers,
-    /// The set of its vector registers (`NT_PRFPREG`); empty if the core has none.
-    pub vectors: &'a [u8],
+    /// Its vector registers.
+    pub vectors: Vectors<'a>,
+}
+
+/// A thread's vector registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Vectors<'a> {
+    /// The core has none.
+    #[default]
+    None,
+    /// The kernel's register set (`NT_PRFPREG`).
+    Set(&'a [u8]),
+    /// The registers of AArch64's SVE, one after the other (`NT_ARM_SVE`): gdb writes no others.
+    Scalable {
+        /// The registers.
+        registers: &'a [u8],
+        /// Bytes of each.
+        length: usize,
+    },
+}
+
+impl Vectors<'_> {
+    /// As the kernel's register set has them: of longer registers the first 16 bytes each.
+    pub fn set(&self) -> Vec<u8> {
+        match *self {
+            Vectors::None => Vec::new(),
+            Vectors::Set(set) => set.to_vec(),
+            Vectors::Scalable { registers, length } => {
+                let registers = registers.chunks_exact(length.max(sve::LEAST));
+                registers
+                    .flat_map(|register| &register[..sve::LEAST])
+                    .copied()
+                    .collect()
+            }
+        }
+    }
+}
+
+/// `struct user_sve_header`, and what follows it.
+mod sve {
+    pub(super) const LENGTH: usize = 8;
+    pub(super) const FLAGS: usize = 12;
+    /// The flag of registers of this length; without it, `struct user_fpsimd_state` follows.
+    pub(super) const IS_SCALABLE: u16 = 1;
+    pub(super) const REGISTERS: usize = 16;
+    pub(super) const COUNT: usize = 32;
+    /// Bytes of the shortest registers, and of the part that others have in common with these.
+    pub(super) const LEAST: usize = 16;
 }
 
 /// The process (`NT_PRPSINFO`).
@@ -206,6 +254,7 @@ impl<'a> Core<'a> {
             match name {
                 b"CORE\0" => self.read_note(kind, desc).map_err(|error| located(desc_at, error))?,
                 b"LINUX\0" if kind == NT_ARM_PAC_MASK => self.read_signatures(desc),
+                b"LINUX\0" if kind == NT_ARM_SVE => self.read_scalable(desc),
                 _ => {}
             }
             at = desc_at + aligned(desc_len);
@@ -227,6 +276,25 @@ impl<'a> Core<'a> {
         }
     }
 
+    /// Reads the vector registers of the last thread, if there were no others before. What is
+    /// damaged is left out.
+    fn read_scalable(&mut self, desc: Bytes<'a>) {
+        let Some(thread) = self.threads.last_mut() else { return };
+        let read = || {
+            let (length, flags) = (desc.u16(sve::LENGTH).ok()?, desc.u16(sve::FLAGS).ok()?);
+            let length = usize::from(length).max(sve::LEAST);
+            if flags & sve::IS_SCALABLE == 0 {
+                let rest = desc.len().checked_sub(sve::REGISTERS)?;
+                return Some(Vectors::Set(desc.slice(sve::REGISTERS, rest).ok()?));
+            }
+            let registers = desc.slice(sve::REGISTERS, sve::COUNT * length).ok()?;
+            Some(Vectors::Scalable { registers, length })
+        };
+        if thread.vectors == Vectors::None {
+            thread.vectors = read().unwrap_or_default();
+        }
+    }
+
     /// Reads a note; errors count from its first byte.
     fn read_note(&mut self, kind: u32, desc: Bytes<'a>) -> Result<()> {
         match kind {
@@ -238,13 +306,13 @@ impl<'a> Core<'a> {
                     tid: desc.u32(prstatus::PID)?,
                     signal: desc.u16(prstatus::CURSIG)?,
                     registers: registers.ok_or(Error::at(ErrorKind::Note(kind), 0))?,
-                    vectors: &[],
+                    vectors: Vectors::None,
                 });
             }
             // Follows its thread's NT_PRSTATUS.
             NT_PRFPREG => {
                 if let Some(thread) = self.threads.last_mut() {
-                    thread.vectors = desc.slice(0, desc.len())?;
+                    thread.vectors = Vectors::Set(desc.slice(0, desc.len())?);
                 }
             }
             NT_PRPSINFO => {
@@ -321,4 +389,25 @@ fn mapped_files(desc: Bytes<'_>) -> Result<Vec<MappedRange>> {
 fn text(field: &[u8]) -> String {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_longer_registers_the_first_16_bytes_are_shown() {
+        let registers: Vec<u8> = (0..96).collect();
+        let set = |length| {
+            Vectors::Scalable {
+                registers: &registers,
+                length,
+            }
+            .set()
+        };
+        let first: Vec<u8> = (0..16).chain(32..48).chain(64..80).collect();
+        assert_eq!(set(32), first);
+        assert_eq!(set(16), registers);
+        assert_eq!(Vectors::Set(&registers).set(), registers);
+    }
 }

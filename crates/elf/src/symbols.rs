@@ -290,6 +290,10 @@ fn read_symbol(
         // `$x` and `$d` mark code and data on Arm; they are not names.
         let in_code = match image.sections().get(usize::from(shndx)) {
             Some(section) if shndx < SHN_LORESERVE => section.flags & SHF_EXECINSTR != 0,
+            // An image in memory has no section headers.
+            None if shndx < SHN_LORESERVE && image.sections().is_empty() => {
+                code.iter().any(|range| range.contains(&address))
+            }
             _ => false,
         };
         if first == b'$' || !in_code {

@@ -72,14 +72,15 @@ pub fn snapshot<'a>(core: &Core<'a>) -> Snapshot<'a> {
 fn thread(core: &Core<'_>, index: usize, thread: &backtrail_elf::core::Thread<'_>) -> Thread {
     // The kernel reports the signal of the first thread for all threads.
     let is_the_firsts = index > 0 && core.signal == Some(u32::from(thread.signal));
-    let vectors = core.arch.vectors.map_or(0, |vectors| vectors.bytes);
+    let mut vectors = thread.vectors.set();
+    vectors.truncate(core.arch.vectors.map_or(0, |vectors| vectors.bytes));
     Thread {
         tid: thread.tid,
         // Cores contain no thread names.
         name: None,
         signal: Some(u32::from(thread.signal)).filter(|&signal| signal != 0 && !is_the_firsts),
         registers: Ok(thread.registers),
-        vectors: thread.vectors[..thread.vectors.len().min(vectors)].to_vec(),
+        vectors,
     }
 }
 

@@ -85,6 +85,8 @@ pub(crate) struct Mapping {
     pub(crate) module: ModuleIndex,
     /// A unique number; a forked child's copy keeps it.
     pub(crate) id: u32,
+    /// Whether another module was at some of these addresses before.
+    pub(crate) replaces: bool,
 }
 
 /// A file (or the vdso, or memory without a file).
@@ -628,8 +630,8 @@ impl<'a> Modules<'a> {
         is_jit_dump(&self.modules[&mapping.module].path)
     }
 
-    /// The recorded description of a mapping that [is one](Self::is_jit_dump): its path.
-    pub(crate) fn describe_jit_dump(&self, mapping: &Mapping, time: u64, pid: u32) -> Recorded {
+    /// The recorded description of a mapping for its path and place alone.
+    pub(crate) fn describe_place(&self, mapping: &Mapping, time: u64, pid: u32) -> Recorded {
         Recorded {
             time,
             pid,

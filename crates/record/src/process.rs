@@ -172,6 +172,7 @@ mod tests {
             file_offset: map.file_offset,
             module: modules.index(key, map.path, at),
             id: 1,
+            replaces: false,
         }
     }
 

@@ -814,11 +814,14 @@ impl<'a> Session<'a> {
                 // Code made at run time: its name may be in a file that the process has mapped.
                 for dump in space.mappings().filter(|mapping| self.modules.is_jit_dump(mapping)) {
                     if self.writer.announce_module(recorded(pid), dump.id) {
-                        self.writer.module(
-                            recorded(tid),
-                            &self.modules.describe_jit_dump(dump, time, recorded(pid)),
-                        )?;
+                        self.writer
+                            .module(recorded(tid), &self.modules.describe_place(dump, time, recorded(pid)))?;
                     }
+                }
+                // Or the name of the file that was there before.
+                if mapping.replaces {
+                    let module = self.modules.describe_place(mapping, time, recorded(pid));
+                    self.writer.module(recorded(tid), &module)?;
                 }
             }
             self.modules.count_sample(mapping.module, self.outcome.samples, is_cut);

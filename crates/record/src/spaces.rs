@@ -77,11 +77,13 @@ impl Space {
     }
 
     /// Adds a mapping, which replaces the older ones that it covers.
-    pub(crate) fn insert(&mut self, new: Mapping) {
+    pub(crate) fn insert(&mut self, mut new: Mapping) {
         self.generation = new.id.into();
         let mappings = Rc::make_mut(&mut self.mappings);
         let first = mappings.partition_point(|mapping| mapping.end <= new.start);
         let last = mappings.partition_point(|mapping| mapping.start < new.end);
+        let was_other = |old: &Mapping| old.replaces || old.module != new.module;
+        new.replaces = mappings[first..last].iter().any(was_other);
         let mut replacement = Vec::with_capacity(3);
         if let Some(cut) = mappings[first..last].first().filter(|cut| cut.start < new.start) {
             replacement.push(Mapping {
@@ -178,6 +180,7 @@ impl Spaces {
             file_offset: at.file_offset,
             module,
             id: self.next_mapping,
+            replaces: false,
         });
         self.forget_unmapped(at.pid, modules)
     }
@@ -286,6 +289,7 @@ mod tests {
             file_offset: 0,
             module: ModuleIndex(0),
             id,
+            replaces: false,
         }
     }
 

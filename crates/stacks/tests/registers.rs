@@ -137,6 +137,7 @@ fn aarch64_core(folder: &Path, option: &str) -> Result<(PathBuf, PathBuf), Missi
         .arg(backtrail_testkit::place::programs().join("parked.c"));
     let compiled = command::run(&mut compile, LIMIT)?;
     assert!(compiled.status.success(), "{}", compiled.describe());
+    command::run(Command::new("qemu-aarch64-static").arg("--version"), LIMIT)?;
     let mut run = Command::new("sh");
     run.args([
         "-c",

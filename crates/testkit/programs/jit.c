@@ -1,8 +1,11 @@
-/* jit [SECONDS]
+/* jit [SECONDS [over]]
  *
  * Code made at run time, in anonymous memory, with frame pointers and named in /tmp/perf-PID.map; it is called from, and calls no more
- * than, code without frame pointers. The map stays behind, for whoever reports later. Prints the process's number. */
+ * than, code without frame pointers. The map stays behind, for whoever reports later. Prints the process's number.
+ *
+ * With "over", the memory replaces a mapping of the program's own code, which has run for 0.3 s. */
 #include "common.h"
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -52,10 +55,31 @@ static FRAME void call_made_code(code entry, void *callee, uint64_t rounds) {
     kept++;
 }
 
+/* Maps the program's code a second time, runs `spin` there, and returns where that was, with its length. */
+static unsigned char *own_code(size_t *length) {
+    unsigned long start = 0, stop = 0, offset = 0, at = (unsigned long)spin;
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps)) {
+        if (sscanf(line, "%lx-%lx %*s %lx", &start, &stop, &offset) == 3 && start <= at && at < stop) break;
+    }
+    if (maps) fclose(maps);
+    *length = stop - start;
+    int file = open("/proc/self/exe", O_RDONLY);
+    unsigned char *copy = mmap(NULL, *length, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, (off_t)offset), *found = copy + (at - start);
+    if (copy == MAP_FAILED) return copy;
+    uint64_t (*spin_there)(uint64_t);
+    memcpy(&spin_there, &found, sizeof spin_there);
+    for (double end = now() + 0.3; now() < end;) spin_there(100000);
+    return copy;
+}
+
 int main(int argc, char **argv) {
     double end = now() + argument(argc, argv, 1, 3);
     size_t length = 1 << 16;
-    unsigned char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *place = argc > 2 ? own_code(&length) : NULL;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place ? MAP_FIXED : 0);
+    unsigned char *memory = place == MAP_FAILED ? place : mmap(place, length, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED) return 1;
     unsigned char *at_inner = memory + 0x40, *at_outer = memory + 0x400;
     memcpy(at_inner, inner, sizeof inner);

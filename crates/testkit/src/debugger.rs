@@ -136,11 +136,14 @@ fn stacks(text: &str) -> BTreeMap<u32, Vec<GdbFrame>> {
     stacks
 }
 
+/// How shells and `env` end then.
+const NO_SUCH_PROGRAM: i32 = 127;
+
 /// Runs a program that crashes in a writable `folder`, and returns the core that the kernel, or
 /// qemu, has written there.
 ///
 /// # Errors
-/// [`Missing`] if cores go elsewhere.
+/// [`Missing`] if there is no such program, or cores go elsewhere.
 ///
 /// # Panics
 /// If it does not crash.
@@ -150,6 +153,9 @@ pub fn crashed(folder: &TempDir, command: &[&OsStr]) -> Result<PathBuf, Missing>
         .args(["-c", "ulimit -c unlimited && exec \"$0\" \"$@\""])
         .args(command);
     let finished = command::run(shell.current_dir(folder.path()), Duration::from_secs(120))?;
+    if finished.code() == NO_SUCH_PROGRAM {
+        return Err(Missing(finished.stderr));
+    }
     assert!(finished.code() > 128, "it did not crash: {}", finished.describe());
     let entries = fs::read_dir(folder.path()).expect("a scratch folder").flatten();
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();

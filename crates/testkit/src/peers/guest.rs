@@ -20,6 +20,10 @@ const SPARE_MIB: u64 = 6144;
 /// for the others. Newer kernels number disks as they find them.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox --install -s /bin
+# What Debian's packages choose when they are configured.
+for name in cc:gcc c++:g++ awk:mawk; do
+    [ -e /usr/bin/${name#*:} ] && ln -sf ${name#*:} /usr/bin/${name%:*}
+done
 export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LC_ALL=C HOME=/root
 mount -t proc none /proc
 mount -t sysfs none /sys
