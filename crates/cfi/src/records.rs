@@ -5,7 +5,7 @@ use backtrail_sframe::{Location, Rule};
 use backtrail_unwind::Uncovered;
 
 use crate::a64::{self, BTI_C, NOP, addition, is, is_return, writeback};
-use crate::instructions::Code;
+use crate::instructions::{BYTES_BEFORE, Code};
 use crate::linked::{may_change_fp, may_change_frame};
 
 /// DWARF numbers of registers.
@@ -225,16 +225,21 @@ fn above_record(code: &Code<'_>, pc: u64) -> Option<i32> {
     if code.functions.iter().any(|start| (at..=pc).contains(start)) || is_behind_end(code, at, pc) {
         return None;
     }
+    // More is read than is searched here, so the code begins where its mapping does: with a
+    // function, if a program has made it.
+    const { assert!(MOST_BEFORE + (LONGEST_PROLOGUE + 1) * INSTRUCTION < BYTES_BEFORE) };
+    let is_lowest = |at: u64| at == code.start;
     // The stack pointer was that far below the record.
     bytes = -bytes;
     let (mut is_saved, mut may_leave) = (false, false);
     for back in 1..=LONGEST_PROLOGUE {
         let at = at.checked_sub(back * INSTRUCTION)?;
-        let first = word(code, at)?;
-        let is_first = is_saved && (code.functions.contains(&(at + INSTRUCTION)) || ends_code(first));
-        if is_first {
+        let before = word(code, at);
+        let begins = code.functions.contains(&(at + INSTRUCTION)) || is_lowest(at + INSTRUCTION);
+        if is_saved && (begins || before.is_some_and(ends_code)) {
             return i32::try_from(bytes).ok().filter(|bytes| *bytes >= 16);
         }
+        let first = before?;
         let leaves = is_saved && !a64::is_jump(first) && a64::branch(first).is_some_and(|to| to > back as i64);
         may_leave |= leaves;
         let more = if leaves { 0 } else { pushed(first)? };
@@ -384,8 +389,9 @@ mod tests {
         assert_eq!(frame(&[RET, 0xa9bf_73fb, 0x5400_4ee1, 0xa9b8_7bfd, POINT, BLR]), None);
         // Nothing saves the record.
         assert_eq!(frame(&[RET, 0xa9bf_73fb, POINT, BLR]), None);
-        // The beginning is not seen.
-        assert_eq!(frame(&[0xa9bf_7bfd, POINT, BLR]), None);
+        // The mapping begins with it, or within it.
+        assert_eq!(frame(&[0xa9bf_7bfd, POINT, BLR]), Some(16));
+        assert_eq!(frame(&[POINT, BLR]), None);
     }
 
     /// What `leaf` finds for each instruction of `code`, behind what is in front of it.
