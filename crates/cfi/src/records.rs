@@ -228,15 +228,14 @@ fn above_record(code: &Code<'_>, pc: u64) -> Option<i32> {
     // More is read than is searched here, so the code begins where its mapping does: with a
     // function, if a program has made it.
     const { assert!(MOST_BEFORE + (LONGEST_PROLOGUE + 1) * INSTRUCTION < BYTES_BEFORE) };
-    let is_lowest = |at: u64| at == code.start;
+    let begins = |at: u64| at == code.start || code.functions.contains(&at);
     // The stack pointer was that far below the record.
     bytes = -bytes;
     let (mut is_saved, mut may_leave) = (false, false);
     for back in 1..=LONGEST_PROLOGUE {
         let at = at.checked_sub(back * INSTRUCTION)?;
         let before = word(code, at);
-        let begins = code.functions.contains(&(at + INSTRUCTION)) || is_lowest(at + INSTRUCTION);
-        if is_saved && (begins || before.is_some_and(ends_code)) {
+        if is_saved && (begins(at + INSTRUCTION) || before.is_some_and(ends_code)) {
             return i32::try_from(bytes).ok().filter(|bytes| *bytes >= 16);
         }
         let first = before?;

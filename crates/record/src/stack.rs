@@ -570,6 +570,7 @@ impl StackWalker {
         );
         kept.finish();
         self.read_apart = note_reads(&mut self.deep, program, &memory);
+        // Walks that restore registers also read goroutines' stacks, which are copied on their own.
         let Program { pid, tid, time, sp, .. } = *program;
         for piece in memory.used_pieces() {
             self.deep.was_left(DeepSample { pid, tid, time, sp }, piece);

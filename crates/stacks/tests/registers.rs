@@ -12,9 +12,9 @@ use backtrail_elf::{FileBytes, Image, Symbols};
 use backtrail_process::{Snapshot, core, live};
 use backtrail_stacks::{Looker, Options, Process, input};
 use backtrail_testkit::command::{self, Running, Signal};
-use backtrail_testkit::debugger::{GdbFrame, gdb_with_registers};
+use backtrail_testkit::debugger::{self, GdbFrame, gdb_with_registers};
 use backtrail_testkit::program::{self, Program};
-use backtrail_testkit::{Missing, available, scratch};
+use backtrail_testkit::{Missing, TempDir, available, scratch};
 use backtrail_unwind::AddressKind;
 
 use crate::signed_core::with_39_bits;
@@ -128,8 +128,8 @@ fn python() {
 }
 
 /// A core of an AArch64 program, written by qemu.
-fn aarch64_core(folder: &Path, option: &str) -> Result<(PathBuf, PathBuf), Missing> {
-    let program = folder.join("parked");
+fn aarch64_core(folder: &TempDir, option: &str) -> Result<(PathBuf, PathBuf), Missing> {
+    let program = folder.path().join("parked");
     let mut compile = Command::new("aarch64-linux-gnu-gcc");
     compile.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-static", option, "-o"]);
     compile
@@ -137,25 +137,20 @@ fn aarch64_core(folder: &Path, option: &str) -> Result<(PathBuf, PathBuf), Missi
         .arg(backtrail_testkit::place::programs().join("parked.c"));
     let compiled = command::run(&mut compile, LIMIT)?;
     assert!(compiled.status.success(), "{}", compiled.describe());
-    command::run(Command::new("qemu-aarch64-static").arg("--version"), LIMIT)?;
-    let mut run = Command::new("sh");
-    run.args([
-        "-c",
-        "ulimit -c unlimited && exec qemu-aarch64-static $PWD/parked 1 crash",
-    ]);
-    let finished = command::run(run.current_dir(folder), LIMIT)?;
-    assert!(finished.code() > 128, "it did not crash: {}", finished.describe());
-    let entries = std::fs::read_dir(folder).expect("a scratch folder").flatten();
-    let core = entries
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|ending| ending == "core"));
-    Ok((program, core.ok_or(Missing("qemu has left no core".to_owned()))?))
+    let command = [
+        "qemu-aarch64-static".as_ref(),
+        program.as_os_str(),
+        "1".as_ref(),
+        "crash".as_ref(),
+    ];
+    let core = debugger::crashed(folder, &command)?;
+    Ok((program, core))
 }
 
 #[test]
 fn a_core_of_aarch64() {
     let folder = scratch();
-    if let Some((program, path)) = available(aarch64_core(folder.path(), "-mbranch-protection=none")) {
+    if let Some((program, path)) = available(aarch64_core(&folder, "-mbranch-protection=none")) {
         core_as_gdb(&program, &path, "AArch64");
     }
 }
@@ -164,7 +159,7 @@ fn a_core_of_aarch64() {
 #[test]
 fn a_core_of_a_kernel_with_short_addresses() {
     let folder = scratch();
-    let Some((program, path)) = available(aarch64_core(folder.path(), "-mbranch-protection=standard")) else {
+    let Some((program, path)) = available(aarch64_core(&folder, "-mbranch-protection=standard")) else {
         return;
     };
     let mut bytes = std::fs::read(&path).expect("it was just written");
