@@ -50,6 +50,7 @@ mod hosts;
 mod hotspot;
 pub mod instructions;
 mod kept;
+mod landings;
 mod linked;
 mod lisp;
 pub mod objects;

@@ -8,13 +8,14 @@ use std::cell::RefCell;
 use std::hash::Hash;
 use std::ops::Range;
 
-use backtrail_arch::{Arch, Call, Cpu, Register};
+use backtrail_arch::{Arch, Call, Cpu, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
 use crate::announced::Function;
 use crate::around::{CodeAround, Elsewhere, LONGEST_FUNCTION, read};
+use crate::code;
 use crate::erlang;
 use crate::fixed;
 use crate::haskell::{self, Haskell};
@@ -54,6 +55,7 @@ pub struct CodeProofs<P> {
     led: RefCell<FxHashMap<(P, P), bool>>,
     hosts: RefCell<Hosts<P>>,
     shared: RefCell<FxHashMap<(P, bool), Option<Rule>>>,
+    sizes: RefCell<FxHashMap<P, Option<Rule>>>,
 }
 
 impl<P> Default for CodeProofs<P> {
@@ -70,6 +72,7 @@ impl<P> Default for CodeProofs<P> {
             led: RefCell::default(),
             hosts: RefCell::default(),
             shared: RefCell::default(),
+            sizes: RefCell::default(),
         }
     }
 }
@@ -322,6 +325,39 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
         })
     }
 
+    /// The caller of a frame whose frame pointer is lost, if call frame information counts from it
+    /// at the call at `address`, but the code shows how far the frame reaches from the stack
+    /// pointer. `word` reads the stack.
+    pub fn caller_by_size(
+        &self,
+        process: &impl ProcessCode<Place = P>,
+        callee: &Registers,
+        address: u64,
+        mut word: impl FnMut(u64) -> Option<u64>,
+    ) -> Option<Registers> {
+        let arch = process.arch();
+        let sp = callee.get(arch.sp).filter(|_| callee.get(arch.fp).is_none())?;
+        let mapping = process.find(address)?;
+        let rule = remembered(&self.sizes, process.place(mapping, address), || {
+            rule_by_size(process, mapping, address)
+        })?;
+        let saved = |location: Location| match location == Location::saved(location.offset) {
+            true => Some(i64::from(location.offset)),
+            false => None,
+        };
+        let cfa = sp.checked_add_signed(rule.cfa.offset.into())?;
+        let mut caller = Registers::new(word(cfa.checked_add_signed(saved(rule.ra)?)?)?);
+        caller.set(arch.sp, cfa);
+        if let Some(fp) = rule
+            .fp
+            .and_then(saved)
+            .and_then(|offset| word(cfa.checked_add_signed(offset)?))
+        {
+            caller.set(arch.fp, fp);
+        }
+        Some(caller)
+    }
+
     /// Whether `ra` follows a call that leads to code in this range: of that code, or of a function
     /// that jumps there, itself or through a linkage stub.
     pub fn calls_into(&self, process: &impl ProcessCode<Place = P>, ra: u64, function: (u64, u64)) -> bool {
@@ -540,6 +576,25 @@ fn begins_instruction(code: &[u8], offset: usize) -> bool {
         }
     }
     at == offset as u64
+}
+
+/// The rule at the call at `address` that counts from the stack pointer, as the function's
+/// instructions show it, if call frame information counts from the frame pointer.
+fn rule_by_size<C: ProcessCode>(process: &C, mapping: C::Mapping, address: u64) -> Option<Rule> {
+    let arch = process.arch();
+    let said = process.rule(mapping, address).filter(|_| arch.cpu == Cpu::X86_64)?;
+    let function = process.described_function(mapping, address)?;
+    let is_by_fp = said.rule.cfa.base == Base::Register(arch.fp.0) && said.is_called;
+    if !is_by_fp || function.end.checked_sub(function.start)? > LONGEST_HELPER {
+        return None;
+    }
+    let bytes = read(process, function.clone());
+    code::rule_of_calls(&code::Input {
+        range: function.clone(),
+        bytes: &bytes,
+        entries: &[function.start],
+        convention: code::Convention::Compiled,
+    })
 }
 
 fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: K, ask: impl FnOnce() -> T) -> T {

@@ -170,14 +170,14 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
     /// The table of the function that has the code at `svma`: an SFrame section at address 0 with
     /// the rows that [`tables::Tables`] has for it. `None` if no FDE covers the address, if rows
     /// can't express its rules, or for any new address after many thousands of others: use the
-    /// table of the whole module then. The same goes for functions for which
-    /// `is_misdescribed` ([`tables::is_misdescribed`]) is true.
-    pub fn function(&self, svma: u64, is_misdescribed: impl Fn(&FunctionRows) -> bool) -> Option<&[u8]> {
+    /// table of the whole module then. The same goes for functions for which `correct`
+    /// ([`tables::correct`]) returns false.
+    pub fn function(&self, svma: u64, correct: impl Fn(&mut FunctionRows) -> bool) -> Option<&[u8]> {
         self.asked.table(svma, |made| {
             let fde = self.offset(&self.section(), svma)?;
             let table = made
                 .entry(fde)
-                .or_insert_with(|| self.table(fde, &is_misdescribed).map(Rc::from))
+                .or_insert_with(|| self.table(fde, &correct).map(Rc::from))
                 .clone();
             table.filter(|table| {
                 let section = Section::parse(table, 0);
@@ -188,11 +188,11 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
 
     /// The same table for a caller that keeps it.
     pub fn function_table(&self, svma: u64) -> Option<Vec<u8>> {
-        self.table(self.offset(&self.section(), svma)?, |_| false)
+        self.table(self.offset(&self.section(), svma)?, |_| true)
     }
 
     /// The table of one FDE.
-    fn table(&self, fde: usize, is_misdescribed: impl Fn(&FunctionRows) -> bool) -> Option<Vec<u8>> {
+    fn table(&self, fde: usize, correct: impl Fn(&mut FunctionRows) -> bool) -> Option<Vec<u8>> {
         self.fde(&self.section(), fde)?;
         let prepared = Prepared {
             section: self.section(),
@@ -206,7 +206,7 @@ impl<B: AsRef<[u8]>> CallFrames<B> {
         if self.arch.cpu == Cpu::Aarch64 {
             linked::enter(&mut converted.functions, self.entry);
         }
-        if converted.functions.iter().any(is_misdescribed) {
+        if !converted.functions.iter_mut().all(correct) {
             return None;
         }
         let built = build::table(&converted, &Options::new(Version::V3, self.abi, 0)).ok()?;

@@ -41,11 +41,6 @@ pub(crate) fn correct(converted: &mut Converted, image: &Image<'_>) {
     }
 }
 
-/// Whether the code of this function, with the rows of its call frame information, shows others.
-pub(crate) fn is_misdescribed(image: &Image<'_>, function: &FunctionRows) -> bool {
-    corrected(image, function).is_some()
-}
-
 /// The only rule of a function, by which no call can have led to its first instruction.
 fn single_frame(image: &Image<'_>, function: &FunctionRows) -> Option<Rule> {
     let [
@@ -64,7 +59,7 @@ fn single_frame(image: &Image<'_>, function: &FunctionRows) -> Option<Rule> {
 }
 
 /// The rows of a function with a single rule, if its returns contradict that rule.
-fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+pub(crate) fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
     let said = single_frame(image, function)?;
     let range = function.start..eh_frame::end_of(function);
     let bytes = image.data_in(range.clone())?.get(..function.size as usize)?;

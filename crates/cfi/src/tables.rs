@@ -16,6 +16,7 @@ pub mod isolated;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
+use std::mem;
 use std::path::PathBuf;
 
 use backtrail_arch::Cpu;
@@ -33,7 +34,7 @@ pub use crate::error::Error;
 use crate::plt;
 use crate::roots;
 use crate::source::{KIND, Source};
-use crate::{go_frames, gopclntab, greenlets, linked, returns, signal};
+use crate::{go_frames, gopclntab, greenlets, landings, linked, returns, signal};
 use isolated::Wanted;
 
 /// The subfolder that stores which entry a file has.
@@ -98,12 +99,16 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
     gopclntab::section(image).is_some()
 }
 
-/// Whether a module's table differs from its call frame information for `function`, which has the
-/// rows of the latter.
-pub fn is_misdescribed(image: &Image<'_>, function: &FunctionRows) -> bool {
-    let svma = function.start;
-    returns::is_misdescribed(image, function)
-        || roots::is_misdescribed(image, svma)
+/// Changes `function`, which has the rows of call frame information, to what a module's table says.
+/// Returns false if that needs the whole table.
+pub fn correct(image: &Image<'_>, function: &mut FunctionRows) -> bool {
+    let corrected = returns::corrected(image, function).or_else(|| landings::corrected(image, function));
+    function.rows = corrected.unwrap_or_else(|| mem::take(&mut function.rows));
+    !is_misdescribed(image, function.start)
+}
+
+fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
+    roots::is_misdescribed(image, svma)
         || greenlets::is_misdescribed(image, svma)
         || linked::is_resolver(image, svma)
         || linked::is_profiler(image, svma)
@@ -128,6 +133,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
         image.budget(),
     );
     returns::correct(&mut converted, image);
+    landings::correct(&mut converted, image);
     let entry = image.entry();
     let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
     if entry != 0 && is_code && converted.find(entry).is_none() {

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use backtrail_cfi::eh_frame::{self, Converted, EhFrame};
 use backtrail_cfi::registers::{CallFrames, Held};
-use backtrail_cfi::tables::{self, Error, TableOrigin, Tables, convert};
+use backtrail_cfi::tables::{self, Error, Table, TableOrigin, Tables, convert};
 use backtrail_elf::{FileBytes, Image, SectionData};
 use backtrail_sframe::write::{FunctionRows, Options};
-use backtrail_sframe::{Location, Section, Version, write};
+use backtrail_sframe::{Base, Location, Section, Version, write};
 use backtrail_testkit::available;
 use backtrail_testkit::command::run;
 use common::real_files;
@@ -68,11 +68,11 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
         let (mut same, mut missing) = (0, 0);
         for function in converted.functions.iter().step_by(1 + converted.functions.len() / 2000) {
             let differs = Cell::new(false);
-            let is_misdescribed = |function: &FunctionRows| {
-                differs.set(tables::is_misdescribed(&image, function));
-                differs.get()
+            let correct = |function: &mut FunctionRows| {
+                differs.set(!tables::correct(&image, function));
+                !differs.get()
             };
-            let first = asked.function(function.start, is_misdescribed);
+            let first = asked.function(function.start, correct);
             if differs.get() {
                 assert_eq!(first, None);
                 continue;
@@ -88,7 +88,7 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
                     let found = section.lookup(svma).unwrap()?;
                     Some((found.row.rule, found.function.signal_frame))
                 };
-                match asked.function(svma, is_misdescribed) {
+                match asked.function(svma, correct) {
                     Some(table) => {
                         let table = Section::parse(table, 0).unwrap();
                         let by_module = row(&whole.section().unwrap());
@@ -126,7 +126,7 @@ fn the_entry_point_is_outermost_from_its_first_instruction() {
     let address = section.address;
     let bytes = section.data.into_owned();
     let asked = CallFrames::new(&image, Held { address, bytes }, None);
-    let table = Section::parse(asked.function(entry, |_| false).unwrap(), 0).unwrap();
+    let table = Section::parse(asked.function(entry, |_| true).unwrap(), 0).unwrap();
     assert_eq!(table.lookup(entry).unwrap().unwrap().row.rule, None);
 }
 
@@ -203,7 +203,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v16");
+    let folder = dir.path().join("new/sframe-v17");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -581,7 +581,7 @@ fn the_resolvers_of_aarch64_are_entered_after_a_push() {
     let converted = convert(&image).unwrap();
     let functions = converted.functions.iter();
     let resolvers: Vec<&FunctionRows> = functions
-        .filter(|function| tables::is_misdescribed(&image, function))
+        .filter(|function| !tables::correct(&image, &mut FunctionRows::clone(function)))
         .collect();
     assert_eq!(resolvers.len(), 2, "{resolvers:x?}");
     // Where the return address is: in the resolver's frame above, in the profiler's at its end.
@@ -645,20 +645,11 @@ fn returns_show_where_a_rule_for_all_code_is_wrong() {
         (31, 16),
         (34, 8),
     ];
-    let folder = backtrail_testkit::scratch();
-    let (source, library) = (folder.path().join("code.s"), folder.path().join("code.so"));
-    fs::write(&source, format!(".intel_syntax noprefix\n{CODE}")).unwrap();
-    let mut assemble = Command::new("gcc");
-    assemble.args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&source);
-    let Some(assembled) = available(run(&mut assemble, LIMIT)) else {
+    let Some((library, start)) = assembled(CODE) else {
         return;
     };
-    assert!(assembled.status.success(), "{}", assembled.stderr);
-    let file = FileBytes::open(&library).unwrap();
-    let image = Image::parse(file.bytes()).unwrap();
-    let table = Tables::without_cache().load(&image).unwrap();
+    let table = table_of(&library);
     let section = table.section().unwrap();
-    let start = convert(&image).unwrap().functions[0].start;
     for (offset, cfa) in SHOWN {
         let found = section.lookup(start + offset).unwrap().unwrap();
         let rule = found.row.rule.unwrap();
@@ -668,4 +659,69 @@ fn returns_show_where_a_rule_for_all_code_is_wrong() {
             "{offset}"
         );
     }
+}
+
+/// Like glibc's `__longjmp`: its caller is there until the stack pointer changes, whatever other
+/// registers it has loaded.
+#[test]
+fn code_that_loads_another_frame_has_its_caller_until_it_leaves() {
+    const CODE: &str = "
+        .globl leave
+        .type leave, @function
+    leave:
+        .cfi_startproc
+        mov r8, [rdi + 48]
+        mov r9, [rdi + 8]
+        mov rdx, [rdi + 56]
+        .cfi_def_cfa rdi, 0
+        .cfi_register rsp, r8
+        .cfi_register rbp, r9
+        .cfi_register rip, rdx
+        .cfi_offset rbx, 0
+        mov rbx, [rdi]
+        mov eax, esi
+        mov rsp, r8
+        mov rbp, r9
+        jmp rdx
+        .cfi_endproc
+        .size leave, . - leave
+        .section .note.GNU-stack,\"\",@progbits
+    ";
+    let Some((library, start)) = assembled(CODE) else {
+        return;
+    };
+    let table = table_of(&library);
+    let section = table.section().unwrap();
+    let caller = |offset| {
+        let rule = section.lookup(start + offset).unwrap().unwrap().row.rule.unwrap();
+        (rule.cfa, rule.ra, rule.fp)
+    };
+    for offset in [0, 4, 8, 12, 15, 17] {
+        let called = (Location::register(7, 8), Location::saved(-8), None);
+        assert_eq!(caller(offset), called, "{offset}");
+    }
+    for offset in [20, 23] {
+        // No frame has the register with this number.
+        let (_, ra, fp) = caller(offset);
+        assert!(ra.base == Base::Register(16) && fp == Some(ra), "{offset}");
+    }
+}
+
+/// A library with this code, and where its first function is.
+fn assembled(code: &str) -> Option<(FileBytes, u64)> {
+    let folder = backtrail_testkit::scratch();
+    let (source, library) = (folder.path().join("code.s"), folder.path().join("code.so"));
+    fs::write(&source, format!(".intel_syntax noprefix\n{code}")).unwrap();
+    let mut assemble = Command::new("gcc");
+    assemble.args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&source);
+    let assembled = available(run(&mut assemble, LIMIT))?;
+    assert!(assembled.status.success(), "{}", assembled.stderr);
+    let file = FileBytes::open(&library).unwrap();
+    let start = convert(&Image::parse(file.bytes()).unwrap()).unwrap().functions[0].start;
+    Some((file, start))
+}
+
+fn table_of(library: &FileBytes) -> Table {
+    let image = Image::parse(library.bytes()).unwrap();
+    Tables::without_cache().load(&image).unwrap()
 }

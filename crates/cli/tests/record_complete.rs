@@ -137,6 +137,55 @@ fn stacks_that_are_left_for_the_first_time() {
     assert!(all > 0 && whole as f64 / all as f64 > 0.8, "{whole} of {all}");
 }
 
+/// While frames are being left, what they have saved is overwritten: their callers are those that
+/// they had before, or not known.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn frames_that_are_left_at_once() {
+    let ways = [
+        (&program::LEAVES, "exceptions", ["catcher", "outer", "inner", "thrower"]),
+        (
+            &program::LEAVES_LINKED,
+            "exceptions",
+            ["catcher", "outer", "inner", "thrower"],
+        ),
+        (&program::LEAVES, "jumps", ["main", "setter", "over", "jumper"]),
+        (&program::LEAVES_LINKED, "jumps", ["main", "setter", "over", "jumper"]),
+    ];
+    for (program, how, chain) in ways {
+        let Some(setup) = setup() else { return };
+        let Some(leaves) = available(workload::built("leaves", program, &["2", how])) else {
+            return;
+        };
+        let recording = setup.record(&[], &leaves);
+        recording.ended_with(0).complete(200, 0.9).readable();
+        for (stack, _) in recording.folded() {
+            // Destructors and catch blocks run in compilers' parts of functions.
+            let names: Vec<&str> = stack.iter().map(|frame| frame.trim_end_matches(".cold")).collect();
+            let Some(first) = names.iter().position(|name| *name == chain[0]) else {
+                continue;
+            };
+            let called = &names[first..];
+            let depth = called
+                .iter()
+                .zip(&chain)
+                .take_while(|(name, link)| name == link)
+                .count();
+            let others = &called[depth..];
+            assert!(!others.iter().any(|name| chain.contains(name)), "{how}: {stack:?}");
+            let expected = match others
+                .iter()
+                .find(|name| ["__cxa_throw", "_Unwind_RaiseException", "_Unwind_Resume", "__longjmp"].contains(name))
+            {
+                Some(&"_Unwind_Resume") => 2..=3,
+                Some(_) => 4..=4,
+                None => 1..=4,
+            };
+            assert!(expected.contains(&depth), "{how}: {stack:?}");
+        }
+    }
+}
+
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn fibres() {

@@ -147,9 +147,9 @@ impl<'a> ElfModule<'a> {
     /// is.
     fn function(&self, file: &FileBytes, svma: u64) -> Option<(Range<u64>, Section<'_>)> {
         let frames = self.on_demand.frames.get()?.as_ref()?;
-        let is_misdescribed =
-            |function: &FunctionRows| Image::of(file).is_ok_and(|image| tables::is_misdescribed(&image, function));
-        let section = Section::parse(frames.function(svma, is_misdescribed)?, 0).ok()?;
+        let correct =
+            |function: &mut FunctionRows| Image::of(file).map_or(true, |image| tables::correct(&image, function));
+        let section = Section::parse(frames.function(svma, correct)?, 0).ok()?;
         let function = section.lookup(svma).ok()??.function;
         let end = function.start.saturating_add(function.size.into());
         Some((function.start..end, section))

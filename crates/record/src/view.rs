@@ -122,11 +122,16 @@ impl Restore for SpaceView<'_, '_> {
     fn caller(&self, callee: &Registers, address: u64, memory: &mut impl Memory) -> Option<Restored> {
         let Process { space, modules, .. } = self.process;
         let (frames, bias) = modules.call_frames(space.find(address)?)?;
-        let caller = frames.caller(callee, address.wrapping_sub(bias), |address| memory.word(address))?;
-        Some(Restored {
-            registers: caller.registers,
-            signal_frame: caller.signal_frame,
-        })
+        match frames.caller(callee, address.wrapping_sub(bias), |address| memory.word(address)) {
+            Some(caller) => Some(Restored {
+                registers: caller.registers,
+                signal_frame: caller.signal_frame,
+            }),
+            None => self
+                .code
+                .caller_by_size(&self.process, callee, address, |address| memory.word(address))
+                .map(Restored::called),
+        }
     }
 
     fn keeps(&self, pc: u64, ra: u64, register: Register) -> bool {

@@ -174,7 +174,7 @@ impl Module {
         self.origin?;
         if self.table.get().is_none()
             && let Some(frames) = &self.frames
-            && let Some(function) = frames.function(svma, |function| self.is_misdescribed(function))
+            && let Some(function) = frames.function(svma, |function| self.correct(function))
         {
             return Section::parse(function, 0).ok();
         }
@@ -189,9 +189,8 @@ impl Module {
         Image::of(self.file.as_ref()?).ok()
     }
 
-    fn is_misdescribed(&self, function: &FunctionRows) -> bool {
-        self.image()
-            .is_some_and(|image| tables::is_misdescribed(&image, function))
+    fn correct(&self, function: &mut FunctionRows) -> bool {
+        self.image().is_none_or(|image| tables::correct(&image, function))
     }
 
     /// Targets of direct calls as addresses in the file, sorted; empty for large files.

@@ -320,11 +320,16 @@ impl Restore for Space<'_> {
         let module = module?;
         let svma = address.wrapping_sub(module.bias(mapping)?);
         let frames = module.frames.as_ref()?;
-        let caller = frames.caller(callee, svma, |address| memory.word(address))?;
-        Some(Restored {
-            registers: caller.registers,
-            signal_frame: caller.signal_frame,
-        })
+        match frames.caller(callee, svma, |address| memory.word(address)) {
+            Some(caller) => Some(Restored {
+                registers: caller.registers,
+                signal_frame: caller.signal_frame,
+            }),
+            None => self
+                .proofs
+                .caller_by_size(&self, callee, address, |address| memory.word(address))
+                .map(Restored::called),
+        }
     }
 
     fn keeps(&self, pc: u64, ra: u64, register: Register) -> bool {

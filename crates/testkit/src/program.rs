@@ -52,6 +52,20 @@ pub const TIMED_CPP: Program = Program {
     flags: &["-O2", "-g"],
     libraries: &[],
 };
+/// Leaves several frames at once.
+pub const LEAVES: Program = Program {
+    name: "leaves",
+    source: "leaves.cc",
+    flags: &["-O2", "-g", "-fomit-frame-pointer"],
+    libraries: &[],
+};
+/// The same with a frame pointer in each.
+pub const LEAVES_LINKED: Program = Program {
+    name: "leaves_linked",
+    source: "leaves.cc",
+    flags: &["-O1", "-g", "-fno-omit-frame-pointer"],
+    libraries: &[],
+};
 /// A function that is called a given number of times, with pauses.
 pub const TICKS: Program = c("ticks", "ticks.c");
 /// Dies in many ways and places.
@@ -327,6 +341,8 @@ mod tests {
             CALLS,
             TIMED,
             TIMED_CPP,
+            LEAVES,
+            LEAVES_LINKED,
             TICKS,
             WAITS,
             DEEP,

@@ -15,6 +15,16 @@ pub struct Restored {
     pub signal_frame: bool,
 }
 
+impl Restored {
+    /// A caller that has called.
+    pub fn called(registers: Registers) -> Restored {
+        Restored {
+            registers,
+            signal_frame: false,
+        }
+    }
+}
+
 /// Modules that know more about callers than table rows do.
 pub trait Restore: Modules {
     /// The caller of a frame with these registers. `address` is the address to look up, in the
@@ -57,20 +67,23 @@ pub fn step_restoring(
     };
     let callee = *registers;
     match step(arch, registers, kind, modules, memory, cache) {
+        // If a table says that the caller's frame pointer is lost, so are the other registers that
+        // its callees have saved.
+        Ok(kind) if callee.get(arch.fp).is_some() && registers.get(arch.fp).is_none() => Ok((kind, false)),
         Ok(kind) => {
             if let Some(caller) = modules.caller(&callee, address, memory) {
                 complete(arch, registers, &caller.registers);
             }
             Ok((kind, false))
         }
+        // A table says so of a return address that is lost.
+        Err(stop @ Stop::NotExpressible(register)) if register == arch.ra && !arch.link_register => Err(stop),
         Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable | Stop::NoCall)) => {
             let mut noting = Noting { memory, missing: None };
             let caller = modules.caller(&callee, address, &mut noting);
             let missing = noting.missing.map_or(stop, Stop::Unreadable);
             let caller = caller.ok_or(missing)?;
-            let (ra, is_called) = (caller.registers.pc, || {
-                modules.is_called(caller.registers.pc, callee.pc)
-            });
+            let (ra, is_called) = (caller.registers.pc, || modules.is_called(caller.registers.pc, address));
             // A description marks a call that changes stacks as a signal's, whose caller may be on
             // any stack: debuggers reject other frames that lead inwards. Or code that leaves its
             // stack for a call keeps the end of it in a register (both in OCaml 5).
@@ -88,7 +101,7 @@ pub fn step_restoring(
             // a frame pointer.
             let mut linked = callee;
             match frame_pointer_step(arch, &mut linked, memory) {
-                Ok(next) if kind == AddressKind::Ra && modules.is_called(linked.pc, callee.pc) => {
+                Ok(next) if kind == AddressKind::Ra && modules.is_called(linked.pc, address) => {
                     *registers = linked;
                     Ok((next, true))
                 }

@@ -303,7 +303,7 @@ fn tagged_step(
             sp
         }
     };
-    let callee = registers.pc;
+    let callee = looked_up(registers.pc, kind);
     let mut found = None;
     for index in 0..MOST_WORDS {
         let slot = sp.wrapping_add(index * word_bytes);
@@ -395,9 +395,9 @@ pub(crate) fn follow(
     };
     match rule {
         TableRule::Caller { rule, signal_frame } if !signal_frame && is_stored_at_fp(arch, &rule) => {
-            let callee = *registers;
+            let (callee, called) = (*registers, looked_up(registers.pc, kind));
             let kind = rule_step(arch, registers, kind, &rule, signal_frame, memory)?;
-            if !modules.is_called(registers.pc, callee.pc) {
+            if !modules.is_called(registers.pc, called) {
                 *registers = callee;
                 return Err(Stop::NoCall);
             }
@@ -425,7 +425,7 @@ fn uncovered_step(
         let mut caller = callee;
         match step(&mut caller) {
             Ok(_) if !is_same_stack(arch, &callee, &caller, modules) => Err(Stop::DidNotAdvance),
-            Ok(_) if !modules.is_called(caller.pc, callee.pc) => Err(Stop::NoCall),
+            Ok(_) if !modules.is_called(caller.pc, looked_up(callee.pc, kind)) => Err(Stop::NoCall),
             Ok(kind) => {
                 *registers = caller;
                 Ok(kind)

@@ -85,7 +85,7 @@ impl Frame {
             fp => fp,
         };
         match step.effect {
-            Effect::None => {}
+            Effect::None | Effect::StoreElsewhere => {}
             Effect::Push(from) => {
                 // The return goes to the value that is pushed there: it is no return of this frame.
                 if (self.base, self.offset) == (RSP, 8) {

@@ -78,7 +78,7 @@ impl State {
     /// The state after the instruction, on every path that continues from it.
     pub(super) fn after(mut self, step: &Step, clobbered: u16) -> State {
         match step.effect {
-            Effect::None => {}
+            Effect::None | Effect::StoreElsewhere => {}
             Effect::Push(from) => {
                 let value = from.map_or(Value::Unknown, |from| self.get(from));
                 self.store(RSP, -8, 8, value);

@@ -61,6 +61,8 @@ pub(super) enum Effect {
         bytes: u16,
         from: Option<Number>,
     },
+    /// Overwrites bytes at a place that more than one register gives.
+    StoreElsewhere,
     /// `mov rsp, rbp; pop rbp`.
     Leave,
 }
@@ -94,7 +96,7 @@ fn step(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Step
     // After a call returns, the stack pointer has its old value.
     let writes = match (effect, flow) {
         (_, Flow::Call(_) | Flow::Return) => 0,
-        (Effect::None | Effect::Store { .. }, _) => writes(instruction, factory),
+        (Effect::None | Effect::Store { .. } | Effect::StoreElsewhere, _) => writes(instruction, factory),
         _ => 0,
     };
     Step {
@@ -201,7 +203,7 @@ fn store(instruction: &Instruction, from: Option<Number>) -> Effect {
             bytes: instruction.memory_size().size().try_into().unwrap_or(u16::MAX),
             from,
         },
-        None => Effect::None,
+        None => Effect::StoreElsewhere,
     }
 }
 

@@ -6,6 +6,7 @@
 //! through the code agree; an instruction that is not understood gets no row.
 
 mod backward;
+mod contexts;
 mod forward;
 mod instruction;
 
@@ -15,6 +16,7 @@ use std::ops::Range;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
+pub(crate) use contexts::{Copied, copied_contexts};
 use instruction::{CALLER_SAVED, Effect, Flow, Number, RBP, REGISTERS, RSP, Step, dwarf};
 
 /// Passes of the backward reading, which needs one more than the depth of nested loops.
@@ -28,6 +30,8 @@ pub(crate) enum Convention {
     /// The System V ABI's. Hand-written code does not always follow it, so a call is not trusted to
     /// restore the stack pointer.
     C,
+    /// The same in code by a compiler, whose calls do.
+    Compiled,
     /// Go's, whose functions preserve only the stack pointer and the frame pointer; and that of its
     /// runtime, which loads the stack pointer of another stack.
     Go,
@@ -51,6 +55,25 @@ pub(crate) fn rows(input: &Input<'_>) -> Vec<FunctionRows> {
     let onwards = reading.onwards();
     let backwards = reading.backwards();
     reading.rows(&onwards, &backwards)
+}
+
+/// The rule that all calls have in common, by the stack pointer at them. At code that is reached
+/// only by exceptions, it has the value that it had at one of these calls.
+pub(crate) fn rule_of_calls(input: &Input<'_>) -> Option<Rule> {
+    let steps = instruction::decode(input.range.clone(), input.bytes);
+    let reading = Reading::new(input, &steps);
+    let onwards = reading.onwards();
+    let states = reading.states(&onwards);
+    let calls = steps
+        .iter()
+        .zip(states)
+        .filter(|(step, _)| matches!(step.flow, Flow::Call(_)));
+    let mut rules = calls
+        .filter_map(|(_, state)| state)
+        .map(|state| reading.rule(Some(&state), &backward::State::Nothing));
+    let first = rules.next()??;
+    let is_common = first.cfa.base == Base::Register(dwarf(RSP)) && rules.all(|rule| rule == Some(first));
+    is_common.then_some(first)
 }
 
 /// The rows of the code from which a return is reached without a call, whatever leads to it.
@@ -135,6 +158,7 @@ impl<'a> Reading<'a> {
     fn clobbered(&self) -> u16 {
         match self.convention {
             Convention::C => CALLER_SAVED | 1 << RSP,
+            Convention::Compiled => CALLER_SAVED,
             Convention::Go => !(1 << RSP | 1 << RBP),
         }
     }
@@ -180,6 +204,17 @@ impl<'a> Reading<'a> {
             }
         }
         known
+    }
+
+    /// The state before each instruction that is reachable from an entry.
+    fn states(&self, onwards: &BTreeMap<usize, forward::State>) -> impl Iterator<Item = Option<forward::State>> {
+        let mut state: Option<forward::State> = None;
+        self.steps.iter().enumerate().map(move |(index, step)| {
+            let before = onwards.get(&index).copied().or(state);
+            state = before.filter(|_| falls_through(step));
+            state = state.map(|state| state.after(step, self.clobbered()));
+            before
+        })
     }
 
     /// The index of the instruction to which this one jumps, if it is in this code.
@@ -255,14 +290,11 @@ impl<'a> Reading<'a> {
 
     fn rows(&self, onwards: &BTreeMap<usize, forward::State>, backwards: &[backward::State]) -> Vec<FunctionRows> {
         let mut rows = Vec::new();
-        let mut state: Option<forward::State> = None;
-        for (index, step) in self.steps.iter().enumerate() {
-            state = onwards.get(&index).copied().or(state);
-            if let Some(rule) = self.rule_at(step, state.as_ref(), &backwards[index]) {
+        let states = self.states(onwards);
+        for ((index, step), (state, backwards)) in self.steps.iter().enumerate().zip(states.zip(backwards)) {
+            if let Some(rule) = self.rule_at(step, state.as_ref(), backwards) {
                 add(&mut rows, step, rule, self.is_entry(index));
             }
-            state = state.filter(|_| falls_through(step));
-            state = state.map(|state| state.after(step, self.clobbered()));
         }
         rows
     }

@@ -1,0 +1,65 @@
+// leaves SECONDS exceptions|jumps
+//
+// Leaves several frames at once, all the time: by exceptions, which destructors see, or by longjmp.
+#include <csetjmp>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+#define FRAME __attribute__((noipa))
+
+static volatile long sink;
+static jmp_buf there;
+
+struct Guard {
+    ~Guard() { sink = sink + 1; }
+};
+
+extern "C" {
+
+FRAME long thrower(long a, long b) {
+    if (a + b >= 0) throw a;
+    return a;
+}
+
+FRAME long inner(long a, long b, long c) {
+    Guard guard;
+    return thrower(a, b) + c;
+}
+
+FRAME long outer(long a, long b, long c, long d) {
+    Guard guard;
+    return inner(a, b, c) * d;
+}
+
+FRAME long catcher(long a, long b) {
+    try {
+        return outer(a, b, a, b) + a;
+    } catch (long number) {
+        return number + b;
+    }
+}
+
+FRAME void jumper(int a) {
+    sink = sink + a;
+    longjmp(there, a + 1);
+}
+
+FRAME void over(int a, int b) {
+    jumper(a);
+    sink = sink + b;
+}
+
+FRAME long setter(int a) {
+    int back = setjmp(there);
+    if (back == 0) over(a, a + 1);
+    return back;
+}
+}
+
+int main(int, char **arguments) {
+    time_t end = time(nullptr) + atoi(arguments[1]);
+    bool jumps = strcmp(arguments[2], "jumps") == 0;
+    while (time(nullptr) < end)
+        for (int i = 0; i < 1000; i++) sink = sink + (jumps ? setter(i) : catcher(i, 1));
+}
