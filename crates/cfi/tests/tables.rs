@@ -4,6 +4,7 @@
 use crate::common;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use std::time::Duration;
 use backtrail_cfi::eh_frame::{self, Converted, EhFrame};
 use backtrail_cfi::registers::{CallFrames, Held};
 use backtrail_cfi::tables::{self, Error, Table, TableOrigin, Tables, convert};
-use backtrail_elf::{FileBytes, Image, SectionData};
+use backtrail_elf::{FileBytes, Image, SectionData, Symbols};
 use backtrail_sframe::write::{FunctionRows, Options};
 use backtrail_sframe::{Base, Location, Section, Version, write};
 use backtrail_testkit::available;
@@ -203,7 +204,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v17");
+    let folder = dir.path().join("new/sframe-v18");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -703,7 +704,47 @@ fn code_that_loads_another_frame_has_its_caller_until_it_leaves() {
     for offset in [20, 23] {
         // No frame has the register with this number.
         let (_, ra, fp) = caller(offset);
-        assert!(ra.base == Base::Register(16) && fp == Some(ra), "{offset}");
+        assert!(ra.base == Base::Register(32) && fp == Some(ra), "{offset}");
+    }
+}
+
+/// From the call on in which libgcc's functions overwrite their frames, they have another return
+/// address, or none.
+#[test]
+fn frames_that_are_overwritten_for_a_handler() {
+    const LEAVING: [&str; 4] = [
+        "_Unwind_RaiseException",
+        "_Unwind_Resume",
+        "_Unwind_ForcedUnwind",
+        "_Unwind_Resume_or_Rethrow",
+    ];
+    for path in [
+        "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+        "/usr/aarch64-linux-gnu/lib/libgcc_s.so.1",
+    ] {
+        let Ok(file) = FileBytes::open(Path::new(path)) else {
+            backtrail_testkit::skip(format_args!("there is no {path}"));
+            continue;
+        };
+        let image = Image::parse(file.bytes()).unwrap();
+        let said = image.eh_frame().unwrap().unwrap();
+        let said = eh_frame::convert(&EhFrame::of_image(&image, &said.data, said.address));
+        let (table, symbols) = (table_of(&file), Symbols::new(&image));
+        let section = table.section().unwrap();
+        for name in LEAVING {
+            let start = symbols.iter().find(|symbol| symbol.name == name).unwrap().address;
+            let function = said.find(start).unwrap();
+            let rules = (start..start + u64::from(function.size)).map(|svma| section.lookup(svma).unwrap().unwrap());
+            let places: Vec<Location> = rules.map(|found| found.row.rule.unwrap().ra).collect();
+            let said = |place: &Location| function.rows.iter().any(|row| row.rule.unwrap().ra == *place);
+            let is_lost = |place: &Location| place.base == Base::Register(32);
+            let others = places.iter().filter(|place| !said(place) && !is_lost(place));
+            let others: BTreeSet<i32> = others.map(|place| place.offset).collect();
+            assert!(
+                others.len() == 1 && places.iter().any(is_lost),
+                "{path}: {name}: {others:?}"
+            );
+        }
     }
 }
 

@@ -140,7 +140,6 @@ fn stacks_that_are_left_for_the_first_time() {
 /// While frames are being left, what they have saved is overwritten: their callers are those that
 /// they had before, or not known.
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn frames_that_are_left_at_once() {
     let ways = [
         (&program::LEAVES, "exceptions", ["catcher", "outer", "inner", "thrower"]),

@@ -77,7 +77,7 @@ pub fn step_restoring(
             Ok((kind, false))
         }
         // A table says so of a return address that is lost.
-        Err(stop @ Stop::NotExpressible(register)) if register == arch.ra && !arch.link_register => Err(stop),
+        Err(stop @ Stop::NotExpressible(register)) if usize::from(register.0) >= REGISTERS => Err(stop),
         Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable | Stop::NoCall)) => {
             let mut noting = Noting { memory, missing: None };
             let caller = modules.caller(&callee, address, &mut noting);

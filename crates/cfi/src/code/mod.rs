@@ -16,7 +16,7 @@ use std::ops::Range;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
-pub(crate) use contexts::{Copied, copied_contexts};
+pub(crate) use contexts::{Copied, Function, Instructions, copied_contexts};
 use instruction::{CALLER_SAVED, Effect, Flow, Number, RBP, REGISTERS, RSP, Step, dwarf};
 
 /// Passes of the backward reading, which needs one more than the depth of nested loops.

@@ -1,8 +1,8 @@
-//! Functions that leave for another frame than their caller's; x86-64 only.
+//! Functions that leave for another frame than their caller's; x86-64 and AArch64.
 //!
-//! The C library's `longjmp` loads the registers of the frame that it leaves for. Call frame
-//! information leads to that frame as soon as its registers are loaded, although the callers are
-//! still there until the stack pointer changes.
+//! On x86-64, the C library's `longjmp` loads the registers of the frame that it leaves for. Call
+//! frame information leads to that frame as soon as its registers are loaded, although the callers
+//! are still there until the stack pointer changes.
 //!
 //! libgcc's `_Unwind_RaiseException` and `_Unwind_Resume` copy the registers that the handler will
 //! have over those in their own frame, the return address as the last, and then leave this frame
@@ -10,9 +10,11 @@
 //! The return address is still where the function's first call, `uw_init_context_1`, has put it: in
 //! the description of its own frame. What the caller had in its frame pointer is lost.
 
+mod aarch64;
+
 use std::ops::Range;
 
-use backtrail_arch::Cpu;
+use backtrail_arch::{Arch, Cpu, REGISTERS};
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
@@ -25,16 +27,18 @@ use crate::eh_frame::{self, Converted};
 const RCX: u8 = 2;
 const RBP: u8 = 6;
 const RSP: u8 = 7;
-const RETURN_ADDRESS: u8 = 16;
 /// The longest such function, in bytes: libgcc's have up to 1,000.
 const LONGEST: u32 = 1 << 14;
 /// Where libgcc's `struct _Unwind_Context` has the address at which its frame continues: after the
-/// places of 18 registers and the CFA.
+/// CFA, and the places of 18 registers, or of 98.
 const CONTINUES: i32 = 19 * 8;
+const CONTINUES_AARCH64: i32 = 99 * 8;
+/// The least frame with two such structures.
+const LEAST_FRAME: i32 = 2 * CONTINUES_AARCH64;
 
-/// A place that no rule can name.
+/// A place that no rule can name: no frame has a register with this number.
 const LOST: Location = Location {
-    base: Base::Register(RETURN_ADDRESS),
+    base: Base::Register(REGISTERS as u8),
     offset: 0,
     deref: true,
 };
@@ -53,21 +57,43 @@ pub(crate) fn correct(converted: &mut Converted, image: &Image<'_>) {
 
 /// The correct rows of `function`, if it is one of these.
 pub(crate) fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
-    if image.arch().cpu != Cpu::X86_64 || function.size > LONGEST || function.repeat.is_some() {
+    if function.size > LONGEST || function.repeat.is_some() {
         return None;
     }
+    match image.arch().cpu {
+        Cpu::X86_64 => corrected_x86_64(image, function),
+        Cpu::Aarch64 => corrected_aarch64(image, function),
+        Cpu::S390x => None,
+    }
+}
+
+fn corrected_aarch64(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+    let is_large = |row: &Row| row.rule.is_some_and(|rule| rule.cfa.offset >= LEAST_FRAME);
+    if !function.rows.iter().any(is_large) {
+        return None;
+    }
+    let code = aarch64::Function::new(function.start..eh_frame::end_of(function), bytes_of(image, function)?)?;
+    let copied = code::copied_contexts(&code, CONTINUES_AARCH64);
+    (!copied.is_empty()).then(|| with_contexts(image.arch(), function, &copied))
+}
+
+fn bytes_of<'a>(image: &Image<'a>, function: &FunctionRows) -> Option<&'a [u8]> {
+    let bytes = image.data_in(function.start..eh_frame::end_of(function))?;
+    bytes.get(..function.size as usize)
+}
+
+fn corrected_x86_64(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
     let any = |is_it: fn(Rule) -> bool| function.rows.iter().any(|row| row.rule.is_some_and(is_it));
     let (loads, handles) = (any(loads_registers), any(leaves_for_a_handler));
     if !loads && !handles {
         return None;
     }
-    let range = function.start..eh_frame::end_of(function);
-    let bytes = image.data_in(range.clone())?.get(..function.size as usize)?;
+    let (range, bytes) = (function.start..eh_frame::end_of(function), bytes_of(image, function)?);
     if loads {
-        return with_callers(function, range, bytes);
+        return with_callers(image.arch(), function, range, bytes);
     }
-    let copied = code::copied_contexts(range, bytes, CONTINUES);
-    (!copied.is_empty()).then(|| with_contexts(function, &copied))
+    let copied = code::copied_contexts(&code::Function::new(range, bytes), CONTINUES);
+    (!copied.is_empty()).then(|| with_contexts(image.arch(), function, &copied))
 }
 
 /// Whether a rule has another frame's registers: the address at which it continues, and its stack
@@ -86,7 +112,7 @@ fn leaves_for_a_handler(rule: Rule) -> bool {
 }
 
 /// The rows of a function that ends by loading registers, with its caller as long as that is there.
-fn with_callers(function: &FunctionRows, range: Range<u64>, bytes: &[u8]) -> Option<Vec<Row>> {
+fn with_callers(arch: &Arch, function: &FunctionRows, range: Range<u64>, bytes: &[u8]) -> Option<Vec<Row>> {
     let (loads, before) = function.rows.split_last()?;
     let shown = code::rows(&Input {
         entries: &[range.start],
@@ -103,14 +129,14 @@ fn with_callers(function: &FunctionRows, range: Range<u64>, bytes: &[u8]) -> Opt
     if shown.size < function.size {
         rows.push(Row {
             start: shown.size,
-            rule: Some(in_transit(loads.rule?, None)),
+            rule: Some(in_transit(arch, loads.rule?, None)),
         });
     }
     Some(rows)
 }
 
 /// The rows of a function that leaves for a handler, with others where registers are copied.
-fn with_contexts(function: &FunctionRows, copied: &[Copied]) -> Vec<Row> {
+fn with_contexts(arch: &Arch, function: &FunctionRows, copied: &[Copied]) -> Vec<Row> {
     let within = |address: u64| address.saturating_sub(function.start).min(function.size.into()) as u32;
     let pieces = copied
         .iter()
@@ -132,7 +158,7 @@ fn with_contexts(function: &FunctionRows, copied: &[Copied]) -> Vec<Row> {
             .and_then(|row| row.rule);
         let address = function.start.saturating_add(start.into());
         let piece = copied.iter().find(|piece| piece.code.contains(&address));
-        let rule = said.map(|rule| piece.map_or(rule, |piece| in_transit(rule, piece.continues)));
+        let rule = said.map(|rule| piece.map_or(rule, |piece| in_transit(arch, rule, piece.continues)));
         if rows.last().is_none_or(|last| last.start < start && last.rule != rule) {
             rows.push(Row { start, rule });
         }
@@ -141,8 +167,10 @@ fn with_contexts(function: &FunctionRows, copied: &[Copied]) -> Vec<Row> {
 }
 
 /// The rule of a frame of which only the CFA and the word at `continues` still hold.
-fn in_transit(rule: Rule, continues: Option<i32>) -> Rule {
-    let has_frame = [RSP, RBP].map(Base::Register).contains(&rule.cfa.base);
+fn in_transit(arch: &Arch, rule: Rule, continues: Option<i32>) -> Rule {
+    let has_frame = [arch.sp, arch.fp]
+        .map(|register| Base::Register(register.0))
+        .contains(&rule.cfa.base);
     Rule {
         ra: continues.filter(|_| has_frame).map_or(LOST, Location::saved),
         fp: Some(LOST),
