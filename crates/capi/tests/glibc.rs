@@ -100,6 +100,28 @@ fn exceptions() {
     }
 }
 
+/// While libgcc overwrites the frame that it leaves, and `longjmp` loads another one's registers,
+/// callers are right or not known.
+#[test]
+fn frames_that_are_left_at_once() {
+    for flags in [
+        &["-rdynamic", "-fno-reorder-blocks-and-partition", "-fomit-frame-pointer"][..],
+        &[
+            "-rdynamic",
+            "-fno-reorder-blocks-and-partition",
+            "-fno-omit-frame-pointer",
+        ],
+    ] {
+        let Some(program) = compile("leaves.cc", flags, Link::Shared) else {
+            return;
+        };
+        for how in ["exceptions", "jumps"] {
+            let (count, whole) = compared(&program, &[how]);
+            assert!(whole > count / 2, "{how}, {flags:?}: {whole} of {count}");
+        }
+    }
+}
+
 /// If copying memory is forbidden, walks from an alternate stack load the frames it has
 /// interrupted.
 #[test]

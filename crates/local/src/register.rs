@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use backtrail_cfi::tables::Tables;
-use backtrail_elf::Image;
+use backtrail_elf::{Image, Symbols};
 use backtrail_sframe::{Index, Section};
 use backtrail_unwind::local::{Arrivals, CallFrames, Identity, Module, Snapshot, publish, read_words};
 
@@ -401,12 +401,21 @@ impl Seen<'_> {
                     call_frames.is_none() && (self.loader == 0 || is_vdso)
                 }
             };
-        let image = is_wanted.then(|| copy(headers, info.dlpi_addr, first, end));
+        let lowest = info.dlpi_addr.wrapping_add(first);
+        let image = is_wanted.then(|| {
+            let mut image = copy(headers, info.dlpi_addr, first, end);
+            let code = || loads().filter(|load| load.p_flags & CODE == CODE);
+            let code_bytes: u64 = code().map(|load| load.p_filesz).sum();
+            if !CODE_TELLS && code_bytes <= LARGEST_LEAVING && leaves_frames(&image, lowest) {
+                code().for_each(|load| copy_segment(load, info.dlpi_addr, first, &mut image));
+            }
+            image
+        });
         self.modules.push(Loaded {
             name: name(info),
             build_id: build_id(headers, info.dlpi_addr).to_vec(),
             bias: info.dlpi_addr,
-            lowest: info.dlpi_addr.wrapping_add(first),
+            lowest,
             code,
             identity,
             content,
@@ -516,6 +525,12 @@ fn is_loaded(headers: &[libc::Elf64_Phdr], header: &libc::Elf64_Phdr) -> bool {
     headers.iter().any(|load| holds(load, header))
 }
 
+/// The largest code that is searched for functions that leave for another frame: glibc's has
+/// 1.5 MB.
+const LARGEST_LEAVING: u64 = 8 << 20;
+/// The flags of a segment of code that can be read.
+const CODE: u32 = libc::PF_X | libc::PF_R;
+
 /// Whether linkage tables are found by their instructions.
 const CODE_TELLS: bool = cfg!(target_arch = "aarch64");
 
@@ -533,13 +548,24 @@ fn copy(headers: &[libc::Elf64_Phdr], bias: u64, first: u64, end: u64) -> Vec<u8
             && load.p_flags & libc::PF_R != 0
             && (!is_code || CODE_TELLS || is_searched || load.p_offset == 0 || headers.iter().any(has_table))
     };
-    for load in headers.iter().filter(is_wanted) {
-        // SAFETY: a readable segment, which the loader keeps while it reports it.
-        let from = unsafe { bytes(load, bias) };
-        let at = (load.p_vaddr - first) as usize;
-        copy_unchecked(from, &mut image[at..at + from.len()]);
-    }
+    let wanted = headers.iter().filter(is_wanted);
+    wanted.for_each(|load| copy_segment(load, bias, first, &mut image));
     image
+}
+
+fn copy_segment(load: &libc::Elf64_Phdr, bias: u64, first: u64, image: &mut [u8]) {
+    // SAFETY: a readable segment, which the loader keeps while it reports it.
+    let from = unsafe { bytes(load, bias) };
+    let at = (load.p_vaddr - first) as usize;
+    copy_unchecked(from, &mut image[at..at + from.len()]);
+}
+
+/// Whether a module has functions that leave for another frame: the code of these shows where
+/// their callers are.
+fn leaves_frames(image: &[u8], lowest: u64) -> bool {
+    const LEAVING: [&str; 2] = ["_Unwind_RaiseException", "longjmp"];
+    Image::parse_memory(image, lowest)
+        .is_ok_and(|image| !Symbols::named(&image, None, |name| LEAVING.contains(&name)).is_empty())
 }
 
 /// Copies bytes as the kernel would. AddressSanitizer checks `memcpy`, which must not read the gaps

@@ -158,14 +158,14 @@ static void on_timer(int, siginfo_t *, void *context) {
             unmade++;
             return;
         }
-        if (resumes(from, from_count)) {
-            installing++;
-            return;
-        }
         // The outermost frames are these or none of them.
         for (int i = 0; i < from_count; i++)
             for (int j = 0; j < base.count; j++)
                 if (from[i] == base.frames[j]) wrong("other outer frames", from, from_count, base.frames, base.count);
+        if (resumes(from, from_count)) {
+            installing++;
+            return;
+        }
         ended_early++;
         note((uintptr_t)last * 2 + (from_count > 1));
         return;
@@ -175,13 +175,7 @@ static void on_timer(int, siginfo_t *, void *context) {
         char *at = (char *)from[i] - (i > 0);
         marked += at >= __start_marked && at < __stop_marked;
     }
-    if (marked != level && marked != level + 1) {
-        if (resumes(from, from_count)) {
-            installing++;
-            return;
-        }
-        wrong("marked frames", from, from_count, base.frames, base.count);
-    }
+    if (marked != level && marked != level + 1) wrong("marked frames", from, from_count, base.frames, base.count);
     for (int i = 0; i < from_count; i++)
         if (is_in_plugin(from[i], i > 0)) {
             through_plugin++;
