@@ -212,6 +212,9 @@ fn reaches_return(code: &Code<'_>, pc: u64) -> bool {
     false
 }
 
+/// Bytes of a jump that reaches 127 bytes.
+const SHORT_JUMP: usize = 2;
+
 /// Whether the function at `entry` leaves its frame by a jump to an address from a register or from
 /// memory. The tables of `switch` are jumped through with the frame in place.
 pub fn makes_indirect_tail_call(arch: &Arch, code: &Code<'_>, entry: u64) -> bool {
@@ -229,6 +232,11 @@ pub fn makes_indirect_tail_call(arch: &Arch, code: &Code<'_>, entry: u64) -> boo
         let moves = writes(&instruction, Register::RSP);
         let ends = match (instruction.mnemonic(), target) {
             (Mnemonic::Jmp, None) if is_left || !has_frame => return true,
+            // A jump in its short form leads on in the same function.
+            (Mnemonic::Jmp, Some(target)) if instruction.len() == SHORT_JUMP => {
+                farthest = farthest.max(target);
+                true
+            }
             (Mnemonic::Jmp | Mnemonic::Ret | Mnemonic::Ud2 | Mnemonic::Hlt, _) => true,
             (Mnemonic::Int3, _) => return false,
             (Mnemonic::Call, _) => code.ends(next),

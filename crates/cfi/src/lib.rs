@@ -72,6 +72,7 @@ mod source;
 pub mod starts;
 pub mod switches;
 pub mod tables;
+mod tail_calls;
 mod undescribed;
 pub mod whole;
 

@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::hash::Hash;
-use std::ops::Range;
 
 use backtrail_arch::{Arch, Call, Cpu, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
@@ -14,18 +13,19 @@ use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
 use crate::announced::Function;
-use crate::around::{CodeAround, Elsewhere, LONGEST_FUNCTION, read};
+use crate::around::{CodeAround, Elsewhere, read};
 use crate::code;
 use crate::erlang;
 use crate::fixed;
-use crate::haskell::{self, Haskell};
+use crate::haskell::Haskell;
 use crate::hosts::Hosts;
 use crate::hotspot::{HotSpot, JavaFrame};
 use crate::instructions;
 use crate::lisp;
-use crate::process_code::word;
 pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
+pub use crate::tail_calls::stub_target;
+use crate::tail_calls::{function_at, jumps, may_lead_to};
 use crate::{records, roots};
 
 /// Answers that are cached; beyond this number the cache is cleared.
@@ -36,10 +36,6 @@ const LONGEST_HELPER: u64 = 32 << 10;
 
 /// Bytes of the longest indirect call that the last bytes of a direct call can hide.
 const SHORT_CALL: usize = 4;
-
-/// Bytes after rows that were read from instructions within which a jump may still belong to the
-/// same function.
-const MOST_BEHIND_ROWS: u64 = 4 << 10;
 
 /// Cached results about code, keyed by the place of an address.
 #[derive(Debug)]
@@ -428,156 +424,6 @@ fn moved(call: Call, by: u64) -> Call {
     }
 }
 
-/// The function at an address: from call frame information, or from the table of a file that has
-/// none. Tables may also contain parts of functions that nothing else describes.
-fn function_at(process: &impl ProcessCode, address: u64) -> Option<Range<u64>> {
-    let mapping = process.find(address)?;
-    match process.has_call_frames(mapping) {
-        true => process.described_function(mapping, address),
-        false => process.function_at(mapping, address),
-    }
-}
-
-/// Whether a call of `target` may have led to `callee`, which no table row describes. If call frame
-/// information describes `target` and `callee` is outside it, `target` has itself made a call, and
-/// its own frame is missing.
-fn may_lead_to(process: &impl ProcessCode, target: u64, callee: u64) -> bool {
-    let Some(mapping) = process.find(target) else {
-        return false;
-    };
-    let callee_mapping = process.find(callee);
-    // Another module is reached by a linkage stub, whose callee is not visible here.
-    let is_elsewhere =
-        callee_mapping.is_some_and(|callee| !process.is_same_file(callee, mapping) && process.has_table(callee));
-    let is_other = |function: &Range<u64>| function.start == target && !function.contains(&callee);
-    let Some(function) = function_at(process, target).filter(is_other) else {
-        let is_described = process.is_described(mapping, target);
-        let rows = process.function_at(mapping, target);
-        // Rows that were read from instructions end at the first one that was not understood: the
-        // function may be longer, and jump from there.
-        return rows.filter(|rows| !is_described && is_other(rows)).is_none_or(|rows| {
-            let is_near = |start: u64| callee.wrapping_sub(start) < LONGEST_FUNCTION;
-            let end = rows
-                .end
-                .saturating_add(MOST_BEHIND_ROWS)
-                .min(process.range(mapping).end);
-            is_elsewhere
-                || is_near(target)
-                || jumps(process, target..end, is_near)
-                || jumps_anywhere(process, target..end)
-        });
-    };
-    let callee_function = function_at(process, callee);
-    // The description may end before the function does: that of glibc's `clone3` ends at the system
-    // call.
-    let goes_on = || {
-        callee_mapping.is_some_and(|mapping| {
-            let around = CodeAround::new(process, mapping, callee);
-            instructions::is_at_entry(process.arch(), &around.code(), function.start, callee)
-        })
-    };
-    let is_callee = |target| match &callee_function {
-        Some(callee) => callee.contains(&target),
-        // The start of the callee is not known, but a jump into code that is not described may lead
-        // there.
-        None => process.find(target).is_some() && function_at(process, target).is_none(),
-    };
-    let leaves = || jumps(process, function.clone(), |target| !function.contains(&target));
-    is_elsewhere && leaves()
-        || callee_function.is_none() && (goes_on() || haskell::is_run(process, target))
-        || jumps(process, function.clone(), is_callee)
-        || callee_function.is_some()
-            && jumps(process, function.clone(), |target| {
-                entered(process, target)
-                    .filter(|next| *next != function)
-                    .is_some_and(|next| jumps(process, next, is_callee))
-            })
-        // Last: it decodes the whole function.
-        || jumps_anywhere(process, function)
-}
-
-/// The function that a jump to `target` enters, if that is where functions are entered: assembly
-/// that chooses between variants jumps past the first instructions, which it has run itself.
-fn entered(process: &impl ProcessCode, target: u64) -> Option<Range<u64>> {
-    const FIRST: u64 = 16;
-    process.find(target)?;
-    function_at(process, target).filter(|function| target - function.start < FIRST)
-}
-
-/// Whether the function, which may end earlier, makes an indirect tail call, as of a virtual
-/// method: it may lead to any function.
-fn jumps_anywhere(process: &impl ProcessCode, function: Range<u64>) -> bool {
-    let start = function.start;
-    let bytes = read(process, start..function.end.min(start.saturating_add(LONGEST_FUNCTION)));
-    let code = instructions::Code {
-        bytes: &bytes,
-        start,
-        functions: &[],
-    };
-    instructions::makes_indirect_tail_call(process.arch(), &code, start)
-}
-
-/// The address to which a linkage stub of x86-64 at `at` jumps: `jmp [rip + n]`, perhaps after
-/// `endbr64` and with a prefix.
-pub fn stub_target(process: &impl ProcessCode, at: u64) -> Option<u64> {
-    const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-    let mut bytes = [0; 11];
-    let read = process.read(at, &mut bytes);
-    let begun = bytes.get(..read).filter(|_| process.arch().cpu == Cpu::X86_64)?;
-    let jump = begun.strip_prefix(&ENDBR).unwrap_or(begun);
-    let jump = jump.strip_prefix(&[0xf2]).unwrap_or(jump);
-    let distance = jump.strip_prefix(&[0xff, 0x25])?.first_chunk::<4>()?;
-    let end = at.wrapping_add((begun.len() - jump.len()) as u64 + 6);
-    word(process, end.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
-}
-
-/// Whether a jump in the function leads to a target that `is_it` accepts: a tail call of it.
-fn jumps(process: &impl ProcessCode, function: Range<u64>, is_it: impl Fn(u64) -> bool) -> bool {
-    const LONGEST: u64 = 1 << 16;
-    let size = function.end.saturating_sub(function.start);
-    if size > LONGEST {
-        return false;
-    }
-    let start = function.start;
-    let code = read(process, function);
-    match process.arch().cpu {
-        Cpu::X86_64 => {}
-        Cpu::Aarch64 => return records::jumps(&code, start).any(is_it),
-        Cpu::S390x => return false,
-    }
-    let leads = |at: usize, distance: &[u8]| {
-        let end = start.wrapping_add((at + distance.len()) as u64);
-        let distance = distance.try_into().map(i32::from_le_bytes);
-        distance.is_ok_and(|distance| is_it(end.wrapping_add_signed(distance.into())))
-    };
-    // `jmp rel32` and the conditional jumps.
-    code.windows(6).enumerate().any(|(at, bytes)| match bytes {
-        [0x0f, 0x80..=0x8f, distance @ ..] => leads(at + 2, distance) && begins_instruction(&code, at),
-        _ => false,
-    }) || code.windows(5).enumerate().any(|(at, bytes)| match bytes {
-        [0xe9, distance @ ..] => leads(at + 1, distance) && begins_instruction(&code, at),
-        _ => false,
-    })
-}
-
-/// Whether an instruction begins at `offset` of code that begins with one: the bytes of a jump
-/// occur inside of others, too.
-fn begins_instruction(code: &[u8], offset: usize) -> bool {
-    let code = instructions::Code {
-        bytes: code,
-        start: 0,
-        functions: &[],
-    };
-    let mut at = 0;
-    while at < offset as u64 {
-        match code.instruction(at) {
-            Some(instruction) => at = instruction.next_ip(),
-            None => return false,
-        }
-    }
-    at == offset as u64
-}
-
 /// The rule at the call at `address` that counts from the stack pointer, as the function's
 /// instructions show it, if call frame information counts from the frame pointer.
 fn rule_by_size<C: ProcessCode>(process: &C, mapping: C::Mapping, address: u64) -> Option<Rule> {
@@ -612,6 +458,8 @@ fn remembered<K: Eq + Hash, T: Copy>(answers: &RefCell<FxHashMap<K, T>>, place: 
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
     use crate::registers::FunctionRule;
     use backtrail_arch::x86_64::ARCH;
@@ -783,6 +631,33 @@ mod tests {
         assert!(is_called(&code), "such a call leads anywhere");
         code.0[1] = 0x90;
         assert!(!is_called(&code), "its frame is missing");
+    }
+
+    /// As from Rust's `__rust_dealloc` to musl's `__libc_free`.
+    #[test]
+    fn tail_calls_lead_through_many_functions() {
+        let mut code = OneFunction::new(&[0xe9, 0x1b, 0, 0, 0]);
+        code.0[0x20..0x25].copy_from_slice(&[0xe9, 0x1b, 0, 0, 0]);
+        code.0[0x40..0x45].copy_from_slice(&[0xe9, 0x3b, 0, 0, 0]);
+        let function = |start, end| START + start..START + end;
+        code.2 = vec![
+            function(0, 0x10),
+            function(0x20, 0x30),
+            function(0x40, 0x50),
+            function(0x80, 0x90),
+        ];
+        let is_called = |code: &OneFunction| CodeProofs::default().is_called(code, RA, START + 0x88);
+        assert!(is_called(&code));
+        code.0[0x41] = 0x5b;
+        assert!(!is_called(&code), "the last jump leads elsewhere");
+        // push rbx; pop rbx; jmp rax
+        code.0[0x40..0x44].copy_from_slice(&[0x53, 0x5b, 0xff, 0xe0]);
+        assert!(is_called(&code), "such a call leads anywhere");
+        // push rbx; jmp 1f; 0: pop rbx; jmp rax; 1: jmp 0b
+        code.0[0x40..0x48].copy_from_slice(&[0x53, 0xeb, 0x03, 0x5b, 0xff, 0xe0, 0xeb, 0xfb]);
+        assert!(is_called(&code), "after a short jump");
+        code.0[0x20] = 0xc3;
+        assert!(!is_called(&code), "the second function returns");
     }
 
     #[test]
