@@ -104,6 +104,12 @@ fn every_way_to_crash_is_reported_and_kills_by_its_own_signal() {
         ),
         ("twice", libc::SIGSEGV, "SIGSEGV", &["touch", "touch_in_thread"]),
     ] {
+        // Its quotient is 0 there.
+        if how == "division" && cfg!(target_arch = "aarch64") {
+            let finished = run(&program, &[how]);
+            assert_eq!((finished.code(), finished.stderr.as_str()), (2, ""), "{how}");
+            continue;
+        }
         let report = Report::of(&program, how, signal, name);
         let functions = report.functions(&program);
         if functions.is_empty() {
@@ -519,12 +525,20 @@ fn a_core_is_written_as_without_a_report() {
             return;
         };
         let functions = threads.values().map(|frames| {
-            let names = frames.iter().filter_map(|frame| frame.function.clone());
+            let names = frames.iter().map(|frame| frame.function.clone().unwrap_or_default());
             names.collect::<Vec<String>>()
         });
         let (waiting, crashed): (Vec<_>, Vec<_>) = functions.partition(|names| has_in_order(names, &["wait_inside"]));
         assert_eq!((waiting.len(), crashed.len()), (2, 1), "{how}: {crashed:?}");
-        let has_ended = |names: &Vec<String>| has_in_order(names, &["wait_inside", "wait_in_thread", "clone3"]);
+        // The C library's, of which only the outermost has a name, and none on AArch64.
+        let outermost = |name: &String| match cfg!(target_arch = "aarch64") {
+            true => name.is_empty() || name == "thread_start",
+            false => name == "clone3",
+        };
+        let has_ended = |names: &Vec<String>| match &names[..] {
+            [.., inside, thread, _, last] => inside == "wait_inside" && thread == "wait_in_thread" && outermost(last),
+            _ => false,
+        };
         assert!(waiting.iter().all(has_ended), "{how}: {waiting:?}");
         let crashed = &crashed[0];
         assert!(has_in_order(crashed, &["die", "main", "_start"]), "{how}: {crashed:?}");

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -67,14 +67,18 @@ fn the_table_of_a_function_says_what_that_of_its_module_does() {
         let whole = Tables::without_cache().load(&image).unwrap();
         let asked = CallFrames::new(&image, held(frames), header);
         let (mut same, mut missing) = (0, 0);
+        // One may have been looked up at the end of the function before it.
+        let misdescribed = RefCell::new(BTreeSet::new());
+        let correct = |function: &mut FunctionRows| {
+            let is_correct = tables::correct(&image, function);
+            if !is_correct {
+                misdescribed.borrow_mut().insert(function.start);
+            }
+            is_correct
+        };
         for function in converted.functions.iter().step_by(1 + converted.functions.len() / 2000) {
-            let differs = Cell::new(false);
-            let correct = |function: &mut FunctionRows| {
-                differs.set(!tables::correct(&image, function));
-                !differs.get()
-            };
             let first = asked.function(function.start, correct);
-            if differs.get() {
+            if misdescribed.borrow().contains(&function.start) {
                 assert_eq!(first, None);
                 continue;
             }
@@ -600,6 +604,9 @@ fn the_resolvers_of_aarch64_are_entered_after_a_push() {
 /// code, and leaves the frame.
 #[test]
 fn returns_show_where_a_rule_for_all_code_is_wrong() {
+    if !cfg!(target_arch = "x86_64") {
+        return backtrail_testkit::skip("the assembly is for x86-64");
+    }
     const CODE: &str = "
         .globl interpreter
         .type interpreter, @function

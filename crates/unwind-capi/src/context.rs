@@ -85,7 +85,8 @@ impl<'p> Context<'p> {
         };
         match register {
             _ if register == arch.sp => self.frame.sp,
-            _ if register == arch.ra => self.frame.pc,
+            // Of an interrupted frame, a link register holds something else.
+            _ if register == arch.ra && (self.frame.is_return_address || !arch.link_register) => self.frame.pc,
             _ => {
                 let found = self.from.registers(self.callers);
                 let value = found.and_then(|registers| registers.get(register));

@@ -66,13 +66,24 @@ static int all(const char *path)
     return 0;
 }
 
-static int threads(void)
+static int listed(void)
 {
     int count = 0;
     DIR *tasks = opendir("/proc/self/task");
     for (struct dirent *task; tasks && (task = readdir(tasks));)
         count += task->d_name[0] != '.';
     closedir(tasks);
+    return count;
+}
+
+/* The kernel lists a thread for a moment after it was joined. */
+static int threads(void)
+{
+    int count = listed();
+    for (int round = 0; round < 1000 && count != 1; round++) {
+        usleep(10000);
+        count = listed();
+    }
     return count;
 }
 

@@ -14,6 +14,11 @@
 #define MOST 400
 #define FRAME __attribute__((noinline, noclone))
 
+/* Whether the rest of our stack is right where glibc's ends before it. */
+#ifndef IS_RIGHT_BEYOND
+#define IS_RIGHT_BEYOND(glibc, glibc_count, ours, count) 0
+#endif
+
 static volatile int compared, deepest;
 
 static inline void tell(const char *what, void **a, int a_count, void **b, int b_count) {
@@ -29,8 +34,9 @@ static inline __attribute__((always_inline)) int same_up_to(const char *what, in
     void *glibc[MOST], *ours[MOST];
     int glibc_count = backtrace(glibc, most);
     int count = backtrail_backtrace(ours, most);
-    int same = count == glibc_count && count > 1;
-    for (int i = 1; same && i < count; i++) same = glibc[i] == ours[i];
+    int same = count >= glibc_count && glibc_count > 1;
+    for (int i = 1; same && i < glibc_count; i++) same = glibc[i] == ours[i];
+    if (same && count > glibc_count) same = IS_RIGHT_BEYOND(glibc, glibc_count, ours, count);
     if (same && ((char *)ours[0] < (char *)glibc[0] || (char *)ours[0] > (char *)glibc[0] + 200)) same = 0;
     if (!same) tell(what, glibc, glibc_count, ours, count);
     compared++;

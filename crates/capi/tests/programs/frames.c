@@ -4,6 +4,9 @@
  *   signals   handlers on the thread's own and on alternate stacks, nested ones, and a timer that interrupts the C library
  *   fork      children, and children of threads
  * Exits with 1 at the first difference; else prints how many stacks were compared, and the depth of the deepest. */
+#define IS_RIGHT_BEYOND is_right_beyond
+static int is_right_beyond(void **, int, void **, int);
+
 #include "compare.h"
 #include <errno.h>
 #include <pthread.h>
@@ -66,6 +69,28 @@ static FRAME void threads(void) {
         for (long i = 0; i < 8; i++) pthread_create(&all[i], NULL, in_thread, (void *)(i * 9));
         for (int i = 0; i < 8; i++) pthread_join(all[i], NULL);
     }
+}
+
+/* The stack of the function that is interrupted or calls what is, and how often `busy` has called
+ * itself. */
+static void *outer[MOST];
+static volatile int outer_count, recursions;
+
+void *_Unwind_FindEnclosingFunction(void *return_address);
+
+/* glibc's stack ends at code without a table. On AArch64, stubs that call other libraries and the
+ * vDSO have none. Beyond must be the calls of `busy` and what has called all. */
+static int is_right_beyond(void **glibc, int glibc_count, void **ours, int count) {
+    void *interrupted = glibc[glibc_count - 1];
+    /* The outermost addresses, but where the function itself is. */
+    int common = outer_count - 1, longest = 1, equal = 1;
+    if (_Unwind_FindEnclosingFunction((char *)interrupted + 1) != NULL || common < 2) return 0;
+    if (count - glibc_count < common || memcmp(ours + count - common, outer + 1, sizeof *outer * (size_t)common) != 0) return 0;
+    for (int i = glibc_count; i < count - common; i++) {
+        equal = ours[i] == ours[i - 1] ? equal + 1 : 1;
+        if (equal > longest) longest = equal;
+    }
+    return recursions < 2 || longest == recursions;
 }
 
 static volatile int nesting;
@@ -136,6 +161,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 
 static FRAME void signals(void) {
     stack_t alternate;
+    outer_count = backtrace(outer, MOST);
     memset(&alternate, 0, sizeof alternate);
     alternate.ss_size = 1 << 17;
     alternate.ss_sp = malloc(alternate.ss_size);
@@ -158,7 +184,11 @@ static FRAME void signals(void) {
         struct itimerval each = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
         setitimer(ITIMER_PROF, &each, NULL);
         clock_t end = clock() + CLOCKS_PER_SEC / 4;
-        for (int i = 0; clock() < end; i++) busy(i % 50);
+        for (int i = 0; clock() < end; i++) {
+            recursions = i % 50;
+            busy(recursions);
+            recursions = 0;
+        }
         setitimer(ITIMER_PROF, &never, NULL);
     }
 }

@@ -15,14 +15,24 @@
 #define MOST 4096
 #define FRAME __attribute__((noinline, noclone))
 
+#ifdef __aarch64__
+enum { FRAME_POINTER = 29, STACK_POINTER = 31, REGISTERS = 32 };
+#else
+enum { FRAME_POINTER = 6, STACK_POINTER = 7, REGISTERS = 16 };
+#endif
+#define MOST_INTERRUPTED 8
+
 struct frame {
-    uintptr_t ip, cfa, region, lsda, bp;
+    uintptr_t ip, cfa, region, lsda, fp;
     int before;
 };
 
 struct trace {
     struct frame frames[MOST];
-    int count, limit, result;
+    /* Of frames that a signal has interrupted: libgcc knows all registers there, and for others it
+       crashes. */
+    uintptr_t registers[MOST_INTERRUPTED][REGISTERS];
+    int count, interrupted, limit, result;
     _Unwind_Ptr (*ip_info)(struct _Unwind_Context *, int *);
     _Unwind_Word (*cfa)(struct _Unwind_Context *);
     _Unwind_Ptr (*region)(struct _Unwind_Context *);
@@ -50,29 +60,47 @@ static _Unwind_Reason_Code note(struct _Unwind_Context *context, void *argument)
     /* The last callback has no function. */
     frame->region = frame->ip ? trace->region(context) : 0;
     frame->lsda = frame->ip ? (uintptr_t)trace->lsda(context) : 0;
-    frame->bp = frame->ip ? trace->gr(context, 6) : 0;
+    frame->fp = frame->ip ? trace->gr(context, FRAME_POINTER) : 0;
+    if (frame->ip && frame->before && trace->interrupted < MOST_INTERRUPTED) {
+        uintptr_t *registers = trace->registers[trace->interrupted++];
+        for (int i = 0; i < REGISTERS; i++) registers[i] = trace->gr(context, i);
+#ifdef __aarch64__
+        /* libgcc's is where the kernel saved the registers. */
+        frame->cfa = registers[STACK_POINTER];
+#endif
+    }
     return _URC_NO_REASON;
+}
+
+/* libgcc repeats the function before where there is no table, as in the kernel's code. */
+static int same_function(const struct frame *ours, const struct frame *theirs_) {
+    return ours->region == theirs_->region || (ours->region == 0 && theirs.enclosing((void *)ours->ip) == NULL);
 }
 
 static void check(const char *what) {
     compared++;
     if (expected.count > deepest) deepest = expected.count;
-    int same = ours.count == expected.count && ours.result == expected.result;
+    int same = ours.count == expected.count && ours.result == expected.result && ours.interrupted == expected.interrupted;
+    same = same && memcmp(ours.registers, expected.registers, sizeof *ours.registers * (size_t)ours.interrupted) == 0;
     for (int i = 0; same && i < ours.count; i++) {
         const struct frame *a = &ours.frames[i], *b = &expected.frames[i];
         /* Both are called from one function, at two places. */
         int same_ip = i == 0 ? a->region == b->region : a->ip == b->ip;
-        same = same_ip && a->cfa == b->cfa && a->before == b->before && a->region == b->region && a->lsda == b->lsda && a->bp == b->bp;
+        same = same_ip && a->cfa == b->cfa && a->before == b->before && same_function(a, b) && a->lsda == b->lsda && a->fp == b->fp;
         if (same && a->ip && _Unwind_FindEnclosingFunction((void *)a->ip) != theirs.enclosing((void *)a->ip)) same = 0;
     }
     if (same) return;
     wrong++;
+    for (int i = 0; i < ours.interrupted && i < expected.interrupted; i++)
+        for (int k = 0; k < REGISTERS; k++)
+            if (ours.registers[i][k] != expected.registers[i][k])
+                fprintf(stderr, "interrupted frame %d: register %d: %#lx and %#lx\n", i, k, ours.registers[i][k], expected.registers[i][k]);
     fprintf(stderr, "%s: %d frames and %d, results %d and %d\n", what, ours.count, expected.count, ours.result, expected.result);
     for (int i = 0; i < ours.count || i < expected.count; i++) {
         const struct frame *a = &ours.frames[i], *b = &expected.frames[i];
         if (i > 40) break;
-        fprintf(stderr, "%3d ip %#lx %#lx cfa %#lx %#lx before %d %d region %#lx %#lx lsda %#lx %#lx bp %#lx %#lx\n", i, a->ip, b->ip, a->cfa, b->cfa,
-                a->before, b->before, a->region, b->region, a->lsda, b->lsda, a->bp, b->bp);
+        fprintf(stderr, "%3d ip %#lx %#lx cfa %#lx %#lx before %d %d region %#lx %#lx lsda %#lx %#lx fp %#lx %#lx\n", i, a->ip, b->ip, a->cfa, b->cfa,
+                a->before, b->before, a->region, b->region, a->lsda, b->lsda, a->fp, b->fp);
     }
 }
 
@@ -84,7 +112,7 @@ static FRAME void same_up_to(const char *what, int limit) {
     ours.lsda = _Unwind_GetLanguageSpecificData;
     ours.gr = _Unwind_GetGR;
     ours.limit = expected.limit = limit;
-    ours.count = expected.count = 0;
+    ours.count = expected.count = ours.interrupted = expected.interrupted = 0;
     ours.result = _Unwind_Backtrace(note, &ours);
     expected.result = theirs.backtrace(note, &expected);
     check(what);
@@ -143,7 +171,7 @@ static void on_signal(int number) {
     if (number == SIGUSR1) raise(SIGUSR2);
 }
 
-static volatile int zero;
+static volatile int *volatile nowhere;
 
 static void on_fault(int number) {
     (void)number;
@@ -231,6 +259,6 @@ int main(int argc, char **argv) {
     }
     printf("%d stacks, %d deep\n", compared, deepest);
     fflush(stdout);
-    signal(SIGFPE, on_fault);
-    return 1 / zero;
+    signal(SIGSEGV, on_fault);
+    return *nowhere;
 }

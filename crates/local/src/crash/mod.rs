@@ -21,7 +21,11 @@ pub use last_words::report_panics;
 /// Stack space that the handler needs, beyond the kernel's frame, if it may not change to another
 /// stack.
 const STACK: usize = 64 << 10;
-const PAGE: usize = 4096;
+/// Usable bytes of an alternate stack below those that the kernel knows of. A store of AArch64 that
+/// makes a frame faults, if the frame does not fit, before it has changed the stack pointer: at
+/// most 512 bytes above. The kernel kills a process whose stack pointer is then still on the
+/// alternate stack; where it is below, the handler starts at the top.
+const BELOW: usize = 1024;
 
 /// Where reports go.
 #[derive(Clone, Debug, Default)]
@@ -150,10 +154,11 @@ thread_local! {
     static OWN: RefCell<Option<Stack>> = const { RefCell::new(None) };
 }
 
-/// An alternate stack, with an inaccessible guard page below it.
+/// An alternate stack, with an inaccessible guard below it.
 struct Stack {
     mapping: *mut c_void,
     bytes: usize,
+    guard: usize,
 }
 
 impl Stack {
@@ -163,19 +168,29 @@ impl Stack {
         // SAFETY: a new mapping, which is unmapped only by its owner.
         unsafe {
             let frame = libc::getauxval(libc::AT_MINSIGSTKSZ).max(libc::MINSIGSTKSZ as u64) as usize;
-            let usable = (frame + room).next_multiple_of(PAGE);
-            let bytes = usable + PAGE;
+            let guard = libc::getauxval(libc::AT_PAGESZ).max(4096) as usize;
+            let usable = (frame + room + BELOW).next_multiple_of(guard);
+            let bytes = usable + guard;
             let mapping = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
             if mapping == libc::MAP_FAILED {
                 return Err(errno());
             }
-            let stack = Stack { mapping, bytes };
-            let start = mapping.byte_add(PAGE);
+            let stack = Stack { mapping, bytes, guard };
+            let start = mapping.byte_add(guard);
             match libc::mprotect(start, usable, libc::PROT_READ | libc::PROT_WRITE) {
                 0 => Ok(stack),
                 _ => Err(errno()),
             }
         }
+    }
+
+    /// The lowest address that the kernel knows of.
+    fn start(&self) -> *mut c_void {
+        self.mapping.wrapping_byte_add(self.guard + BELOW)
+    }
+
+    fn size(&self) -> usize {
+        self.bytes - self.guard - BELOW
     }
 }
 
@@ -184,8 +199,8 @@ fn report_stacks() -> Result<(), c_int> {
     for place in [&stack::REPORTER, &stack::OTHER] {
         if !place.is_set() {
             let stack = ManuallyDrop::new(Stack::new(stack::BYTES)?);
-            let start = stack.mapping.expose_provenance() as u64;
-            place.set(start + PAGE as u64, start + stack.bytes as u64);
+            let start = stack.start().expose_provenance() as u64;
+            place.set(start, start + stack.size() as u64);
         }
     }
     Ok(())
@@ -198,7 +213,7 @@ impl Drop for Stack {
         unsafe {
             let mut now: libc::stack_t = std::mem::zeroed();
             libc::sigaltstack(std::ptr::null(), &mut now);
-            if now.ss_sp == self.mapping.byte_add(PAGE) {
+            if now.ss_sp == self.start() {
                 now.ss_flags = libc::SS_DISABLE;
                 libc::sigaltstack(&now, std::ptr::null_mut());
             }
@@ -219,9 +234,9 @@ fn own_stack() -> Result<(), c_int> {
         }
         let stack = Stack::new(STACK)?;
         now = libc::stack_t {
-            ss_sp: stack.mapping.byte_add(PAGE),
+            ss_sp: stack.start(),
             ss_flags: 0,
-            ss_size: stack.bytes - PAGE,
+            ss_size: stack.size(),
         };
         if libc::sigaltstack(&now, std::ptr::null_mut()) != 0 {
             return Err(errno());
