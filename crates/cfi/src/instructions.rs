@@ -20,7 +20,9 @@ use crate::kept::{dwarf_number, written};
 pub use crate::prologue::Code;
 use crate::prologue::{self, branch_target, decoded};
 use crate::registers::FunctionRule;
-use state::{AtReturn, FramePointer, Place, Slot, State, Top, addressed, moved, restore, rule_at_return};
+use state::{
+    AtReturn, FramePointer, Place, Slot, State, Top, addressed, moved, restore, rule_at_return, unaligned_register,
+};
 
 /// Bytes before a program counter that should be read: loops jump backwards.
 pub const BYTES_BEFORE: u64 = 8 << 10;
@@ -387,6 +389,7 @@ impl<'c> Search<'c> {
             is_leaving: false,
             copy: None,
             kept: None,
+            unaligned: [None; 2],
         };
         self.pc = pc;
         self.ways.push((pc, begin, 0));
@@ -507,7 +510,10 @@ impl<'c> Search<'c> {
             // From here on the stack is as it is at a return.
             Mnemonic::Leave if state.fp == FramePointer::Kept => {
                 restore(state);
-                return Next::Returns(0);
+                let next = self.decode(instruction.next_ip());
+                if next.is_none_or(|next| unaligned_register(&next).is_none()) {
+                    return Next::Returns(0);
+                }
             }
             Mnemonic::Leave => return Next::Ends,
             Mnemonic::Mov if (first, second) == (Register::RSP, Register::RBP) => {
@@ -586,6 +592,8 @@ impl<'c> Search<'c> {
                 if state.popped.is_none_or(|(popped, _)| popped == first) {
                     state.popped = state.sp.map(|sp| (first, sp));
                 }
+                let unwritten = state.sp.filter(|place| !self.stores.contains(place));
+                state.load_unaligned(first, unwritten);
                 state.sp = match first {
                     Register::RSP if self.is_in_epilogue(instruction, state) => {
                         state.sp.and_then(|slot| self.kept_at(state, slot, 0))
@@ -602,7 +610,9 @@ impl<'c> Search<'c> {
                 state.is_leaving = true;
             }
             Mnemonic::Sub if first == Register::RSP => state.sp = moved(state.sp, instruction, -1),
-            Mnemonic::Lea if first == Register::RSP => state.sp = addressed(state, instruction),
+            Mnemonic::Lea if first == Register::RSP => {
+                state.sp = addressed(state, instruction).or_else(|| state.unaligned_by(instruction));
+            }
             Mnemonic::And if first == Register::RSP => {
                 let is_aligned = matches!(state.sp, None | Some(Place::Aligned(_)));
                 state.sp = (!is_aligned).then_some(Place::Aligned(0));
@@ -660,6 +670,7 @@ impl<'c> Search<'c> {
             // knows that its callee preserves it.
             (state.loaded, state.popped, state.top, state.has_called) = (None, None, None, true);
             (state.copy, state.fetched, state.constant) = (None, None, None);
+            state.unaligned = [None; 2];
             let is_direct = instruction.op0_kind() == OpKind::NearBranch64;
             state.called = is_direct.then(|| instruction.near_branch_target());
             return;
@@ -697,7 +708,13 @@ impl<'c> Search<'c> {
         let is_pop = mnemonic == Mnemonic::Pop;
         state.popped = state.popped.filter(|(popped, _)| is_pop || !is_written(*popped));
         let place = is_load.then(|| addressed(state, instruction)).flatten();
-        state.fetched = match place.filter(|place| !self.stores.contains(place)) {
+        let unwritten = place.filter(|place| !self.stores.contains(place));
+        match mnemonic {
+            _ if is_load => state.load_unaligned(first, unwritten),
+            Mnemonic::Pop => {}
+            _ => state.forget_unaligned(is_written),
+        }
+        state.fetched = match unwritten {
             Some(place) => Some((first, place)),
             None => state.fetched.filter(|(fetched, _)| !is_written(*fetched)),
         };

@@ -64,6 +64,7 @@ mod pushed;
 mod reader;
 mod records;
 pub mod registers;
+mod resumed;
 mod returns;
 mod roots;
 mod signal;

@@ -18,7 +18,7 @@ use crate::cache::{Name, Namer};
 
 /// The version of the conversion. It names the cache's subfolder, and is part of the hash: a new
 /// conversion gets a new folder, and other names for its entries.
-pub(crate) const KIND: &str = "sframe-v18";
+pub(crate) const KIND: &str = "sframe-v19";
 
 /// Sections that are read besides code.
 const READ: [&[u8]; 14] = [

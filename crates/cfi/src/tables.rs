@@ -34,7 +34,7 @@ pub use crate::error::Error;
 use crate::plt;
 use crate::roots;
 use crate::source::{KIND, Source};
-use crate::{go_frames, gopclntab, greenlets, landings, linked, returns, signal};
+use crate::{go_frames, gopclntab, greenlets, landings, linked, resumed, returns, signal};
 use isolated::Wanted;
 
 /// The subfolder that stores which entry a file has.
@@ -102,7 +102,9 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
 /// Changes `function`, which has the rows of call frame information, to what a module's table says.
 /// Returns false if that needs the whole table.
 pub fn correct(image: &Image<'_>, function: &mut FunctionRows) -> bool {
-    let corrected = returns::corrected(image, function).or_else(|| landings::corrected(image, function));
+    let corrected = returns::corrected(image, function)
+        .or_else(|| landings::corrected(image, function))
+        .or_else(|| resumed::corrected(image, function));
     function.rows = corrected.unwrap_or_else(|| mem::take(&mut function.rows));
     !is_misdescribed(image, function.start)
 }
@@ -134,6 +136,7 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
     );
     returns::correct(&mut converted, image);
     landings::correct(&mut converted, image);
+    resumed::correct(&mut converted, image);
     let entry = image.entry();
     let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
     if entry != 0 && is_code && converted.find(entry).is_none() {

@@ -138,7 +138,7 @@ fn tables_are_made_from_what_is_hashed() {
 fn only_a_folder_that_nobody_else_can_change_is_used() {
     let outside = tempfile::tempdir().unwrap();
     let name = Namer::new("test").add(b"one").name();
-    let kind = "sframe-v18";
+    let kind = "sframe-v19";
     let refuses = |path: &Path| {
         let cache = Cache::new(path.to_owned());
         let refused = cache.contents();

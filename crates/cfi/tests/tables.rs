@@ -208,7 +208,7 @@ fn the_cache_is_private_checked_and_repaired() {
         (&first.bytes, first.uncovered_bytes)
     );
 
-    let folder = dir.path().join("new/sframe-v18");
+    let folder = dir.path().join("new/sframe-v19");
     let entries: Vec<_> = fs::read_dir(&folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -752,6 +752,98 @@ fn frames_that_are_overwritten_for_a_handler() {
                 "{path}: {name}: {others:?}"
             );
         }
+    }
+}
+
+/// Like glibc's `setcontext`, of which the last three bytes have an FDE of their own with what
+/// reports an error, its `swapcontext`, whose FDE has one row, and its `longjmp` that checks.
+#[test]
+fn code_that_resumes_a_context_has_its_caller_until_it_leaves_the_stack() {
+    const LOADS: &str = "
+        mov rsp, [rdx + 160]
+        mov rbx, [rdx + 128]
+        mov rcx, [rdx + 168]
+        push rcx
+        mov rdx, [rdx + 136]
+    ";
+    let code = format!(
+        "
+        .type set, @function
+    set:
+        .cfi_startproc
+        push rdi
+        .cfi_adjust_cfa_offset 8
+        pop rdx
+        .cfi_adjust_cfa_offset -8
+        cmp rax, -4095
+        jae 1f
+        .cfi_def_cfa rdx, 0
+        .cfi_offset rip, 168
+        .cfi_offset rsp, 160
+        .cfi_offset rbp, 120
+        {LOADS}
+        .cfi_endproc
+        .cfi_startproc
+        xor eax, eax
+        ret
+    1:  or rax, -1
+        ret
+        .cfi_endproc
+        .size set, . - set
+        .type swap, @function
+    swap:
+        .cfi_startproc
+        cmp rax, -4095
+        jae 1f
+        {LOADS}
+        xor eax, eax
+        ret
+    1:  or rax, -1
+        ret
+        .cfi_endproc
+        .size swap, . - swap
+        .type jump, @function
+    jump:
+        .cfi_startproc
+        cmp rsp, r8
+        jbe 1f
+        sub rsp, 8
+        .cfi_adjust_cfa_offset 8
+        call swap
+        .cfi_adjust_cfa_offset -8
+    1:  mov eax, esi
+        .cfi_def_cfa rdi, 0
+        .cfi_register rsp, r8
+        .cfi_register rbp, r9
+        .cfi_register rip, rdx
+        mov rbx, [rdi]
+        mov rsp, r8
+        mov rbp, r9
+        jmp rdx
+        .cfi_endproc
+        .size jump, . - jump
+        .section .note.GNU-stack,\"\",@progbits
+    "
+    );
+    let Some((library, start)) = assembled(&code) else {
+        return;
+    };
+    let table = table_of(&library);
+    let section = table.section().unwrap();
+    let caller = |offset| {
+        let rule = section.lookup(start + offset).unwrap().unwrap().row.rule.unwrap();
+        (rule.cfa, rule.ra, rule.fp)
+    };
+    let (called, pushed) = (Location::register(7, 8), Location::register(7, 16));
+    let saved = Location::saved(-8);
+    assert_eq!([1, 101].map(caller), [(pushed, saved, None); 2]);
+    for offset in [0, 2, 8, 10, 42, 46, 47, 53, 55, 87, 91, 92, 95, 97, 106, 108, 111] {
+        assert_eq!(caller(offset), (called, saved, None), "{offset}");
+    }
+    for offset in [17, 24, 31, 32, 39, 41, 62, 69, 76, 77, 84, 86, 114, 117] {
+        // No frame has the register with this number.
+        let (_, ra, fp) = caller(offset);
+        assert!(ra.base == Base::Register(32) && fp == Some(ra), "{offset}");
     }
 }
 

@@ -31,7 +31,7 @@ fn the_cache_is_shown_and_cleared() {
     let empty = cache(home, &["info"], None);
     assert!(empty.stdout.contains("total: 0 entries"), "{}", empty.describe());
     assert!(!home.join("backtrail").exists(), "looking creates nothing");
-    let entries = home.join("backtrail/sframe-v18");
+    let entries = home.join("backtrail/sframe-v19");
     fs::create_dir_all(&entries).unwrap();
     for path in [home.join("backtrail"), entries.clone()] {
         fs::set_permissions(path, Permissions::from_mode(0o700)).unwrap();
@@ -40,7 +40,7 @@ fn the_cache_is_shown_and_cleared() {
     fs::write(home.join("backtrail/mine"), "not ours").unwrap();
     let info = cache(home, &["info"], None);
     assert!(
-        info.stdout.contains("sframe-v18: 1 entry, 3 KiB\n"),
+        info.stdout.contains("sframe-v19: 1 entry, 3 KiB\n"),
         "{}",
         info.describe()
     );

@@ -66,6 +66,25 @@ pub const LEAVES_LINKED: Program = Program {
     flags: &["-O1", "-g", "-fno-omit-frame-pointer"],
     libraries: &[],
 };
+/// Calls functions within functions, by code on its stack.
+pub const NESTED: Program = Program {
+    name: "nested",
+    source: "nested.c",
+    flags: &["-O2", "-g"],
+    libraries: &[],
+};
+/// Aligns its stack, and has no tables.
+pub const ALIGNED: Program = Program {
+    name: "aligned",
+    source: "aligned.c",
+    flags: &[
+        "-O1",
+        "-fomit-frame-pointer",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-unwind-tables",
+    ],
+    libraries: &[],
+};
 /// A function that is called a given number of times, with pauses.
 pub const TICKS: Program = c("ticks", "ticks.c");
 /// Dies in many ways and places.
@@ -343,6 +362,8 @@ mod tests {
             TIMED_CPP,
             LEAVES,
             LEAVES_LINKED,
+            NESTED,
+            ALIGNED,
             TICKS,
             WAITS,
             DEEP,

@@ -66,6 +66,7 @@ mod record;
 mod restore;
 mod sink;
 mod step;
+mod trampoline;
 mod walk;
 
 pub use cache::{CacheEntry, RuleCache};

@@ -4,6 +4,7 @@ use backtrail_arch::{Arch, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
 
 use crate::cache::{PackedRule, TableRule};
+use crate::trampoline;
 use crate::{Coverage, Described, Memory, Modules, OnTop, RuleCache, Table, Uncovered};
 
 /// Words of a frame that are looked through. Erlang's frames may have 1,024, and seldom have
@@ -421,6 +422,7 @@ fn uncovered_step(
     memory: &mut impl Memory,
 ) -> Result<AddressKind, Stop> {
     let callee = *registers;
+    let is_trampoline = kind == AddressKind::Pc && !in_table && trampoline::is_at(arch, &callee, memory);
     let mut prove = |step: &mut dyn FnMut(&mut Registers) -> Result<AddressKind, Stop>| {
         let mut caller = callee;
         match step(&mut caller) {
@@ -434,6 +436,9 @@ fn uncovered_step(
             Err(stop) => Err(stop),
         }
     };
+    if is_trampoline {
+        return prove(&mut |caller| return_from_entry(arch, caller, memory));
+    }
     match modules.uncovered(callee.pc, kind, in_table) {
         Uncovered::Unknown => Err(Stop::NoTable),
         Uncovered::Outermost => Err(Stop::EndOfStack),

@@ -215,6 +215,42 @@ fn code_without_a_table_by_frame_pointers() {
     }
 }
 
+/// What GCC 12 writes onto the stack for a pointer to a nested function: the caller of that code is
+/// on top, wherever in it the program is.
+#[test]
+fn trampolines_on_the_stack_have_no_frame() {
+    let arch = &x86_64::ARCH;
+    // mov r11, FUNCTION; mov r10, FRAME; jmp r11; nop
+    let mut code = vec![0x49, 0xbb, 0xe0, 0x11, 0x40, 0x00, 0x00, 0x00, 0x00, 0x00];
+    code.extend([0x49, 0xba, 0x40, 0x80, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00]);
+    code.extend([0x49, 0xff, 0xe3, 0x90, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let stepped = |code: &[u8], pc: u64, sp: u64| {
+        let modules = Knowing {
+            tables: three_functions(),
+            uncovered: Uncovered::Unknown,
+            called: true,
+        };
+        let words = code.chunks_exact(8).enumerate();
+        let words = words.map(|(index, word)| (pc + index as u64 * 8, u64::from_le_bytes(word.try_into().unwrap())));
+        let mut memory = Words(words.chain([(sp, 0x5555)]).collect());
+        let mut found = registers(arch, pc, sp, 0x8010);
+        let mut cache = RuleCache::new(&mut []);
+        let kind = step(arch, &mut found, AddressKind::Pc, &modules, &mut memory, &mut cache);
+        kind.map(|_| (found.pc, found.get(arch.sp)))
+    };
+    for at in [0, 10, 20] {
+        assert_eq!(stepped(&code[at..], 0x8048, 0x8000), Ok((0x5555, Some(0x8008))), "{at}");
+    }
+    let short = [
+        &[0xf3, 0x0f, 0x1e, 0xfa, 0x41, 0xbb, 0xe0, 0x11, 0x40, 0x00],
+        &code[10..],
+    ]
+    .concat();
+    assert_eq!(stepped(&short, 0x8048, 0x8000), Ok((0x5555, Some(0x8008))));
+    assert_eq!(stepped(&code[2..], 0x8048, 0x8000), Err(Stop::NoTable));
+    assert_eq!(stepped(&code, 0x8048, 0x8050), Err(Stop::NoTable));
+}
+
 /// Modules with knowledge that no table contains.
 struct Knowing {
     tables: OneModule,

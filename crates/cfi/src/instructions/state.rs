@@ -2,10 +2,14 @@
 
 use backtrail_arch::{Arch, x86_64};
 use backtrail_sframe::{Base, Location, Rule};
-use iced_x86::{Instruction, Register};
+use iced_x86::{Instruction, Mnemonic, Register};
 
 use super::LOST;
+use crate::kept::dwarf_number;
 use crate::prologue::immediate;
+
+/// Registers in which GCC keeps the stack pointer before its alignment.
+const UNALIGNED: [Register; 2] = [Register::R10, Register::R13];
 
 /// A place: bytes from the value of a register at the program counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +109,9 @@ pub(super) struct State {
     pub(super) copy: Option<(Register, Place)>,
     /// A place on the stack, and the stack pointer that the path has stored there.
     pub(super) kept: Option<(Place, Place)>,
+    /// The word from which each of the registers for the stack pointer before its alignment was
+    /// loaded.
+    pub(super) unaligned: [Option<Slot>; UNALIGNED.len()],
 }
 
 /// The state of a path at its return.
@@ -173,6 +180,17 @@ pub(super) fn moved(sp: Option<Place>, instruction: &Instruction, sign: i64) -> 
     Some(sp?.plus(immediate(instruction)?.wrapping_mul(sign)))
 }
 
+/// The register of `lea rsp, [register + bytes]`, if it is one in which GCC keeps the stack pointer
+/// that a function was called with.
+pub(super) fn unaligned_register(instruction: &Instruction) -> Option<Register> {
+    let base = instruction.memory_base();
+    let is_one = instruction.mnemonic() == Mnemonic::Lea
+        && instruction.op0_register() == Register::RSP
+        && instruction.memory_index() == Register::None
+        && UNALIGNED.contains(&base);
+    is_one.then_some(base)
+}
+
 /// The place of a memory operand that counts from the stack pointer or the frame pointer alone.
 pub(super) fn addressed(state: &State, instruction: &Instruction) -> Option<Place> {
     if instruction.memory_index() != Register::None || instruction.segment_prefix() != Register::None {
@@ -187,6 +205,37 @@ pub(super) fn addressed(state: &State, instruction: &Instruction) -> Option<Plac
 }
 
 impl State {
+    /// Where the stack pointer is after `lea rsp, [register + bytes]`, by which GCC's functions
+    /// that align their stacks leave. Before it, the caller's return address is there twice.
+    pub(super) fn unaligned_by(&self, instruction: &Instruction) -> Option<Place> {
+        let register = unaligned_register(instruction)?;
+        let bytes = instruction.memory_displacement64().cast_signed();
+        let index = UNALIGNED.iter().position(|kept| *kept == register)?;
+        let number = dwarf_number(register)?;
+        let is_there = !self.has_called && self.written & 1 << number == 0;
+        let there = is_there.then_some(Place::Other(number, bytes));
+        let loaded = self.unaligned[index].map(|slot| Place::Stored(slot, bytes));
+        loaded.or(there)
+    }
+
+    /// Forgets what these registers held.
+    pub(super) fn forget_unaligned(&mut self, is_written: impl Fn(Register) -> bool) {
+        for (register, slot) in UNALIGNED.into_iter().zip(&mut self.unaligned) {
+            *slot = slot.filter(|_| !is_written(register));
+        }
+    }
+
+    /// Follows a load of such a register from this place on the stack.
+    pub(super) fn load_unaligned(&mut self, register: Register, place: Option<Place>) {
+        if let Some(index) = UNALIGNED.iter().position(|kept| *kept == register) {
+            self.unaligned[index] = match place {
+                Some(Place::Sp(offset)) => Some(Slot::Sp(offset)),
+                Some(Place::Fp(offset)) => Some(Slot::Fp(offset)),
+                _ => None,
+            };
+        }
+    }
+
     /// The state at the return of the code that this one jumps to, whose frame it shares; `rule` is
     /// the rule there.
     pub(super) fn joined(mut self, rule: &Rule) -> Option<State> {

@@ -508,6 +508,62 @@ fn an_aligned_stack_is_left_by_the_old_pointer() {
     assert_eq!(change(0, &[0x48, 0x8b, 0xcc]), by_rcx);
 }
 
+/// What GCC 12 compiles, and its own call frame information for that.
+#[test]
+fn a_stack_that_gcc_aligns_is_left_by_what_it_keeps_on_it() {
+    // lea r10, [rsp + 8]; and rsp, -64; push [r10 - 8]; push rbp; mov rbp, rsp; push r10; ...
+    let begins = [
+        0x4c, 0x8d, 0x54, 0x24, 0x08, 0x48, 0x83, 0xe4, 0xc0, 0x41, 0xff, 0x72, 0xf8, 0x55, 0x48, 0x89, 0xe5, 0x41,
+        0x52,
+    ];
+    // push rbx; sub rsp, 0x60; call +0; movsx eax, byte [rbp - 0x70]; lea rsp, [rbp - 0x10];
+    // add eax, ebx; pop rbx; pop r10; pop rbp; lea rsp, [r10 - 8]; ret
+    let pops = [
+        0x53, 0x48, 0x83, 0xec, 0x60, 0xe8, 0, 0, 0, 0, 0x0f, 0xbe, 0x45, 0x90, 0x48, 0x8d, 0x65, 0xf0, 0x01, 0xd8,
+        0x5b, 0x41, 0x5a, 0x5d, 0x49, 0x8d, 0x62, 0xf8, 0xc3,
+    ];
+    // sub rsp, 0x60; call +0; mov r10, [rbp - 8]; leave; lea rsp, [r10 - 8]; ret
+    let leaves = [
+        0x48, 0x83, 0xec, 0x60, 0xe8, 0, 0, 0, 0, 0x4c, 0x8b, 0x55, 0xf8, 0xc9, 0x49, 0x8d, 0x62, 0xf8, 0xc3,
+    ];
+    let found = |end: &[u8], pc: u64| {
+        rule(
+            &ARCH,
+            &plain(&[&begins[..], end].concat()),
+            START + 19 + pc,
+            false,
+            &Nothing,
+        )
+    };
+    let fp = |register: u8, offset: i32| Location {
+        base: Base::Register(register),
+        offset,
+        deref: true,
+    };
+    let (rbp, rsp, r10) = (ARCH.fp.0, ARCH.sp.0, Location::register(10, 0));
+    let frame = Rule {
+        fp: Some(fp(rbp, 0)),
+        ..Rule::new(fp(rbp, -8), Location::saved(-8))
+    };
+    let aligned = |fp| {
+        Some(Rule {
+            fp,
+            ..Rule::new(r10, Location::saved(-8))
+        })
+    };
+    let returns = Some(Rule::new(Location::register(rsp, 8), Location::saved(-8)));
+    for pc in [1, 5, 10, 14] {
+        assert_eq!(found(&pops, pc), Some(frame), "{pc}");
+    }
+    assert_eq!(found(&pops, 23), aligned(Some(fp(rsp, 0))));
+    assert_eq!((found(&pops, 24), found(&pops, 28)), (aligned(None), returns));
+    for pc in [0, 4, 9] {
+        assert_eq!(found(&leaves, pc), Some(frame), "{pc}");
+    }
+    assert_eq!(found(&leaves, 13), aligned(Some(fp(rbp, 0))));
+    assert_eq!((found(&leaves, 14), found(&leaves, 18)), (aligned(None), returns));
+}
+
 #[test]
 fn no_bytes_are_too_odd() {
     for (code, state) in crate::odd::pieces() {

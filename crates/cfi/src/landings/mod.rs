@@ -44,7 +44,7 @@ const LOST: Location = Location {
 };
 
 /// The rule of a function that has only been called.
-const CALLED: Rule = Rule::new(Location::register(RSP, 8), Location::saved(-8));
+pub(crate) const CALLED: Rule = Rule::new(Location::register(RSP, 8), Location::saved(-8));
 
 /// Corrects the rows of such functions.
 pub(crate) fn correct(converted: &mut Converted, image: &Image<'_>) {
@@ -167,7 +167,7 @@ fn with_contexts(arch: &Arch, function: &FunctionRows, copied: &[Copied]) -> Vec
 }
 
 /// The rule of a frame of which only the CFA and the word at `continues` still hold.
-fn in_transit(arch: &Arch, rule: Rule, continues: Option<i32>) -> Rule {
+pub(crate) fn in_transit(arch: &Arch, rule: Rule, continues: Option<i32>) -> Rule {
     let has_frame = [arch.sp, arch.fp]
         .map(|register| Base::Register(register.0))
         .contains(&rule.cfa.base);
