@@ -214,6 +214,26 @@ fn reaches_return(code: &Code<'_>, pc: u64) -> bool {
     false
 }
 
+/// Whether this is a jump to the address in a register.
+fn jumps_to(instruction: &Instruction, register: Register) -> bool {
+    instruction.mnemonic() == Mnemonic::Jmp
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register() == register
+}
+
+/// Whether the return address has just been popped, into the register to which `pc` jumps.
+pub(crate) fn has_popped_return_address(code: &Code<'_>, pc: u64) -> bool {
+    /// `pop` of one of the first eight registers, and what precedes it for the others.
+    const POP: u8 = 0x58;
+    const OTHERS: u8 = 0x41;
+    let jump = code.instruction(pc).filter(|jump| jumps_to(jump, jump.op0_register()));
+    let (Some(jump), Some(&[before, pop])) = (jump, code.before(pc).last_chunk::<2>()) else {
+        return false;
+    };
+    let number = jump.op0_register().number() as u8;
+    pop == POP | number & 7 && (number >= 8) == (before == OTHERS)
+}
+
 /// Bytes of a jump that reaches 127 bytes.
 const SHORT_JUMP: usize = 2;
 
@@ -580,6 +600,14 @@ impl<'c> Search<'c> {
                 if first == Register::RBP && state.fp == FramePointer::Kept {
                     state.pushed = state.sp;
                 }
+            }
+            // As a return does it.
+            Mnemonic::Pop
+                if self
+                    .decode(instruction.next_ip())
+                    .is_some_and(|next| jumps_to(&next, first)) =>
+            {
+                return Next::Returns(0);
             }
             Mnemonic::Pop => {
                 if first == Register::RBP {

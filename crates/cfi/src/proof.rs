@@ -160,6 +160,9 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
             if is_unpacked && roots::is_entry(code.before(pc)) {
                 return Uncovered::Outermost;
             }
+            if !is_return && arch.cpu == Cpu::X86_64 && instructions::has_popped_return_address(&code, pc) {
+                return Uncovered::Unknown;
+            }
             let read = |at: u64, bytes: &mut [u8]| process.read(at, bytes);
             if !is_return && let Some(rule) = lisp::in_call(arch, &code, pc, read) {
                 return Uncovered::Rule(rule);

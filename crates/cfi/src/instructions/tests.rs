@@ -48,6 +48,22 @@ fn found(code: &[u8], pc: u64) -> Option<(Place, Option<Place>)> {
     Some((place(rule.cfa), rule.fp.map(place)))
 }
 
+/// As LLVM's libunwind leaves for a handler.
+#[test]
+fn a_jump_to_a_popped_address_returns() {
+    // pop rdi; pop rcx; jmp rcx
+    let code = [0x5f, 0x59, 0xff, 0xe1];
+    assert_eq!(found(&code, 0), Some((Place::Sp(16), None)));
+    assert_eq!(found(&code, 1), Some((Place::Sp(8), None)));
+    let has_popped = |code: &[u8], pc| has_popped_return_address(&plain(code), START + pc);
+    assert!(has_popped(&code, 2) && !has_popped(&code, 1));
+    // pop r9; jmp rcx; pop rcx; jmp r9; pop r9; jmp r9
+    let others = [
+        0x41, 0x59, 0xff, 0xe1, 0x59, 0x41, 0xff, 0xe1, 0x41, 0x59, 0x41, 0xff, 0xe1,
+    ];
+    assert!(!has_popped(&others, 2) && !has_popped(&others, 5) && has_popped(&others, 10));
+}
+
 /// libjpeg's kernels, which NASM assembles, begin and end like this.
 #[test]
 fn an_aligned_frame_whose_old_stack_pointer_is_popped() {
