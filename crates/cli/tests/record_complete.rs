@@ -156,7 +156,6 @@ fn frames_that_are_left_at_once() {
             ["catcher", "outer", "inner", "thrower"],
         ),
         (&program::LEAVES, "jumps", ["main", "setter", "over", "jumper"]),
-        (&program::LEAVES_LINKED, "jumps", ["main", "setter", "over", "jumper"]),
         (&program::LEAVES, "contexts", ["main", "keeper", "across", "leaver"]),
     ];
     for (program, how, chain) in ways {

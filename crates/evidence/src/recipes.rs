@@ -46,6 +46,13 @@ macro_rules! video {
     };
 }
 
+/// The program of the tests that leaves frames.
+macro_rules! leaves {
+    () => {
+        "$P/../../testkit/programs/leaves.cc"
+    };
+}
+
 /// All programs.
 pub(crate) const RECIPES: &[Recipe] = &[
     // Code made at run time.
@@ -260,6 +267,42 @@ pub(crate) const RECIPES: &[Recipe] = &[
         &["makecontext"],
         "gcc -O2 -o makecontext $P/makecontext.c",
         "exec ./makecontext $S",
+    ),
+    // Frames that are left at once.
+    recipe(
+        "exceptions",
+        &["g++"],
+        &["leaves"],
+        concat!("g++ -O2 -o leaves ", leaves!()),
+        "exec ./leaves $S exceptions",
+    ),
+    recipe(
+        "exceptions-frame-pointer",
+        &["g++"],
+        &["leaves"],
+        concat!("g++ -O2 -fno-omit-frame-pointer -o leaves ", leaves!()),
+        "exec ./leaves $S exceptions",
+    ),
+    recipe(
+        "longjmp",
+        &["g++"],
+        &["leaves"],
+        concat!("g++ -O2 -o leaves ", leaves!()),
+        "exec ./leaves $S jumps",
+    ),
+    recipe(
+        "setcontext",
+        &["g++"],
+        &["leaves"],
+        concat!("g++ -O2 -o leaves ", leaves!()),
+        "exec ./leaves $S contexts",
+    ),
+    recipe(
+        "rust-panics",
+        &["rustc"],
+        &["panics"],
+        "rustc -O -o panics $P/panics.rs",
+        "exec ./panics $S",
     ),
     recipe(
         "threads-1ms",

@@ -14,7 +14,7 @@
 
 #define FRAME extern "C" __attribute__((noipa, visibility("default")))
 
-static constexpr int MOST = 64, SAMPLES = 400;
+static constexpr int MOST = 64, SAMPLES = 200;
 static volatile long sink;
 static volatile sig_atomic_t samples, whole, wrong;
 static jmp_buf there;
