@@ -15,6 +15,7 @@ use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
+pub(crate) use crate::code::LOST;
 pub use crate::kept::keeps;
 use crate::kept::{dwarf_number, written};
 pub use crate::prologue::Code;
@@ -112,14 +113,6 @@ pub fn rule_at_run_time(arch: &Arch, code: &Code<'_>, pc: u64, is_return: bool, 
     let framed = (arch.cpu == Cpu::X86_64).then(framed).flatten();
     framed.or_else(|| rule(arch, code, pc, is_return, around))
 }
-
-/// The location of a frame pointer that a hand-written helper has overwritten: none. The helper's
-/// caller has saved it.
-pub(crate) const LOST: Location = Location {
-    base: Base::Register(u8::MAX),
-    offset: 0,
-    deref: true,
-};
 
 /// Whether the frame pointer at `pc` is the caller's: either no branch or call lies between `pc`
 /// and a return with the same frame pointer, or code shortly before `pc` has already restored it,

@@ -14,8 +14,8 @@ use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use crate::eh_frame::{self, Converted};
-use crate::landings::{CALLED, in_transit};
+use crate::eh_frame;
+use crate::landings::{CALLED, divided, in_transit};
 
 /// The longest such function, in bytes: glibc's have up to 300, and up to 700 with shadow stacks.
 const LONGEST: u32 = 1 << 11;
@@ -28,15 +28,6 @@ const REGISTERS: u8 = 16;
 /// leads to the context, is loaded from there; the result is 0.
 const BEFORE_REST: [u8; 3] = [0x48, 0x8b, 0x92];
 const REST: [u8; 3] = [0x31, 0xc0, 0xc3];
-
-/// Corrects the rows of such functions.
-pub(crate) fn correct(converted: &mut Converted, image: &Image<'_>) {
-    for function in &mut converted.functions {
-        if let Some(rows) = corrected(image, function) {
-            function.rows = rows;
-        }
-    }
-}
 
 /// The correct rows of `function`, if it is one of these.
 pub(crate) fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
@@ -128,24 +119,13 @@ fn leaves(instruction: &Instruction) -> bool {
 /// The rows of `function`, with the caller's frame until the stack pointer is loaded, and none in
 /// the code that is `resumed`.
 fn with_resumed(arch: &Arch, function: &FunctionRows, resumed: &[Range<u32>]) -> Vec<Row> {
-    let mut starts: Vec<u32> = function.rows.iter().map(|row| row.start).collect();
     let ends = resumed.iter().flat_map(|piece| [piece.start, piece.end]);
-    starts.extend(ends.filter(|start| *start < function.size));
-    starts.sort_unstable();
-    let mut rows: Vec<Row> = Vec::with_capacity(starts.len());
-    for start in starts {
-        let before = function.rows.iter().rev().filter(|row| row.start <= start);
-        let mut said = before.map(|row| row.rule).filter(|rule| !rule.is_some_and(is_resumed));
-        let said = said.next().unwrap_or(Some(CALLED));
-        let is_in = resumed.iter().any(|piece| piece.contains(&start));
-        let rule = if is_in {
-            Some(in_transit(arch, CALLED, None))
-        } else {
-            said
-        };
-        if rows.last().is_none_or(|last| last.start < start && last.rule != rule) {
-            rows.push(Row { start, rule });
+    divided(function, ends, |start| {
+        if resumed.iter().any(|piece| piece.contains(&start)) {
+            return Some(in_transit(arch, CALLED, None));
         }
-    }
-    rows
+        let mut before = function.rows.iter().rev().filter(|row| row.start <= start);
+        let said = before.find(|row| !row.rule.is_some_and(is_resumed));
+        said.map_or(Some(CALLED), |row| row.rule)
+    })
 }

@@ -12,34 +12,15 @@ use backtrail_sframe::{Location, Row, Rule};
 use memchr::memchr;
 
 use crate::code;
-use crate::eh_frame::{self, Converted};
+use crate::eh_frame;
 
-/// The longest code that is read, and the limit for a whole file, whose functions may overlap, in
-/// bytes. LuaJIT's interpreter has 16 KiB.
+/// The longest code that is read, in bytes. LuaJIT's interpreter has 16 KiB.
 const LONGEST: u32 = 1 << 18;
-const MOST: u32 = 1 << 24;
 
 /// The stack pointer's DWARF number.
 const RSP: u8 = 7;
 /// The first byte of `ret`.
 const RET: u8 = 0xc3;
-
-/// Corrects the rows of functions that have a single one.
-pub(crate) fn correct(converted: &mut Converted, image: &Image<'_>) {
-    let mut left = MOST;
-    for function in &mut converted.functions {
-        if single_frame(image, function).is_none() {
-            continue;
-        }
-        let Some(rest) = left.checked_sub(function.size) else {
-            return;
-        };
-        left = rest;
-        if let Some(rows) = corrected(image, function) {
-            function.rows = rows;
-        }
-    }
-}
 
 /// The only rule of a function, by which no call can have led to its first instruction.
 fn single_frame(image: &Image<'_>, function: &FunctionRows) -> Option<Rule> {
@@ -58,9 +39,11 @@ fn single_frame(image: &Image<'_>, function: &FunctionRows) -> Option<Rule> {
     (image.arch().cpu == Cpu::X86_64 && is_frame && is_plain).then_some(said)
 }
 
-/// The rows of a function with a single rule, if its returns contradict that rule.
-pub(crate) fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+/// The rows of a function with a single rule, if its returns contradict that rule, and as many
+/// bytes of code are `left` to be read.
+pub(crate) fn corrected(image: &Image<'_>, function: &FunctionRows, left: &mut u32) -> Option<Vec<Row>> {
     let said = single_frame(image, function)?;
+    *left = left.checked_sub(function.size)?;
     let range = function.start..eh_frame::end_of(function);
     let bytes = image.data_in(range.clone())?.get(..function.size as usize)?;
     memchr(RET, bytes)?;

@@ -16,7 +16,6 @@ pub mod isolated;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
-use std::mem;
 use std::path::PathBuf;
 
 use backtrail_arch::Cpu;
@@ -36,6 +35,9 @@ use crate::roots;
 use crate::source::{KIND, Source};
 use crate::{go_frames, gopclntab, greenlets, landings, linked, resumed, returns, signal};
 use isolated::Wanted;
+
+/// The most code of a file, whose functions may overlap, that is read to correct rows, in bytes.
+const MOST_READ: u32 = 1 << 24;
 
 /// The subfolder that stores which entry a file has.
 const FILES: &str = "files-v1";
@@ -102,11 +104,19 @@ pub fn exceeds_call_frames(image: &Image<'_>) -> bool {
 /// Changes `function`, which has the rows of call frame information, to what a module's table says.
 /// Returns false if that needs the whole table.
 pub fn correct(image: &Image<'_>, function: &mut FunctionRows) -> bool {
-    let corrected = returns::corrected(image, function)
-        .or_else(|| landings::corrected(image, function))
-        .or_else(|| resumed::corrected(image, function));
-    function.rows = corrected.unwrap_or_else(|| mem::take(&mut function.rows));
+    correct_by_code(image, function, &mut { MOST_READ });
     !is_misdescribed(image, function.start)
+}
+
+/// Gives a function the rows that its code shows, where call frame information is wrong. `left` is
+/// how many bytes of code may still be read.
+fn correct_by_code(image: &Image<'_>, function: &mut FunctionRows, left: &mut u32) {
+    let corrected = returns::corrected(image, function, left)
+        .or_else(|| landings::corrected(image, function, left))
+        .or_else(|| resumed::corrected(image, function));
+    if let Some(rows) = corrected {
+        function.rows = rows;
+    }
 }
 
 fn is_misdescribed(image: &Image<'_>, svma: u64) -> bool {
@@ -134,9 +144,10 @@ fn convert_section(image: &Image<'_>, section: &SectionData<'_>) -> Converted {
         &EhFrame::of_image(image, &section.data, section.address),
         image.budget(),
     );
-    returns::correct(&mut converted, image);
-    landings::correct(&mut converted, image);
-    resumed::correct(&mut converted, image);
+    let mut left = MOST_READ;
+    for function in &mut converted.functions {
+        correct_by_code(image, function, &mut left);
+    }
     let entry = image.entry();
     let is_code = image.code_ranges().iter().any(|range| range.contains(&entry));
     if entry != 0 && is_code && converted.find(entry).is_none() {

@@ -700,18 +700,13 @@ fn code_that_loads_another_frame_has_its_caller_until_it_leaves() {
     };
     let table = table_of(&library);
     let section = table.section().unwrap();
-    let caller = |offset| {
-        let rule = section.lookup(start + offset).unwrap().unwrap().row.rule.unwrap();
-        (rule.cfa, rule.ra, rule.fp)
-    };
+    let caller = |offset| places_at(&section, start + offset);
     for offset in [0, 4, 8, 12, 15, 17] {
         let called = (Location::register(7, 8), Location::saved(-8), None);
         assert_eq!(caller(offset), called, "{offset}");
     }
     for offset in [20, 23] {
-        // No frame has the register with this number.
-        let (_, ra, fp) = caller(offset);
-        assert!(ra.base == Base::Register(32) && fp == Some(ra), "{offset}");
+        assert!(is_lost(caller(offset)), "{offset}");
     }
 }
 
@@ -830,10 +825,7 @@ fn code_that_resumes_a_context_has_its_caller_until_it_leaves_the_stack() {
     };
     let table = table_of(&library);
     let section = table.section().unwrap();
-    let caller = |offset| {
-        let rule = section.lookup(start + offset).unwrap().unwrap().row.rule.unwrap();
-        (rule.cfa, rule.ra, rule.fp)
-    };
+    let caller = |offset| places_at(&section, start + offset);
     let (called, pushed) = (Location::register(7, 8), Location::register(7, 16));
     let saved = Location::saved(-8);
     assert_eq!([1, 101].map(caller), [(pushed, saved, None); 2]);
@@ -841,10 +833,21 @@ fn code_that_resumes_a_context_has_its_caller_until_it_leaves_the_stack() {
         assert_eq!(caller(offset), (called, saved, None), "{offset}");
     }
     for offset in [17, 24, 31, 32, 39, 41, 62, 69, 76, 77, 84, 86, 114, 117] {
-        // No frame has the register with this number.
-        let (_, ra, fp) = caller(offset);
-        assert!(ra.base == Base::Register(32) && fp == Some(ra), "{offset}");
+        assert!(is_lost(caller(offset)), "{offset}");
     }
+}
+
+/// The CFA, the return address and the frame pointer, by the rule at an address.
+type Places = (Location, Location, Option<Location>);
+
+fn places_at(section: &Section<'_>, svma: u64) -> Places {
+    let rule = section.lookup(svma).unwrap().unwrap().row.rule.unwrap();
+    (rule.cfa, rule.ra, rule.fp)
+}
+
+/// Whether the caller's registers are those with a number that no frame has.
+fn is_lost((_, ra, fp): Places) -> bool {
+    ra.base == Base::Register(32) && fp == Some(ra)
 }
 
 /// A library with this code, and where its first function is.

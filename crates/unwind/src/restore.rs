@@ -3,7 +3,7 @@
 
 use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 
-use crate::step::{AddressKind, Stop, frame_pointer_step, step};
+use crate::step::{AddressKind, Stop, frame_pointer_step, loses_frame_pointer, step};
 use crate::{Memory, Modules, RuleCache};
 
 /// A caller with all registers that are known.
@@ -67,17 +67,14 @@ pub fn step_restoring(
     };
     let callee = *registers;
     match step(arch, registers, kind, modules, memory, cache) {
-        // If a table says that the caller's frame pointer is lost, so are the other registers that
-        // its callees have saved.
-        Ok(kind) if callee.get(arch.fp).is_some() && registers.get(arch.fp).is_none() => Ok((kind, false)),
+        Ok(kind) if loses_frame_pointer(arch, &callee, registers) => Ok((kind, false)),
         Ok(kind) => {
             if let Some(caller) = modules.caller(&callee, address, memory) {
                 complete(arch, registers, &caller.registers);
             }
             Ok((kind, false))
         }
-        // A table says so of a return address that is lost.
-        Err(stop @ Stop::NotExpressible(register)) if usize::from(register.0) >= REGISTERS => Err(stop),
+        Err(stop) if stop.is_of_lost_value() => Err(stop),
         Err(stop @ (Stop::NotExpressible(_) | Stop::NoTable | Stop::NoCall)) => {
             let mut noting = Noting { memory, missing: None };
             let caller = modules.caller(&callee, address, &mut noting);

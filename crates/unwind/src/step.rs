@@ -1,6 +1,6 @@
 //! A single step.
 
-use backtrail_arch::{Arch, Register, Registers};
+use backtrail_arch::{Arch, REGISTERS, Register, Registers};
 use backtrail_sframe::{Base, Location, Rule};
 
 use crate::cache::{PackedRule, TableRule};
@@ -48,6 +48,19 @@ pub enum Stop {
     NoCall,
     /// A chain of frame pointers ends in code that no table marks as the start of a stack.
     NoStart,
+}
+
+impl Stop {
+    /// Whether a table says that a value is lost: no frame has the register that it names.
+    pub(crate) fn is_of_lost_value(self) -> bool {
+        matches!(self, Stop::NotExpressible(register) if usize::from(register.0) >= REGISTERS)
+    }
+}
+
+/// Whether a step has lost the frame pointer because a table says so: then the other registers that
+/// the callees have saved are lost, too.
+pub(crate) fn loses_frame_pointer(arch: &Arch, callee: &Registers, caller: &Registers) -> bool {
+    callee.get(arch.fp).is_some() && caller.get(arch.fp).is_none()
 }
 
 /// Changes the `registers` of a frame to its caller's, and returns the kind of the caller's program

@@ -2,7 +2,6 @@
 //
 // Leaves several frames at once, again and again, while a timer interrupts it: each handler walks, and judges the frames by the functions that call each other. Prints how many
 // stacks there were, how many reached main, and ends with 1 after a wrong one.
-#include <csetjmp>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -10,57 +9,11 @@
 #include <dlfcn.h>
 #include <sys/time.h>
 
+#include "../../../testkit/programs/leaves.h"
 #include "backtrail.h"
 
-#define FRAME extern "C" __attribute__((noipa, visibility("default")))
-
 static constexpr int MOST = 64, SAMPLES = 200;
-static volatile long sink;
 static volatile sig_atomic_t samples, whole, wrong;
-static jmp_buf there;
-
-struct Guard {
-    ~Guard() { sink = sink + 1; }
-};
-
-FRAME long thrower(long a, long b) {
-    if (a + b >= 0) throw a;
-    return a;
-}
-
-FRAME long inner(long a, long b, long c) {
-    Guard guard;
-    return thrower(a, b) + c;
-}
-
-FRAME long outer(long a, long b, long c, long d) {
-    Guard guard;
-    return inner(a, b, c) * d;
-}
-
-FRAME long catcher(long a, long b) {
-    try {
-        return outer(a, b, a, b) + a;
-    } catch (long number) {
-        return number + b;
-    }
-}
-
-FRAME void jumper(int a) {
-    sink = sink + a;
-    longjmp(there, a + 1);
-}
-
-FRAME void over(int a, int b) {
-    jumper(a);
-    sink = sink + b;
-}
-
-FRAME long setter(int a) {
-    int back = setjmp(there);
-    if (back == 0) over(a, a + 1);
-    return back;
-}
 
 FRAME void repeat(bool jumps) {
     for (int i = 0; samples < SAMPLES; i = (i + 1) % 1000) sink = sink + (jumps ? setter(i) : catcher(i, 1));

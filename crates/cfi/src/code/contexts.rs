@@ -12,8 +12,9 @@ const RSI: Number = 6;
 const RDI: Number = 7;
 
 /// The most calls between one that replaces a frame and the way out of the function: libgcc has
-/// one, for debuggers.
+/// one, for debuggers. And the most stores after the last one.
 const MOST_CALLS: usize = 4;
+const MOST_STORES: usize = 8;
 
 /// Code that runs in a frame whose saved registers, and return address, have become others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +71,9 @@ pub(crate) fn copied_contexts(code: &impl Instructions, within: i32) -> Vec<Copi
         return Vec::new();
     };
     let copying: Vec<usize> = (first + 1..code.count()).filter(copies).collect();
+    if copying.len() > MOST_CALLS {
+        return Vec::new();
+    }
     let pieces = copying.into_iter().map(|call| pieces(code, call, continues));
     pieces.flatten().collect()
 }
@@ -88,11 +92,13 @@ fn pieces(code: &impl Instructions, call: usize, continues: i32) -> Vec<Copied> 
         }
     }
     let after = reached(code, &code.next(last));
-    let stores = after.iter().filter(|&&index| code.is_store(index));
-    let changed = stores
-        .map(|&store| reached(code, &code.next(store)))
-        .max_by_key(BTreeSet::len);
-    let changed = changed.unwrap_or(after);
+    let stores: Vec<usize> = after.iter().copied().filter(|&index| code.is_store(index)).collect();
+    let behind = stores
+        .iter()
+        .take(MOST_STORES)
+        .map(|&store| reached(code, &code.next(store)));
+    let changed = behind.max_by_key(BTreeSet::len);
+    let changed = changed.filter(|_| stores.len() <= MOST_STORES).unwrap_or(after);
     let mut pieces: Vec<Copied> = Vec::new();
     for index in all {
         let mut range = code.range(index);

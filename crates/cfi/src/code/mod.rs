@@ -24,6 +24,15 @@ const MAX_PASSES: usize = 32;
 /// Visits of one place by the forward reading: each visit leaves fewer known facts.
 const MAX_VISITS: usize = 64;
 
+/// A place that no rule can name, as no frame has a register with this number: of a frame pointer
+/// that a hand-written helper has overwritten, which the helper's caller has saved, and of what
+/// libgcc has overwritten.
+pub(crate) const LOST: Location = Location {
+    base: Base::Register(backtrail_arch::REGISTERS as u8),
+    offset: 0,
+    deref: true,
+};
+
 /// The convention of the calls in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Convention {

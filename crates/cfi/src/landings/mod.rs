@@ -14,13 +14,13 @@ mod aarch64;
 
 use std::ops::Range;
 
-use backtrail_arch::{Arch, Cpu, REGISTERS};
+use backtrail_arch::{Arch, Cpu};
 use backtrail_elf::Image;
 use backtrail_sframe::write::FunctionRows;
 use backtrail_sframe::{Base, Location, Row, Rule};
 
-use crate::code::{self, Convention, Copied, Input};
-use crate::eh_frame::{self, Converted};
+use crate::code::{self, Convention, Copied, Input, LOST};
+use crate::eh_frame;
 
 /// DWARF numbers of registers. Before it leaves for a handler, code by compilers has the CFA in
 /// RCX.
@@ -36,59 +36,46 @@ const CONTINUES_AARCH64: i32 = 99 * 8;
 /// The least frame with two such structures.
 const LEAST_FRAME: i32 = 2 * CONTINUES_AARCH64;
 
-/// A place that no rule can name: no frame has a register with this number.
-const LOST: Location = Location {
-    base: Base::Register(REGISTERS as u8),
-    offset: 0,
-    deref: true,
-};
-
 /// The rule of a function that has only been called.
 pub(crate) const CALLED: Rule = Rule::new(Location::register(RSP, 8), Location::saved(-8));
 
-/// Corrects the rows of such functions.
-pub(crate) fn correct(converted: &mut Converted, image: &Image<'_>) {
-    for function in &mut converted.functions {
-        if let Some(rows) = corrected(image, function) {
-            function.rows = rows;
-        }
-    }
-}
-
-/// The correct rows of `function`, if it is one of these.
-pub(crate) fn corrected(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+/// The correct rows of `function`, if it is one of these, and as many bytes of code are `left` to
+/// be read.
+pub(crate) fn corrected(image: &Image<'_>, function: &FunctionRows, left: &mut u32) -> Option<Vec<Row>> {
     if function.size > LONGEST || function.repeat.is_some() {
         return None;
     }
     match image.arch().cpu {
-        Cpu::X86_64 => corrected_x86_64(image, function),
-        Cpu::Aarch64 => corrected_aarch64(image, function),
+        Cpu::X86_64 => corrected_x86_64(image, function, left),
+        Cpu::Aarch64 => corrected_aarch64(image, function, left),
         Cpu::S390x => None,
     }
 }
 
-fn corrected_aarch64(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+fn corrected_aarch64(image: &Image<'_>, function: &FunctionRows, left: &mut u32) -> Option<Vec<Row>> {
     let is_large = |row: &Row| row.rule.is_some_and(|rule| rule.cfa.offset >= LEAST_FRAME);
     if !function.rows.iter().any(is_large) {
         return None;
     }
-    let code = aarch64::Function::new(function.start..eh_frame::end_of(function), bytes_of(image, function)?)?;
-    let copied = code::copied_contexts(&code, CONTINUES_AARCH64);
+    let (range, bytes) = code_of(image, function, left)?;
+    let copied = code::copied_contexts(&aarch64::Function::new(range, bytes)?, CONTINUES_AARCH64);
     (!copied.is_empty()).then(|| with_contexts(image.arch(), function, &copied))
 }
 
-fn bytes_of<'a>(image: &Image<'a>, function: &FunctionRows) -> Option<&'a [u8]> {
-    let bytes = image.data_in(function.start..eh_frame::end_of(function))?;
-    bytes.get(..function.size as usize)
+fn code_of<'a>(image: &Image<'a>, function: &FunctionRows, left: &mut u32) -> Option<(Range<u64>, &'a [u8])> {
+    *left = left.checked_sub(function.size)?;
+    let range = function.start..eh_frame::end_of(function);
+    let bytes = image.data_in(range.clone())?.get(..function.size as usize)?;
+    Some((range, bytes))
 }
 
-fn corrected_x86_64(image: &Image<'_>, function: &FunctionRows) -> Option<Vec<Row>> {
+fn corrected_x86_64(image: &Image<'_>, function: &FunctionRows, left: &mut u32) -> Option<Vec<Row>> {
     let any = |is_it: fn(Rule) -> bool| function.rows.iter().any(|row| row.rule.is_some_and(is_it));
     let (loads, handles) = (any(loads_registers), any(leaves_for_a_handler));
     if !loads && !handles {
         return None;
     }
-    let (range, bytes) = (function.start..eh_frame::end_of(function), bytes_of(image, function)?);
+    let (range, bytes) = code_of(image, function, left)?;
     if loads {
         return with_callers(image.arch(), function, range, bytes);
     }
@@ -138,27 +125,28 @@ fn with_callers(arch: &Arch, function: &FunctionRows, range: Range<u64>, bytes: 
 /// The rows of a function that leaves for a handler, with others where registers are copied.
 fn with_contexts(arch: &Arch, function: &FunctionRows, copied: &[Copied]) -> Vec<Row> {
     let within = |address: u64| address.saturating_sub(function.start).min(function.size.into()) as u32;
-    let pieces = copied
-        .iter()
-        .map(|piece| (within(piece.code.start), within(piece.code.end)));
+    let ends = copied.iter().flat_map(|piece| [piece.code.start, piece.code.end]);
+    divided(function, ends.map(within), |start| {
+        let before = function.rows.iter().rev().find(|row| row.start <= start);
+        let rule = before.and_then(|row| row.rule)?;
+        let address = function.start.saturating_add(start.into());
+        let piece = copied.iter().find(|piece| piece.code.contains(&address));
+        Some(piece.map_or(rule, |piece| in_transit(arch, rule, piece.continues)))
+    })
+}
+
+/// Rows that begin where those of `function` do, and at these places, with a rule for each.
+pub(crate) fn divided(
+    function: &FunctionRows,
+    places: impl Iterator<Item = u32>,
+    rule: impl Fn(u32) -> Option<Rule>,
+) -> Vec<Row> {
     let mut starts: Vec<u32> = function.rows.iter().map(|row| row.start).collect();
-    starts.extend(
-        pieces
-            .flat_map(|(start, end)| [start, end])
-            .filter(|start| *start < function.size),
-    );
+    starts.extend(places.filter(|start| *start < function.size));
     starts.sort_unstable();
     let mut rows: Vec<Row> = Vec::with_capacity(starts.len());
     for start in starts {
-        let said = function
-            .rows
-            .iter()
-            .rev()
-            .find(|row| row.start <= start)
-            .and_then(|row| row.rule);
-        let address = function.start.saturating_add(start.into());
-        let piece = copied.iter().find(|piece| piece.code.contains(&address));
-        let rule = said.map(|rule| piece.map_or(rule, |piece| in_transit(arch, rule, piece.continues)));
+        let rule = rule(start);
         if rows.last().is_none_or(|last| last.start < start && last.rule != rule) {
             rows.push(Row { start, rule });
         }

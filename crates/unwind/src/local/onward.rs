@@ -2,7 +2,7 @@
 //! stack does, because a row needs another register or no table describes the code. Both are rare,
 //! so the walk is repeated, more slowly, with every register that call frame information restores.
 
-use backtrail_arch::{Call, REGISTERS, Registers};
+use backtrail_arch::{Call, Registers};
 use backtrail_callframe::{Caller, Frame as Whole, Missing, caller};
 
 use super::ARCH;
@@ -13,7 +13,7 @@ use super::memory::{Bounds, OwnMemory};
 use super::modules::Published;
 use crate::circle::Circle;
 use crate::sink::Sink;
-use crate::step::{forget_guessed_end, step};
+use crate::step::{forget_guessed_end, loses_frame_pointer, step};
 use crate::{AddressKind, Memo, MemoState, MemoStep, Memory, Position, RuleCache, Stop};
 
 /// Counts the frames that were passed on.
@@ -222,8 +222,7 @@ fn replay(from: Here, published: &Published, memory: &mut OwnMemory<'_>) -> (Her
 
 /// All that is known about a caller with this program counter, stack pointer and frame pointer.
 fn beside(here: &Here, caller: &Registers, published: &Published, memory: &mut OwnMemory<'_>) -> Whole {
-    // If a row says that the frame pointer is lost, so are the other registers that callees saved.
-    if here.whole.registers.get(ARCH.fp).is_some() && caller.get(ARCH.fp).is_none() {
+    if loses_frame_pointer(ARCH, &here.whole.registers, caller) {
         return Whole::new(*caller);
     }
     let found = by_call_frames(here, published, memory).map(|found| found.frame);
@@ -246,8 +245,7 @@ fn by_call_frames(here: &Here, published: &Published, memory: &mut OwnMemory<'_>
 
 /// Leaves a frame that rows cannot leave.
 fn leave(here: &Here, stop: Stop, published: &Published, memory: &mut OwnMemory<'_>) -> Result<Here, Stop> {
-    // A row says that the return address is lost.
-    if matches!(stop, Stop::NotExpressible(register) if usize::from(register.0) >= REGISTERS) {
+    if stop.is_of_lost_value() {
         return Err(stop);
     }
     let module = published.module(here.looked_up()).ok_or(stop)?;
