@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 use backtrail_arch::{Arch, Cpu};
-use backtrail_sframe::{Base, Location, Rule};
+use backtrail_sframe::Rule;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 
 pub(crate) use crate::code::LOST;

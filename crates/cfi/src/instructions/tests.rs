@@ -1,5 +1,6 @@
 use super::*;
 use backtrail_arch::x86_64::ARCH;
+use backtrail_sframe::{Base, Location};
 
 const START: u64 = 0x1000;
 
