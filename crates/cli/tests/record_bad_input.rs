@@ -325,19 +325,16 @@ fn a_full_disk() {
 #[test]
 fn a_limit_on_the_size_of_files() {
     let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::python(2)) else {
-        return;
-    };
     let trace = setup.path("trace");
     let mut limited = Command::new("sh");
-    // 128 blocks of 512 bytes, on the first CPU that is allowed: a file has one CPU's samples. The
-    // signal that would kill is ignored, as many daemons have it.
-    let script = r#"trap '' XFSZ; ulimit -f 128; out=$1; shift
+    // 128 blocks of 512 bytes, on the first CPU that is allowed: a file has one CPU's samples. A
+    // fixed number of steps makes three times as many bytes. The signal that would kill is ignored,
+    // as many daemons have it.
+    let script = r#"trap '' XFSZ; ulimit -f 128; out=$1
         cpu=$(taskset -pc $$ | sed 's/.* //; s/[-,].*//')
-        exec "$0" record -o "$out" -F 8000 -- taskset -c "$cpu" "$@""#;
-    limited
-        .args(["-c", script, env!("CARGO_BIN_EXE_backtrail"), text(&trace)])
-        .args(&workload.arguments);
+        exec "$0" record -o "$out" -F 8000 -- taskset -c "$cpu" \
+            sh -c 'step=0; while [ $step -lt 1500000 ]; do step=$((step + 1)); done'"#;
+    limited.args(["-c", script, env!("CARGO_BIN_EXE_backtrail"), text(&trace)]);
     setup.backtrail.surroundings(&mut limited);
     let recording = setup.recording(trace, command::run(&mut limited, LIMIT).expect("there is a shell"));
     let code = recording.finished.code();

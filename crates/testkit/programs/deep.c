@@ -59,11 +59,11 @@ int main(int argc, char **argv) {
     level_rounds = (uint64_t)(rounds / 4 / depth);
     char here;
     char *volatile top = &here;
-    double end = now() + seconds;
+    double end = cpu_time() + seconds;
     uint64_t result = 0;
     do
         result += three ? first(depth) : descend(depth);
-    while (now() < end);
+    while (cpu_time() < end);
     printf("{\"depth\": %u, \"stack_bytes\": %ld, \"result\": %llu}\n", depth, (long)(top - deepest), (unsigned long long)result);
     return 0;
 }

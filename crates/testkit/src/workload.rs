@@ -1,5 +1,5 @@
 //! The recorded workloads: real programs with real work, each for about the requested number of
-//! seconds.
+//! seconds, of CPU time where the program can count it.
 
 use std::fmt::Write as _;
 use std::fs;
