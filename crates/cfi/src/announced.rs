@@ -164,13 +164,38 @@ fn rule(table: &[u8], address: u64) -> Option<Uncovered> {
     (!is_signal).then_some(rule)
 }
 
-/// An announced function.
+/// An announced function, or a call in it at which others were inlined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Function {
-    /// The addresses of its code.
+    /// The addresses of its code, or of the call's last byte.
     pub addresses: Range<u64>,
+    /// Where it starts.
+    pub start: u64,
     /// Its name, not demangled.
     pub name: String,
+    /// The names of the functions that were inlined at the call, the innermost first.
+    pub inlined: Vec<String>,
+}
+
+impl Function {
+    /// A whole function.
+    pub fn new(addresses: Range<u64>, name: String) -> Function {
+        Function {
+            start: addresses.start,
+            addresses,
+            name,
+            inlined: Vec::new(),
+        }
+    }
+}
+
+/// A function that a run-time system has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The function.
+    pub function: Function,
+    /// A number that other functions made there do not have, if its calls may have others inlined.
+    pub version: Option<u64>,
 }
 
 /// A function that a process was found to have announced.
@@ -258,10 +283,8 @@ impl AnnouncedCode {
     pub fn function(&self, memory: &Memory<'_>, address: u64) -> Option<Function> {
         let mut named = self.contents(memory, address);
         let symbol = named.find_map(|contents| contents.symbols.lookup(address))?;
-        Some(Function {
-            addresses: symbol.address..symbol.address.saturating_add(symbol.size),
-            name: symbol.name.into_owned(),
-        })
+        let addresses = symbol.address..symbol.address.saturating_add(symbol.size);
+        Some(Function::new(addresses, symbol.name.into_owned()))
     }
 
     /// The contents of the objects with code at `address`, newest first: it describes what is there

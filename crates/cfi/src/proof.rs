@@ -12,7 +12,7 @@ use backtrail_sframe::{Base, Location, Rule};
 use backtrail_unwind::{OnTop, Uncovered};
 use rustc_hash::FxHashMap;
 
-use crate::announced::Function;
+use crate::announced::{Function, Made};
 use crate::around::{CodeAround, Elsewhere, read};
 use crate::code;
 use crate::erlang;
@@ -95,8 +95,13 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
 
     /// The function with the code at `address`, in memory without a file, if the run-time system
     /// that made it publishes names.
-    pub fn function(&self, process: &impl ProcessCode<Place = P>, address: u64) -> Option<Function> {
+    pub fn function(&self, process: &impl ProcessCode<Place = P>, address: u64) -> Option<Made> {
         self.hotspot.borrow_mut().function(process, address)
+    }
+
+    /// The call that returns to `ra`, in such a function, if others were inlined there.
+    pub fn inlined(&self, process: &impl ProcessCode<Place = P>, ra: u64) -> Option<Function> {
+        self.hotspot.borrow_mut().inlined(process, ra)
     }
 
     /// The rule of code made at run time that goes on at addresses which are not known, in a

@@ -33,7 +33,9 @@ pub(crate) fn write(sources: &NameSources, out: impl Write) -> io::Result<()> {
             "time": at.time,
             "start": at.function.addresses.start,
             "end": at.function.addresses.end,
+            "of": at.function.start,
             "name": at.function.name,
+            "inlined": at.function.inlined,
         })
     };
     let all = json!({
@@ -59,13 +61,19 @@ pub(crate) fn read(mut input: impl Read) -> io::Result<NameSources> {
 }
 
 fn announced(described: &Value) -> Option<AnnouncedAt> {
+    let names = |all: &Value| {
+        let name = |name: &Value| name.as_str().map(str::to_owned);
+        all.as_array()?.iter().map(name).collect::<Option<Vec<_>>>()
+    };
     let number = |name: &str| described[name].as_u64();
     Some(AnnouncedAt {
         pid: number("pid")?.try_into().ok()?,
         time: number("time")?,
         function: Function {
             addresses: number("start")?..number("end")?,
+            start: number("of")?,
             name: described["name"].as_str()?.to_owned(),
+            inlined: names(&described["inlined"])?,
         },
     })
 }

@@ -27,7 +27,7 @@ pub(crate) enum Durable {
 /// file (or nothing) remains, and nothing else. If the file system has no such files, it is a
 /// temporary file beside the target, which a kill leaves behind. An existing file keeps its mode,
 /// its owner and its extended attributes, and a symbolic link stays one. Anything but a regular
-/// file (a terminal, a pipe) is written directly.
+/// file (a terminal, a pipe), and an open file (`/dev/stdout`), is written directly.
 pub(crate) struct Replacement {
     target: PathBuf,
     present: Option<Metadata>,
@@ -50,7 +50,10 @@ impl Replacement {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let place = if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
+        let place = if is_open_file(path) {
+            // Whoever has opened it may have written before, and goes on afterwards.
+            Place::Direct(File::options().append(true).open(path)?)
+        } else if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             Place::Direct(File::options().write(true).open(&target)?)
         } else if let Some(file) = nameless(&directory(&target)) {
             Place::Nameless(file)
@@ -138,6 +141,24 @@ impl Replacement {
             Place::Direct(_) => Ok(()),
         }
     }
+}
+
+/// Whether a path leads to a file that a process has open (`/dev/stdout`, `/dev/fd/1`): it may have
+/// another name or none, and no other file can take its place.
+fn is_open_file(path: &Path) -> bool {
+    /// The kernel follows 40 links.
+    const MOST_LINKS: usize = 40;
+    let mut path = path.to_owned();
+    for _ in 0..MOST_LINKS {
+        let (Ok(next), Ok(folder)) = (fs::read_link(&path), fs::canonicalize(directory(&path))) else {
+            return false;
+        };
+        if folder.starts_with("/proc") {
+            return true;
+        }
+        path = folder.join(next);
+    }
+    false
 }
 
 /// A new file in a folder, without a name, that can get one. `None` if the system can't do that, or
@@ -262,6 +283,34 @@ mod tests {
         assert_eq!(fs::read(&new).unwrap(), bytes);
         assert_eq!(fs::metadata(&new).unwrap().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn open_files_are_written_as_they_are() {
+        let directory = tempfile::tempdir().unwrap();
+        let (named, link) = (directory.path().join("named"), directory.path().join("link"));
+        for has_name in [true, false] {
+            let mut open = File::options()
+                .read(true)
+                .append(true)
+                .create(true)
+                .open(&named)
+                .unwrap();
+            io::Write::write_all(&mut open, b"before").unwrap();
+            if !has_name {
+                fs::remove_file(&named).unwrap();
+            }
+            std::os::unix::fs::symlink(path_of(&open), &link).unwrap();
+            let replacement = Replacement::begin(&link, Durable::No).unwrap();
+            io::Write::write_all(&mut replacement.file(), b" and after").unwrap();
+            replacement.finish(None).unwrap();
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+            fs::remove_file(&link).unwrap();
+            let mut written = String::new();
+            io::Seek::rewind(&mut open).unwrap();
+            open.read_to_string(&mut written).unwrap();
+            assert!(written.ends_with("before and after"), "{written}");
+        }
     }
 
     #[test]

@@ -360,9 +360,12 @@ fn java(folder: &Path) -> Result<Command, Missing> {
             for (int i = 0; i < text.length(); i++) value = value * 31 + text.charAt(i);
             return value;
         }
+        static long step(long value) {
+            return mix(value, Long.toString(value) + \"text\");
+        }
         public static void main(String[] arguments) {
             long value = 0;
-            while (true) value = mix(value, Long.toString(value) + \"text\");
+            while (true) value = step(value);
         }
     }";
     let file = folder.join("Work.java");
@@ -393,7 +396,8 @@ fn perf_map(pid: u32) -> BTreeMap<u64, String> {
 }
 
 /// Code that Java has compiled is named as HotSpot names it, without an option, in each recording
-/// of a series, and while a program runs.
+/// of a series, and while a program runs. A method that was inlined into the caller of another is
+/// between the two.
 #[test]
 fn java_methods_have_their_names_without_a_perf_map() {
     let Some(setup) = setup() else { return };
@@ -430,6 +434,7 @@ fn java_methods_have_their_names_without_a_perf_map() {
     recordings.sort();
     assert!(recordings.len() > 1, "{recordings:?}");
     let mut seen = BTreeSet::new();
+    let mut inlined = 0;
     // The last one may have no samples.
     for recording in &recordings[..recordings.len() - 1] {
         let mut export = setup.backtrail.command(["export", "--to", "perf-script", "-o", "-"]);
@@ -451,6 +456,18 @@ fn java_methods_have_their_names_without_a_perf_map() {
             }
         }
         assert!(known > 0, "{}", exported.describe());
+        let mut report = setup.backtrail.command(["report", "--folded", "-"]);
+        let report = command::run(report.arg(recording), LIMIT).expect("it was built");
+        for line in report.stdout.lines() {
+            let frames: Vec<&str> = line.split(';').collect();
+            let called = frames.iter().position(|frame| frame.contains("Work.mix("));
+            let Some(called) = called.filter(|&called| frames[called - 1] != "Interpreter") else {
+                continue;
+            };
+            assert_eq!(frames[called - 1], "long Work.step(long)", "{line}");
+            inlined += u32::from(frames[called - 2].starts_with("void Work.main("));
+        }
     }
+    assert!(inlined > 0);
     assert!(seen.iter().any(|name| name.contains(" Work.")), "{seen:?}");
 }

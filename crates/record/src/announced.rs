@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
-use backtrail_cfi::announced::{AnnouncedAt, AnnouncedCode, Function, Head, Memory};
+use backtrail_cfi::announced::{AnnouncedAt, AnnouncedCode, Function, Head, Made, Memory};
 use backtrail_process::sys;
 use backtrail_recording::{Frame, FrameKind};
 use backtrail_unwind::Uncovered;
 use backtrail_wire::Endian;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::process::{Code, Process};
 
@@ -25,6 +25,10 @@ const LONGEST_SEARCH: Duration = Duration::from_secs(1);
 const KNOWN_FOR: Duration = Duration::from_millis(200);
 /// Bytes of all functions that are noted.
 const MOST_NAMES: usize = 64 << 20;
+/// The time that reading what was inlined at calls takes at most: this long, and a part of the time
+/// since then. A program may pretend to have any number of calls.
+const FIRST_READING: Duration = Duration::from_secs(1);
+const READING_SHARE: u32 = 10;
 /// Processes whose lists are kept.
 const MOST_PROCESSES: usize = 16;
 
@@ -34,10 +38,12 @@ pub(crate) struct Announced {
     processes: RefCell<FxHashMap<u32, Lists>>,
     /// The functions of each process that were last noted, by their starts.
     noted: FxHashMap<u32, BTreeMap<u64, Noted>>,
-    /// Functions that stacks have reached into.
+    /// Functions that stacks have reached into, and after each, calls in it.
     functions: Vec<AnnouncedAt>,
     /// Bytes of their names.
     names: usize,
+    /// When the first call was read, and how long reading took in all.
+    reading: Option<(Instant, Duration)>,
     /// Who gets them, if they are not kept.
     taker: Option<Box<dyn FnMut(AnnouncedAt)>>,
 }
@@ -62,13 +68,19 @@ impl Announced {
         // A frame's caller is mostly in the same file.
         let mut last = 0..0;
         for frame in frames {
-            let address = frame.address.wrapping_sub(u64::from(frame.kind == FrameKind::Ra));
+            let is_call = frame.kind == FrameKind::Ra;
+            let address = frame.address.wrapping_sub(is_call.into());
             if last.contains(&address) {
                 continue;
             }
             match process.space.find(address) {
                 Some(mapping) if process.modules.is_file(mapping) => last = mapping.start..mapping.end,
-                Some(_) => self.note_function(process, code, time, address),
+                Some(_) => {
+                    self.note_function(process, code, time, address);
+                    if is_call {
+                        self.note_call(process, code, time, frame.address);
+                    }
+                }
                 None => {}
             }
         }
@@ -86,31 +98,74 @@ impl Announced {
         }
         let read = reader(process.pid);
         let announced = lists.and_then(|lists| lists.code.function(&in_memory(&read), address));
-        let Some(function) = announced.or_else(|| code.function(process, address)) else {
+        let announced = announced.map(|function| Made {
+            function,
+            version: None,
+        });
+        let Some(Made { function, version }) = announced.or_else(|| code.function(process, address)) else {
             return;
         };
-        let hash = FxBuildHasher.hash_one(&function);
-        let is_same = known.is_some_and(|known| known.hash == hash);
-        let bytes = bytes(&function);
-        if !is_same && self.names + bytes > MOST_NAMES {
+        let hash = FxBuildHasher.hash_one((&function, version));
+        let (start, end) = (function.addresses.start, function.addresses.end);
+        let until = now + KNOWN_FOR;
+        if let Some(same) = noted.get_mut(&start).filter(|known| known.hash == hash) {
+            (same.read_lists, same.until) = (read_lists, until);
+            return;
+        }
+        if self.names + bytes(&function) > MOST_NAMES {
             return;
         }
         let is_now = Noted {
-            end: function.addresses.end,
+            end,
+            time,
             hash,
             read_lists,
-            until: now + KNOWN_FOR,
+            until,
+            calls: version.map(|_| FxHashSet::default()),
         };
-        noted.insert(function.addresses.start, is_now);
-        if is_same {
+        noted.insert(start, is_now);
+        self.take(AnnouncedAt {
+            pid: process.pid,
+            time,
+            function,
+        });
+    }
+
+    /// Notes what was inlined at the call that returns to `ra`, once for as long as its function is
+    /// there.
+    fn note_call(&mut self, process: &Process<'_, '_>, code: &Code, time: u64, ra: u64) {
+        let noted = self.noted.get_mut(&process.pid);
+        let function = noted.and_then(|noted| noted.range_mut(..ra).next_back());
+        let function = function
+            .map(|(_, function)| function)
+            .filter(|function| ra <= function.end);
+        let Some(calls) = function.and_then(|function| function.calls.as_mut()) else {
+            return;
+        };
+        if calls.contains(&ra) {
             return;
         }
-        let pid = process.pid;
-        let found = AnnouncedAt { pid, time, function };
+        let begin = Instant::now();
+        let (first, took) = self.reading.get_or_insert((begin, Duration::ZERO));
+        if *took > FIRST_READING + (begin - *first) / READING_SHARE {
+            return;
+        }
+        calls.insert(ra);
+        let inlined = code.inlined(process, ra);
+        *took += begin.elapsed();
+        if let Some(function) = inlined
+            && self.names + bytes(&function) <= MOST_NAMES
+        {
+            let pid = process.pid;
+            self.take(AnnouncedAt { pid, time, function });
+        }
+    }
+
+    fn take(&mut self, found: AnnouncedAt) {
         match &mut self.taker {
             Some(take) => take(found),
             None => {
-                self.names += bytes;
+                self.names += bytes(&found.function);
                 self.functions.push(found);
             }
         }
@@ -123,10 +178,9 @@ impl Announced {
 
     /// Drops the functions that are gone: a new recording begins.
     pub(crate) fn release(&mut self) {
-        let is_there = |AnnouncedAt { pid, function, .. }: &AnnouncedAt| {
-            let noted = self.noted.get(pid);
-            let noted = noted.and_then(|noted| noted.get(&function.addresses.start));
-            noted.is_some_and(|noted| noted.hash == FxBuildHasher.hash_one(function))
+        let is_there = |AnnouncedAt { pid, time, function }: &AnnouncedAt| {
+            let noted = self.noted.get(pid).and_then(|noted| noted.get(&function.start));
+            noted.is_some_and(|noted| noted.time <= *time)
         };
         self.functions.retain(is_there);
         self.names = self.functions.iter().map(|noted| bytes(&noted.function)).sum();
@@ -170,16 +224,21 @@ fn in_memory(read: &dyn Fn(u64, &mut [u8]) -> usize) -> Memory<'_> {
 #[derive(Debug)]
 struct Noted {
     end: u64,
+    /// When a stack first reached into it.
+    time: u64,
     hash: u64,
     /// How often the process's lists had been read.
     read_lists: u64,
     /// When to look again: another function may have come to its place.
     until: Instant,
+    /// The return addresses of its calls that were noted; `None` if nothing is inlined at any.
+    calls: Option<FxHashSet<u64>>,
 }
 
 /// The memory that a function takes.
 fn bytes(function: &Function) -> usize {
-    function.name.len() + size_of::<AnnouncedAt>()
+    let inlined = function.inlined.iter().map(|name| name.len() + size_of::<String>());
+    function.name.len() + inlined.sum::<usize>() + size_of::<AnnouncedAt>()
 }
 
 /// The lists of a process.

@@ -85,7 +85,12 @@ impl<'s> Space<'s> {
             return None;
         };
         let announced = self.in_announced(address, |announced, memory| announced.function(memory, address));
-        announced.or_else(|| self.proofs.function(&self, address))
+        announced.or_else(|| Some(self.proofs.function(&self, address)?.function))
+    }
+
+    /// The call that returns to `ra`, if functions were inlined there that only the process knows.
+    pub(crate) fn announced_call(&self, ra: u64) -> Option<Function> {
+        self.proofs.inlined(&self, ra)
     }
 
     fn announced_rule(&self, address: u64) -> Option<Uncovered> {

@@ -77,16 +77,21 @@ fn looked_up(address: u64, kind: AddressKind) -> u64 {
     }
 }
 
-/// The announced functions that frames are in.
+/// The announced functions that frames are in, and after these, their calls with inlined functions.
 fn announced(space: &Space<'_>, threads: &[ThreadStack]) -> Vec<Function> {
     let frames = threads.iter().flat_map(|thread| &thread.frames);
-    let addresses: BTreeSet<u64> = frames.map(|frame| looked_up(frame.address, frame.kind)).collect();
-    let mut functions: Vec<Function> = Vec::new();
-    for address in addresses {
+    let looked_up = frames.map(|frame| (looked_up(frame.address, frame.kind), frame.kind == AddressKind::Ra));
+    let addresses: BTreeSet<(u64, bool)> = looked_up.collect();
+    let (mut functions, mut calls): (Vec<Function>, Vec<Function>) = Default::default();
+    for (address, is_call) in addresses {
         if !functions.last().is_some_and(|last| last.addresses.contains(&address)) {
             functions.extend(space.announced_function(address));
         }
+        if is_call && functions.last().is_some_and(|last| last.addresses.contains(&address)) {
+            calls.extend(space.announced_call(address + 1));
+        }
     }
+    functions.append(&mut calls);
     functions
 }
 

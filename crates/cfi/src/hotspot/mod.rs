@@ -3,8 +3,9 @@
 //! libjvm exports a table of its types' fields for debuggers (`gHotSpotVMStructs`). It leads to the
 //! compiled method at an address as HotSpot itself looks it up: through the segment map of the code
 //! cache. A method's header contains its frame size, which is used if the instructions agree with
-//! it (`compiled`), and leads to the method's name.
+//! it (`compiled`), and leads to the method's name and those of the methods inlined into it.
 
+mod inlined;
 mod names;
 mod published;
 

@@ -1,7 +1,7 @@
 //! The names of compiled methods, in the form of HotSpot's own perf maps (`Method::external_name`).
 
 use super::{Blob, HotSpot, Machine};
-use crate::announced::Function;
+use crate::announced::{Function, Made};
 use crate::process_code::{ProcessCode, word};
 
 /// Bytes of the longest symbol that is read; HotSpot's have 65,535 at most.
@@ -12,28 +12,35 @@ const INTERPRETER: &str = "Interpreter";
 
 impl<P: Copy + Eq> HotSpot<P> {
     /// The function at `pc`, if HotSpot made its code.
-    pub(crate) fn function(&mut self, process: &impl ProcessCode<Place = P>, pc: u64) -> Option<Function> {
+    pub(crate) fn function(&mut self, process: &impl ProcessCode<Place = P>, pc: u64) -> Option<Made> {
         let machine = self.machine(process)?;
         if let Some(addresses) = machine.interpreter(pc) {
-            let name = INTERPRETER.to_owned();
-            return Some(Function { addresses, name });
+            let function = Function::new(addresses, INTERPRETER.to_owned());
+            return Some(Made {
+                function,
+                version: None,
+            });
         }
         let blob = machine.blob(pc)?;
-        let name = match blob.is_method() {
-            true => machine.method_name(&blob)?,
-            false => String::from_utf8_lossy(&blob.name).into_owned(),
+        let (name, version) = match blob.is_method() {
+            true => {
+                let version = machine.field(blob.header, "nmethod", "_compile_id");
+                (machine.name(machine.compiled_method(&blob)?)?, version)
+            }
+            false => (String::from_utf8_lossy(&blob.name).into_owned(), None),
         };
-        Some(Function {
-            addresses: blob.code..blob.end,
-            name,
-        })
+        let function = Function::new(blob.code..blob.end, name);
+        Some(Made { function, version })
     }
 }
 
 impl<C: ProcessCode> Machine<'_, C> {
-    fn method_name(&self, blob: &Blob) -> Option<String> {
+    pub(super) fn compiled_method(&self, blob: &Blob) -> Option<u64> {
         let since_23 = self.field(blob.header, "nmethod", "_method");
-        let method = since_23.or_else(|| self.field(blob.header, "CompiledMethod", "_method"))?;
+        since_23.or_else(|| self.field(blob.header, "CompiledMethod", "_method"))
+    }
+
+    pub(super) fn name(&self, method: u64) -> Option<String> {
         let constant_method = self.field(method, "Method", "_constMethod")?;
         let pool = self.field(constant_method, "ConstMethod", "_constants")?;
         let class = self.field(pool, "ConstantPool", "_pool_holder")?;

@@ -16,7 +16,7 @@ const TYPES: &str = "gHotSpotVMTypes";
 /// The type whose size is needed: the constants follow it.
 const CONSTANT_POOL: &[u8] = b"ConstantPool";
 
-const WANTED: [(&str, &str); 34] = [
+const WANTED: [(&str, &str); 48] = [
     ("CodeCache", "_heaps"),
     ("GrowableArrayBase", "_len"),
     ("GrowableArray<int>", "_data"),
@@ -34,11 +34,25 @@ const WANTED: [(&str, &str); 34] = [
     ("CodeBlob", "_code_end"),
     ("CodeBlob", "_code_offset"),
     ("CodeBlob", "_data_offset"),
+    ("CodeBlob", "_relocation_size"),
+    ("CodeBlob", "_mutable_data"),
+    ("CodeBlob", "_mutable_data_size"),
     ("CompiledMethod", "_deopt_handler_begin"),
     ("CompiledMethod", "_method"),
+    ("CompiledMethod", "_scopes_data_begin"),
     ("nmethod", "_deopt_handler_offset"),
     ("nmethod", "_osr_entry_point"),
     ("nmethod", "_method"),
+    ("nmethod", "_compile_id"),
+    ("nmethod", "_metadata_offset"),
+    ("nmethod", "_dependencies_offset"),
+    ("nmethod", "_scopes_pcs_offset"),
+    ("nmethod", "_scopes_data_offset"),
+    ("nmethod", "_immutable_data"),
+    ("nmethod", "_immutable_data_size"),
+    ("PcDesc", "_pc_offset"),
+    ("PcDesc", "_scope_decode_offset"),
+    ("Abstract_VM_Version", "_vm_major_version"),
     ("AbstractInterpreter", "_code"),
     ("StubQueue", "_stub_buffer"),
     ("StubQueue", "_buffer_limit"),

@@ -59,6 +59,17 @@ pub struct JitDump {
     lines: Vec<Line>,
     /// Files of lines.
     files: Vec<String>,
+    /// The calls at which functions were inlined, by their numbers in `functions`.
+    calls: FxHashMap<u32, InlinedAt>,
+}
+
+/// A call at which functions were inlined.
+#[derive(Clone, Debug)]
+struct InlinedAt {
+    /// Bytes from the start of the function that they were inlined into.
+    offset: u64,
+    /// Their names, the innermost first.
+    names: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +104,10 @@ pub struct JitFunction<'a> {
     pub(crate) name: &'a str,
     /// Source file and line, from 1.
     pub(crate) line: Option<(&'a str, u32)>,
+    /// Bytes from its start.
+    pub(crate) offset: u64,
+    /// The functions inlined there, the innermost first.
+    pub(crate) inlined: &'a [String],
 }
 
 impl JitDump {
@@ -123,13 +138,18 @@ impl JitDump {
     }
 
     /// Adds a function that a program has announced to debuggers instead, not before any other.
-    fn announce(&mut self, time: u64, Function { addresses, name }: &Function) {
-        let function = Some(self.push(name));
+    fn announce(&mut self, time: u64, function: &Function) {
+        let number = self.push(&function.name);
+        if !function.inlined.is_empty() {
+            let offset = function.addresses.start.wrapping_sub(function.start);
+            let names = function.inlined.clone();
+            self.calls.insert(number, InlinedAt { offset, names });
+        }
         self.changes.push(Change {
             time,
-            start: addresses.start,
-            end: addresses.end,
-            function,
+            start: function.addresses.start,
+            end: function.addresses.end,
+            function: Some(number),
         });
     }
 
@@ -154,6 +174,7 @@ impl JitDump {
     }
 
     fn function(&self, number: u32, offset: u64) -> JitFunction<'_> {
+        let call = self.calls.get(&number);
         let number = number as usize;
         let before = number.checked_sub(1).map(|before| self.functions[before]);
         let (name, lines) = before.map_or((0, 0), |before| (before.name_end, before.lines_end));
@@ -165,6 +186,8 @@ impl JitDump {
         JitFunction {
             name: &self.names[name..function.name_end],
             line: line.map(|line| (self.files[line.file as usize].as_str(), line.line)),
+            offset: offset + call.map_or(0, |call| call.offset),
+            inlined: call.map(|call| call.names.as_slice()).unwrap_or_default(),
         }
     }
 
@@ -323,7 +346,8 @@ impl JitCode {
         }
     }
 
-    /// Adds a function that a program has announced to debuggers, not before any other.
+    /// Adds a function that a program has announced to debuggers, or a call in the last such
+    /// function there, not before any other.
     pub(crate) fn announce(&mut self, time: u64, function: &Function) {
         Arc::make_mut(&mut self.dump).announce(time, function);
     }

@@ -187,20 +187,28 @@ impl RunTimeCode {
             .dumps
             .get(dump as usize)
             .and_then(|dump| dump.code.function(change, offset));
-        let call = function.map(|function| Call {
-            function: match function.name {
-                "" => "[unnamed]".to_owned(),
-                name => demangle(name).into_owned(),
-            },
-            offset: Some(offset),
-            file: function.line.map(|(file, _)| file.to_owned()),
-            line: function.line.map(|(_, line)| line),
-            inlined: false,
+        let calls = function.map(|function| {
+            let inlined = function.inlined.iter().map(|name| Call {
+                function: demangle(name).into_owned(),
+                inlined: true,
+                ..Call::default()
+            });
+            let own = Call {
+                function: match function.name {
+                    "" => "[unnamed]".to_owned(),
+                    name => demangle(name).into_owned(),
+                },
+                offset: Some(function.offset),
+                file: function.line.map(|(file, _)| file.to_owned()),
+                line: function.line.map(|(_, line)| line),
+                inlined: false,
+            };
+            inlined.chain([own]).collect()
         });
         Location {
             module: "[jit]".into(),
             origin: Origin::Generated,
-            calls: vec![call.unwrap_or_default()],
+            calls: calls.unwrap_or_else(|| vec![Call::default()]),
         }
     }
 
