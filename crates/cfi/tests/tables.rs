@@ -855,7 +855,7 @@ fn assembled(code: &str) -> Option<(FileBytes, u64)> {
     let folder = backtrail_testkit::scratch();
     let (source, library) = (folder.path().join("code.s"), folder.path().join("code.so"));
     fs::write(&source, format!(".intel_syntax noprefix\n{code}")).unwrap();
-    let mut assemble = Command::new("gcc");
+    let mut assemble = Command::new("x86_64-linux-gnu-gcc");
     assemble.args(["-shared", "-nostdlib", "-o"]).arg(&library).arg(&source);
     let assembled = available(run(&mut assemble, LIMIT))?;
     assert!(assembled.status.success(), "{}", assembled.stderr);

@@ -121,6 +121,12 @@ static bool resumes(void **frames, int count) {
     return false;
 }
 
+static bool ends_within_base(void **frames, int count) {
+    for (int shared = 1; shared < base.count && shared <= count; shared++)
+        if (memcmp(frames + count - shared, base.frames, sizeof *frames * (size_t)shared) == 0) return true;
+    return false;
+}
+
 static void note(uintptr_t address) {
     for (unsigned at = (unsigned)(address * 2654435761u) % PLACES, tries = 0; tries < PLACES; tries++, at = (at + 1) % PLACES) {
         uintptr_t none = 0;
@@ -156,6 +162,11 @@ static void on_timer(int, siginfo_t *, void *context) {
         if (is_in_plugin(last, from_count > 1)) {
             if (plugin_made) wrong("ends in a library whose table is made", from, from_count, base.frames, base.count);
             unmade++;
+            return;
+        }
+        // While libgcc loads the handler's registers, a frame that needs one of them is the last.
+        if (resumes(from, from_count) && ends_within_base(from, from_count)) {
+            installing++;
             return;
         }
         // The outermost frames are these or none of them.

@@ -171,7 +171,12 @@ impl RunTimeCode {
         };
         let process = self.processes.get(&pid);
         let found = process.and_then(|process| process.dumps.iter().rev().find_map(find));
-        found.or_else(|| find(&self.announced.get(&pid)?.dump).filter(|_| !self.is_in_perf_map(pid, address)))
+        // A perf map does not say what was inlined.
+        let is_better = |&(dump, change, offset): &(u32, u32, u64)| {
+            let function = self.dumps[dump as usize].code.function(change, offset);
+            function.is_some_and(|function| !function.inlined.is_empty()) || !self.is_in_perf_map(pid, address)
+        };
+        found.or_else(|| find(&self.announced.get(&pid)?.dump).filter(is_better))
     }
 
     /// Whether a perf map that was read has a name for the address. Emulators announce all of their
