@@ -11,7 +11,7 @@ use crate::suite::{self, Compiler};
 
 /// A tool (or a file or folder, by its whole path) that tests compare with or work on, and Debian's
 /// package of it.
-const TOOLS: [(&str, &str); 63] = [
+const TOOLS: [(&str, &str); 67] = [
     ("cc", "gcc"),
     ("g++", "g++"),
     ("git", "git"),
@@ -71,6 +71,10 @@ const TOOLS: [(&str, &str); 63] = [
     ("qemu-system-aarch64", "qemu-system-arm"),
     ("mke2fs", "e2fsprogs"),
     ("/lib/ld-musl-x86_64.so.1", "musl"),
+    ("/usr/lib/x86_64-linux-musl/rcrt1.o", "musl-dev"),
+    ("gfortran", "gfortran"),
+    ("gnatmake", "gnat"),
+    ("ldc2", "ldc"),
     ("/usr/include/x86_64-linux-gnu/libunwind.h", "libunwind-dev"),
     ("/usr/lib/x86_64-linux-gnu/libswscale.so.6", "libswscale6"),
     ("/usr/lib/x86_64-linux-gnu/libopenblas.so.0", "libopenblas0-pthread"),

@@ -93,6 +93,7 @@ impl Command {
 
 /// Runs the command given by the process's arguments.
 pub fn main() -> ExitCode {
+    memory::end_without_threads();
     if let Some(status) = isolated::run_as_worker() {
         return status;
     }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::panic;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The system's allocator, whose failure ends the program.
@@ -37,6 +38,23 @@ unsafe impl GlobalAlloc for EndingAllocator {
     }
 }
 
+/// Ends the program in the same way if Rust's run-time system lacks memory for a thread that has
+/// started: it panics then, before the thread does anything.
+pub(crate) fn end_without_threads() {
+    let report = panic::take_hook();
+    panic::set_hook(Box::new(move |panic| {
+        if panic.location().is_some_and(|at| starts_threads(at.file())) {
+            end();
+        }
+        report(panic);
+    }));
+}
+
+/// Whether this source file is the one that makes alternate stacks for new threads.
+fn starts_threads(file: &str) -> bool {
+    file.ends_with("std/src/sys/pal/unix/stack_overflow.rs")
+}
+
 #[inline]
 fn checked(memory: *mut u8) -> *mut u8 {
     if memory.is_null() {
@@ -60,5 +78,17 @@ fn end() -> ! {
             false => drop(libc::sleep(1)),
         }
         libc::_exit(2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_of_starting_threads_are_lack_of_memory() {
+        let of_std = |file: &str| format!("/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/std/src/{file}");
+        assert!(starts_threads(&of_std("sys/pal/unix/stack_overflow.rs")));
+        assert!(!starts_threads(&of_std("thread/mod.rs")) && !starts_threads(file!()));
     }
 }
