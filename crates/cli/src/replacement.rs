@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
@@ -50,9 +50,14 @@ impl Replacement {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let place = if is_open_file(path) {
+        let place = if let Some(open) = open_file(path) {
             // Whoever has opened it may have written before, and goes on afterwards.
-            Place::Direct(File::options().append(true).open(path)?)
+            let stream = match open.file_name().and_then(|number| number.to_str()) {
+                Some("1") if is_own(&open) => io::stdout().as_fd().try_clone_to_owned()?.into(),
+                Some("2") if is_own(&open) => io::stderr().as_fd().try_clone_to_owned()?.into(),
+                _ => File::options().append(true).open(path)?,
+            };
+            Place::Direct(stream)
         } else if present.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             Place::Direct(File::options().write(true).open(&target)?)
         } else if let Some(file) = nameless(&directory(&target)) {
@@ -143,22 +148,26 @@ impl Replacement {
     }
 }
 
-/// Whether a path leads to a file that a process has open (`/dev/stdout`, `/dev/fd/1`): it may have
-/// another name or none, and no other file can take its place.
-fn is_open_file(path: &Path) -> bool {
+/// The place in `/proc` of a file that a process has open, if a path leads there (`/dev/stdout`,
+/// `/dev/fd/1`): it may have another name or none, and no other file can take its place.
+fn open_file(path: &Path) -> Option<PathBuf> {
     /// The kernel follows 40 links.
     const MOST_LINKS: usize = 40;
     let mut path = path.to_owned();
     for _ in 0..MOST_LINKS {
-        let (Ok(next), Ok(folder)) = (fs::read_link(&path), fs::canonicalize(directory(&path))) else {
-            return false;
-        };
+        let next = fs::read_link(&path).ok()?;
+        let folder = fs::canonicalize(directory(&path)).ok()?;
         if folder.starts_with("/proc") {
-            return true;
+            return Some(folder.join(path.file_name()?));
         }
         path = folder.join(next);
     }
-    false
+    None
+}
+
+/// Whether it is this process that has the file open.
+fn is_own(open: &Path) -> bool {
+    open.parent() == Some(&Path::new("/proc").join(std::process::id().to_string()).join("fd"))
 }
 
 /// A new file in a folder, without a name, that can get one. `None` if the system can't do that, or
