@@ -71,7 +71,7 @@ const TOOLS: [(&str, &str); 67] = [
     ("qemu-system-aarch64", "qemu-system-arm"),
     ("mke2fs", "e2fsprogs"),
     ("/lib/ld-musl-x86_64.so.1", "musl"),
-    ("/usr/lib/x86_64-linux-musl/rcrt1.o", "musl-dev"),
+    ("musl-gcc", "musl-tools"),
     ("gfortran", "gfortran"),
     ("gnatmake", "gnat"),
     ("ldc2", "ldc"),

@@ -78,7 +78,7 @@ fn all_readers_agree_with_the_table() {
     let workloads = [
         workload::compiler(2, setup.folder.path()),
         workload::rust_threads(2),
-        workload::python(2),
+        workload::python(1),
     ];
     for workload in workloads {
         let Some(workload) = available(workload) else { continue };

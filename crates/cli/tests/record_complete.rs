@@ -28,7 +28,7 @@ fn complete_to(least: f64, make: impl Fn(&Path) -> Result<Workload, Missing>) {
 
 #[test]
 fn python() {
-    complete(|_| workload::python(2));
+    complete(|_| workload::python(1));
 }
 
 #[test]
@@ -64,18 +64,18 @@ fn whole_or_cut(make: impl Fn(&Path) -> Result<Workload, Missing>) {
 
 #[test]
 fn recursion_5000_deep() {
-    whole_or_cut(|_| workload::deep(2, "one"));
+    whole_or_cut(|_| workload::deep(1, "one"));
 }
 
 #[test]
 fn recursion_5000_deep_through_three_functions() {
-    whole_or_cut(|_| workload::deep(2, "three"));
+    whole_or_cut(|_| workload::deep(1, "three"));
 }
 
 #[test]
 fn deep_stacks_have_their_depth() {
     let Some(setup) = setup() else { return };
-    let Some(workload) = available(workload::deep(2, "one")) else {
+    let Some(workload) = available(workload::deep(1, "one")) else {
         return;
     };
     let recording = setup.record(&[], &workload);
@@ -160,7 +160,7 @@ fn frames_that_are_left_at_once() {
     ];
     for (program, how, chain) in ways {
         let Some(setup) = setup() else { return };
-        let Some(leaves) = available(workload::built("leaves", program, &["2", how])) else {
+        let Some(leaves) = available(workload::built("leaves", program, &["1", how])) else {
             return;
         };
         let recording = setup.record(&[], &leaves);
@@ -193,7 +193,7 @@ fn frames_that_are_left_at_once() {
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn functions_within_functions() {
-    complete(|_| workload::built("nested", &program::NESTED, &["2"]));
+    complete(|_| workload::built("nested", &program::NESTED, &["1"]));
 }
 
 /// No frame is there twice, as its return address is on the stack.
@@ -201,7 +201,7 @@ fn functions_within_functions() {
 #[cfg(target_arch = "x86_64")]
 fn stacks_that_are_aligned() {
     let Some(setup) = setup() else { return };
-    let Some(aligned) = available(workload::built("aligned", &program::ALIGNED, &["2"])) else {
+    let Some(aligned) = available(workload::built("aligned", &program::ALIGNED, &["1"])) else {
         return;
     };
     let recording = setup.record(&[], &aligned);

@@ -62,7 +62,7 @@ fn deep_frames_on_two_stacks() {
 fn stacks_of_any_depth_are_walked() {
     let Some(setup) = walking() else { return };
     for (depth, functions) in [("30", "one"), ("1000", "three"), ("5000", "one")] {
-        let Some(deep) = available(workload::built("deep", &program::DEEP, &[depth, "2", functions])) else {
+        let Some(deep) = available(workload::built("deep", &program::DEEP, &[depth, "1", functions])) else {
             return;
         };
         let json = setup.path("summary.json");
