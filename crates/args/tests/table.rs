@@ -315,7 +315,7 @@ fn nothing_breaks_on_mutated_tables() {
     fuzz::read_args(&valid);
     let mut random = Random(99);
     let start = std::time::Instant::now();
-    while start.elapsed() < std::time::Duration::from_secs(2) {
+    while start.elapsed() < std::time::Duration::from_secs(1) {
         let mut bytes = valid.clone();
         for _ in 0..1 + random.below(8) {
             let at = if random.below(2) == 0 {

@@ -44,9 +44,9 @@ fn static_programs() {
             }
             let (count, depth) = compared(&program, &["plain"]);
             assert!(count > 200 && depth > 200, "{flags:?}: {count} stacks, {depth} deep");
-            let (count, depth) = compared(&program, &["signals"]);
-            assert!(count > 60 && depth > 20, "{flags:?}: {count} stacks, {depth} deep");
         }
+        let (count, depth) = compared(&program, &["signals"]);
+        assert!(count > 60 && depth > 20, "{flags:?}: {count} stacks, {depth} deep");
         let (count, _) = compared(&program, &["threads"]);
         assert!(count > 1000, "{flags:?}: {count}");
     }

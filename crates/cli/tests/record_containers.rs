@@ -163,10 +163,10 @@ fn programs_of_one_path_have_the_names_of_their_own_files() {
             return;
         }
         let script = r#"
-            unshare -m sh -ec "$1" "$0"one "$0"program 400
-            chroot "$0"two "$0"program 400
-            "$0"program 400
-            unshare -m sh -ec "$1" "$0"two "$0"program 400
+            unshare -m sh -ec "$1" "$0"one "$0"program 200
+            chroot "$0"two "$0"program 200
+            "$0"program 200
+            unshare -m sh -ec "$1" "$0"two "$0"program 200
             sleep 0.3"#;
         let functions = ["only_in_none", "only_in_one", "only_in_two"];
         let trace = roots.setup.path(&format!("trace{number}"));

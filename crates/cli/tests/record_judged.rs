@@ -19,7 +19,8 @@ fn alternating_stacks_are_not_mixed() {
     }
     for shape in alternating::SHAPES {
         for phase in [200, 2_000, 20_000] {
-            let counts = alternating::record(Path::new(BACKTRAIL), shape, phase, 997, 0.4).expect("it can be recorded");
+            let counts =
+                alternating::record(Path::new(BACKTRAIL), shape, phase, 997, 0.25).expect("it can be recorded");
             let example = counts.example.unwrap_or_default();
             assert_eq!(
                 (counts.impossible, counts.wrong),

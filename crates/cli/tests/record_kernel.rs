@@ -153,7 +153,7 @@ fn alternating_stacks_are_not_mixed() {
     let backtrail = Path::new(env!("CARGO_BIN_EXE_backtrail"));
     for shape in alternating::SHAPES {
         for phase in [100, 5_000] {
-            let counts = alternating::record_by(backtrail, Some("kernel"), shape, phase, 997, 0.4);
+            let counts = alternating::record_by(backtrail, Some("kernel"), shape, phase, 997, 0.25);
             let counts = counts.expect("it can be recorded");
             assert_eq!((counts.impossible, counts.wrong), (0, 0), "{shape} {phase}: {counts:?}");
         }

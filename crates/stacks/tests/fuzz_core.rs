@@ -61,7 +61,7 @@ fn run(seed: &[u8], target: fn(&[u8]), mutate: fn(&mut Random, &mut Vec<u8>)) {
     let mut random = Random::new(0x5eed);
     let start = Instant::now();
     let mut runs = 0;
-    while runs <= 100 || start.elapsed() < Duration::from_secs(2) {
+    while runs <= 100 || start.elapsed() < Duration::from_secs(1) {
         let mut input = seed.to_vec();
         mutate(&mut random, &mut input);
         target(&input);

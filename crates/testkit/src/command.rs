@@ -189,7 +189,8 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
-    fn has_ended(&self) -> bool {
+    /// Whether it has ended; it may still have to be waited for.
+    pub fn has_ended(&self) -> bool {
         Stat::read(&stat_of(self.pid())).is_none_or(|stat| stat.has_ended())
     }
 

@@ -1,4 +1,4 @@
-//! The fuzz targets for two seconds each, on valid inputs with a few bytes changed.
+//! The fuzz targets for a second each, on valid inputs with a few bytes changed.
 
 use crate::fuzz;
 use crate::support;

@@ -4,7 +4,7 @@ use super::mutate;
 use backtrail_testkit::text::Random;
 use std::time::{Duration, Instant};
 
-/// Runs a target for two seconds on valid inputs with a few bytes changed, each from its own place
+/// Runs a target for a second on valid inputs with a few bytes changed, each from its own place
 /// on.
 pub(crate) fn run(target: fn(&[u8]), seeds: &[(Vec<u8>, usize)], text: bool) {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
@@ -13,7 +13,7 @@ pub(crate) fn run(target: fn(&[u8]), seeds: &[(Vec<u8>, usize)], text: bool) {
     for (seed, _) in seeds {
         target(seed);
     }
-    while start.elapsed() < Duration::from_secs(2) {
+    while start.elapsed() < Duration::from_secs(1) {
         let (seed, from) = &seeds[random.below(seeds.len())];
         target(&mutate(&mut random, seed, *from, text));
         runs += 1;
