@@ -80,6 +80,8 @@ fn build_some(only: &[&str], compiler: Compiler) -> Result<Vec<Program>, String>
     let arguments = ["build", "--workspace", "--message-format", "json-render-diagnostics"];
     let mut cargo = cargo_in(&place::workspace(), &[&arguments, &FEATURES[..], only].concat());
     compiler.choose(&mut cargo);
+    // More than there are CPUs: beside other work, each process has its share.
+    cargo.env("CARGO_BUILD_JOBS", (3 * cpus()).to_string());
     let built = cargo.stderr(Stdio::inherit()).output();
     let built = built.map_err(|error| format!("cargo can't be started: {error}"))?;
     if !built.status.success() {
@@ -104,7 +106,7 @@ fn program(message: &[u8]) -> Option<Program> {
 pub(crate) fn run(programs: &[Program], compiler: Compiler, skipped: &AtomicUsize) -> Vec<String> {
     let (command, others): (Vec<&Program>, Vec<&Program>) =
         programs.iter().partition(|program| program.name == "cli command");
-    let cpus = thread::available_parallelism().map_or(2, usize::from);
+    let cpus = cpus();
     let failed = Mutex::new(Vec::new());
     let note = |name: &str, done: Result<(), String>| {
         if let Err(error) = done {
@@ -127,6 +129,10 @@ pub(crate) fn run(programs: &[Program], compiler: Compiler, skipped: &AtomicUsiz
         }
     });
     failed.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn cpus() -> usize {
+    thread::available_parallelism().map_or(2, usize::from)
 }
 
 fn doctests(compiler: Compiler, skipped: &AtomicUsize) -> Result<(), String> {
