@@ -118,7 +118,7 @@ pub(crate) fn run(programs: &[Program], compiler: Compiler, skipped: &AtomicUsiz
         // Many of its tests wait: for programs that they record, and for each other's recordings.
         scope.spawn(|| {
             for program in command {
-                note(&program.name, program.show(3 * cpus, skipped));
+                note(&program.name, program.show(5 * cpus, skipped));
             }
         });
         // Little of it runs side by side.

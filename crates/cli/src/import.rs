@@ -10,6 +10,7 @@ use clap::{Args, ValueHint};
 use crate::counted::Counted;
 use crate::error::{Failure, Status, one_line, say, shown};
 use crate::file_problems;
+use crate::output::directory;
 
 /// Turn a perf.data file into a recording.
 ///
@@ -23,7 +24,7 @@ pub(crate) struct Import {
     #[arg(value_name = "PERF.DATA", value_hint = ValueHint::FilePath)]
     input: PathBuf,
     /// Write the trace to this directory, which must not exist.
-    #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "TRACE", value_hint = ValueHint::DirPath, value_parser = directory())]
     output: PathBuf,
     /// Import the samples of this event; repeatable. [default: the first event]
     #[arg(long = "event", value_name = "NAME")]

@@ -1,7 +1,9 @@
 //! Writes results: to standard output, or to a file that is either complete or absent.
 
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::error::Failure;
 use crate::replacement::{Durable, Replacement};
@@ -30,6 +32,14 @@ pub(crate) fn with_mode(
         return to_stdout(write);
     }
     replace(path, Some(mode), write).map_err(|error| Failure::of(path, error))
+}
+
+/// Reads the argument that names the directory of a new trace. Elsewhere, `-` is standard output.
+pub(crate) fn directory() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => Err("a trace is a directory, so it can't go to standard output"),
+        false => Ok(path),
+    })
 }
 
 /// Replaces or creates the file at `path` with what `write` writes.

@@ -32,7 +32,7 @@ use crate::times::seconds;
 pub(crate) struct Record {
     /// Write the trace to this directory, which must not exist [default: NAME.trace, or
     /// NAME.2.trace if that exists; NAME.traces for several recordings].
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = output::directory())]
     output: Option<PathBuf>,
     /// Take this many samples per second of CPU time.
     #[arg(short = 'F', long, value_name = "HZ", default_value_t = DEFAULT_FREQUENCY, value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -191,6 +191,22 @@ fn usage_that_makes_no_sense() {
 }
 
 #[test]
+fn traces_are_not_written_to_standard_output() {
+    let setup = without_sampling();
+    for arguments in [
+        &["record", "-o", "-", "--", "true"][..],
+        &["import", "perf.data", "-o", "-"],
+        &["trace", "convert", "trace", "-o", "-"],
+        &["trace", "record", "-o", "-", "true"],
+        &["trace", "receive", "--listen", "tcp://localhost:0", "-o", "-"],
+    ] {
+        let finished = backtrail(&setup, arguments);
+        assert_eq!(finished.code(), 2, "{arguments:?}: {}", finished.describe());
+        assert!(finished.stderr.contains("standard output"), "{}", finished.describe());
+    }
+}
+
+#[test]
 fn what_to_record_can_be_said_in_several_ways() {
     let setup = without_sampling();
     for verb in ["record", "top"] {

@@ -356,9 +356,16 @@ fn several_recordings_of_a_container() {
     let mut traces: Vec<PathBuf> = recordings.map(|entry| entry.expect("it is read").path()).collect();
     traces.sort();
     assert!(traces.len() >= 3, "{traces:?}");
-    for trace in &traces[..2] {
-        roots.all_have_their_own_names(trace, &["only_in_one"]);
+    let mut with_names = 0;
+    for trace in &traces {
+        let samples = roots.samples(trace);
+        for (process, function, _) in &samples {
+            assert_eq!(process, function, "{samples:?}");
+        }
+        with_names += usize::from(!samples.is_empty());
     }
+    // The program runs for 2.5 seconds of processor time, so it is in three of them or more.
+    assert!(with_names >= 3, "{with_names} of {traces:?}");
 }
 
 /// Some files lose their names, and nothing else happens.

@@ -246,8 +246,8 @@ fn a_command_runs_after_each_recording() {
     let lines: Vec<&str> = finished.stdout.lines().filter(|line| *line != "started").collect();
     let (names, passed): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| **line == "named");
     assert_eq!(passed, parts);
-    // The last one may have no samples.
-    assert!(names.len() + 1 >= parts.len(), "{}", finished.describe());
+    // The program runs for a second, which is at least five parts; it may have to wait in others.
+    assert!(names.len() >= 3, "{}", finished.describe());
     let warnings = finished.stderr.matches("the command of --then failed: exit status: 3");
     assert_eq!(warnings.count(), parts.len(), "{}", finished.describe());
 }

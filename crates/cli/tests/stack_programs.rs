@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use backtrail_testkit::command::{self, Running, Signal};
 use backtrail_testkit::debugger::{self, GdbFrame};
+use backtrail_testkit::stat::Stat;
 use backtrail_testkit::{Missing, TempDir, available, place, program, scratch};
 
 use stack::{LIMIT, Thread, nginx_settings, same, stack, threads};
@@ -81,6 +82,9 @@ fn still(mut before: BTreeMap<u32, Thread>, now: &BTreeMap<u32, Thread>) -> BTre
 /// then don't count.
 fn settle(pid: u32) {
     let begin = Instant::now();
+    let stat = PathBuf::from(format!("/proc/{pid}/stat"));
+    // One that could run, but is not let, stands as still.
+    let waits = || Stat::read(&stat).is_none_or(|stat| stat.state != 'R');
     let mut before = look(pid);
     let mut calm = 0;
     while calm < 2 && begin.elapsed() < Duration::from_secs(60) {
@@ -88,7 +92,7 @@ fn settle(pid: u32) {
         let now = look(pid);
         let all = now.len();
         let standing = still(before, &now);
-        calm = if standing.contains_key(&pid) && standing.len() * 3 >= all * 2 {
+        calm = if waits() && standing.contains_key(&pid) && standing.len() * 3 >= all * 2 {
             calm + 1
         } else {
             0

@@ -18,7 +18,7 @@ const LONGEST_BEGINNING: usize = 1 << 10;
 /// names stay as they are, and so do suffixes of clones such as `.constprop.0` and `.cold`.
 pub fn demangle(name: &str) -> Cow<'_, str> {
     demangle_rust(name)
-        .or_else(|| demangle_cpp(name))
+        .or_else(|| demangle_cpp(name).map(without_empty_packs))
         .or_else(|| dlang::demangle(name, MAX_NAME_LENGTH).map(|name| cut(&name).into_owned()))
         .map(Cow::Owned)
         .unwrap_or_else(|| cut(name))
@@ -42,14 +42,27 @@ fn demangle_cpp(name: &str) -> Option<String> {
     match cpp_demangle::Symbol::new(name.as_bytes()) {
         Ok(symbol) => {
             let shown = Bounded::write(|out| symbol.structured_demangle(out, &options))?;
+            if let Some(data) = data_of_class(&shown) {
+                return Some(data);
+            }
             if has_parameters(&shown) {
-                return Some(shown);
+                return Some(constructor(name, &shown).unwrap_or(shown));
             }
             let bare = Bounded::write(|out| symbol.structured_demangle(out, &options.no_params()))?;
             Some(with_parameters(&bare, &shown))
         }
         Err(_) => demangle_beginning(name, &options.no_params()),
     }
+}
+
+/// Without the comma before an empty parameter pack that ends a list, and without what its types
+/// would have had in common. `c++filt` leaves both out, too.
+fn without_empty_packs(mut name: String) -> String {
+    const ENDS: [&str; 5] = [", >", ", )", ", &)", ", &&)", ", const&)"];
+    while let Some((at, end)) = ENDS.iter().find_map(|end| Some((name.find(end)?, end))) {
+        name.replace_range(at..at + end.len() - 1, "");
+    }
+    name
 }
 
 /// What kind of thunk this is, and the mangled function that it calls. `c++filt` shows them so; the
@@ -86,6 +99,72 @@ fn after_call_offset(name: &str) -> Option<&str> {
         _ => return None,
     };
     (0..numbers).try_fold(rest, |rest, _| rest.get(after_number(rest)?..))
+}
+
+/// Data that compilers make for a class, as `c++filt` shows it; the demangler shows it as
+/// `{vtable(A)}`.
+fn data_of_class(shown: &str) -> Option<String> {
+    let class = |begin: &str| shown.strip_prefix(begin)?.strip_suffix(")}");
+    let vtable = || class("{vtable(").map(|class| format!("vtable for {class}"));
+    vtable().or_else(|| class("{vtt(").map(|class| format!("VTT for {class}")))
+}
+
+/// The name of a constructor that is a template, with all its parameters. Mangled names of other
+/// templates begin their types with that of the result, which the demangler leaves out. It leaves
+/// out the first one here, too; so it gets one more.
+fn constructor(name: &str, shown: &str) -> Option<String> {
+    let function = &shown[..parameters_at(shown)?];
+    if !is_constructor_template(function) {
+        return None;
+    }
+    let options = cpp_demangle::DemangleOptions::new().no_return_type();
+    let demangled = |name: &str| {
+        let symbol = cpp_demangle::Symbol::new(name.as_bytes()).ok()?;
+        Bounded::write(|out| symbol.structured_demangle(out, &options))
+    };
+    // The shortest such name without parameters: what the first one would be is left out.
+    let alone = format!("{function}()");
+    let is_function = |(name, _): &(&str, &str)| demangled(&format!("{name}v")).as_ref() == Some(&alone);
+    let (beginning, parameters) = beginnings(name).filter(is_function).last()?;
+    demangled(&format!("{beginning}v{parameters}"))
+}
+
+/// Where the list of a function's parameters begins.
+fn parameters_at(shown: &str) -> Option<usize> {
+    let mut open = 0;
+    shown[..end_of_name(shown)]
+        .rmatch_indices(['(', ')'])
+        .find_map(|(at, bracket)| {
+            match bracket {
+                ")" => open += 1,
+                _ => open -= 1,
+            }
+            (open == 0).then_some(at)
+        })
+}
+
+/// Whether this is a class and a constructor with template arguments, as in `a::B::B<int>` and
+/// `a::B<int>::B<char>`.
+fn is_constructor_template(name: &str) -> bool {
+    let parts = without_arguments(name).and_then(|name| name.rsplit_once("::"));
+    parts.is_some_and(|(class, function)| {
+        let class = without_arguments(class).unwrap_or(class);
+        class.rsplit("::").next() == Some(function)
+    })
+}
+
+/// The name without the template arguments at its end.
+fn without_arguments(name: &str) -> Option<&str> {
+    let mut open = 0;
+    let mut brackets = name.ends_with('>').then(|| name.rmatch_indices(['<', '>']))?;
+    let at = brackets.find_map(|(at, bracket)| {
+        match bracket {
+            ">" => open += 1,
+            _ => open -= 1,
+        }
+        (open == 0).then_some(at)
+    })?;
+    name.get(..at)
 }
 
 /// How the demangler begins the suffix of a clone.
@@ -132,13 +211,15 @@ fn with_parameters(bare: &str, shown: &str) -> String {
 /// The function's name and its template arguments. The demangler does not know all that gcc has in
 /// the types of parameters and results, such as the one of `std::swap`.
 fn demangle_beginning(name: &str, options: &cpp_demangle::DemangleOptions) -> Option<String> {
-    let ends = name.match_indices('E').map(|(at, _)| at).rev();
-    let beginnings = ends.filter_map(|at| name.get(..=at)).take(MOST_BEGINNINGS);
-    let parsed = beginnings.filter(|beginning| beginning.len() <= LONGEST_BEGINNING);
-    let symbol = parsed.filter_map(|beginning| cpp_demangle::Symbol::new(beginning.as_bytes()).ok());
-    symbol
-        .take(1)
-        .find_map(|symbol| Bounded::write(|out| symbol.structured_demangle(out, options)))
+    let symbol = beginnings(name).find_map(|(beginning, _)| cpp_demangle::Symbol::new(beginning.as_bytes()).ok())?;
+    Bounded::write(|out| symbol.structured_demangle(out, options))
+}
+
+/// The mangled name divided where a name may end, the longest beginnings first.
+fn beginnings(name: &str) -> impl Iterator<Item = (&str, &str)> {
+    let ends = name.match_indices('E').map(|(at, _)| at + 1).rev();
+    let divided = ends.filter_map(|end| name.split_at_checked(end)).take(MOST_BEGINNINGS);
+    divided.filter(|(beginning, _)| beginning.len() <= LONGEST_BEGINNING)
 }
 
 fn cut(name: &str) -> Cow<'_, str> {
@@ -220,6 +301,45 @@ mod tests {
         );
         assert_eq!(demangle("_Z3addIiET_S0_S0_"), "add<int>(int, int)");
         assert_eq!(demangle("_ZN1A3runEv"), "A::run()");
+    }
+
+    /// As `c++filt` has them, without the types of results.
+    #[test]
+    fn constructors_that_are_templates_have_their_first_parameter() {
+        for (name, shown) in [
+            (
+                "_ZN7mozilla3gfx12RecordedFillC2INS0_11EventStreamEEERT_",
+                "mozilla::gfx::RecordedFill::RecordedFill<mozilla::gfx::EventStream>(mozilla::gfx::EventStream&)",
+            ),
+            ("_ZN1AIiEC1IcEET_S0_i", "A<int>::A<char>(char, A<int>, int)"),
+            ("_ZN1A1BIiEET_S1_", "A::B<int>(int)"),
+            ("_ZN1AC2Ei", "A::A(int)"),
+            ("_ZZ1fIiEvT_EN1BC2IcEES0_", "f<int>(int)::B::B<char>(char)"),
+        ] {
+            assert_eq!(demangle(name), shown);
+        }
+    }
+
+    #[test]
+    fn data_of_classes() {
+        assert_eq!(demangle("_ZTV1A"), "vtable for A");
+        assert_eq!(demangle("_ZTT1AIiE"), "VTT for A<int>");
+        assert_eq!(demangle("_ZTI1A"), "typeinfo for A");
+    }
+
+    #[test]
+    fn empty_parameter_packs_leave_no_comma() {
+        for (name, shown) in [
+            ("_Z1fI1TIiJEEEvT_", "f<T<int> >(T<int>)"),
+            ("_Z1gIiJEEvT_DpT0_", "g<int>(int)"),
+            ("_ZN1TIiJEE3runIJEEEvv", "T<int>::run<>()"),
+            (
+                "_ZSt13__invoke_implIvRFvvEJEET_St14__invoke_otherOT0_DpOT1_",
+                "std::__invoke_impl<void, void (&)()>(std::__invoke_other, void (&)())",
+            ),
+        ] {
+            assert_eq!(demangle(name), shown);
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -90,6 +92,7 @@ impl Division {
             work: Work {
                 names,
                 then: self.then.clone(),
+                sampling_is_over: Arc::default(),
             },
             thread: None,
         }
@@ -160,6 +163,8 @@ struct Work {
     names: bool,
     /// The command that is run then.
     then: Option<OsString>,
+    /// Whether there are no more samples that it may disturb.
+    sampling_is_over: Arc<AtomicBool>,
 }
 
 impl Finishing {
@@ -180,8 +185,9 @@ impl Finishing {
         }
     }
 
-    /// Waits until all are finished.
+    /// Waits until all are finished, when sampling is over.
     pub(super) fn finish(self) {
+        self.work.sampling_is_over.store(true, Ordering::Relaxed);
         if let Some((sender, thread)) = self.thread {
             drop(sender);
             let _ = thread.join();
@@ -196,12 +202,55 @@ impl Work {
     fn finish_all(&self, recordings: &Receiver<Written>) {
         for (recording, sources) in recordings {
             if self.names {
-                warn(&recording, "no symbols were added", pack(&recording, &sources));
+                warn(&recording, "no symbols were added", self.pack(&recording, &sources));
             }
             // It may have been deleted meanwhile, as the oldest one.
             if let Some(command) = self.then.as_ref().filter(|_| recording.exists()) {
-                warn(&recording, "the command of --then failed", then(command, &recording));
+                warn(
+                    &recording,
+                    "the command of --then failed",
+                    self.then(command, &recording),
+                );
             }
+        }
+    }
+
+    /// Runs the command for a recording. Returns how it ended if it failed.
+    fn then(&self, command: &OsStr, recording: &Path) -> io::Result<Option<String>> {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(command).arg("sh").arg(recording);
+        // Ctrl-C ends the recorder, which still waits for this.
+        let mut child = shell.stdin(Stdio::null()).process_group(0).spawn()?;
+        self.yield_to_samples(&child);
+        let status = child.wait()?;
+        Ok((!status.success()).then(|| status.to_string()))
+    }
+
+    /// Adds the names of one recording. Returns the reason if that fails.
+    fn pack(&self, recording: &Path, sources: &NameSources) -> io::Result<Option<String>> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["pack", "--quiet", "--name-sources"]).arg(recording);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        self.yield_to_samples(&child);
+        if let Some(stdin) = child.stdin.take() {
+            // Without them, it finds fewer names.
+            let _ = name_sources::write(sources, stdin);
+        }
+        let output = child.wait_with_output()?;
+        let reason = || String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok((!output.status.success()).then(reason))
+    }
+
+    /// Samples are more urgent, as long as there are any.
+    fn yield_to_samples(&self, child: &Child) {
+        const NICE: i32 = 10;
+        if !self.sampling_is_over.load(Ordering::Relaxed) {
+            // At worst, it takes time from others.
+            let _ = setpriority_process(Pid::from_raw(child.id() as i32), NICE);
         }
     }
 }
@@ -220,43 +269,6 @@ fn warn(recording: &Path, what: &str, result: io::Result<Option<String>>) {
             reason.trim_end()
         );
     }
-}
-
-/// Runs the command for a recording. Returns how it ended if it failed.
-fn then(command: &OsStr, recording: &Path) -> io::Result<Option<String>> {
-    let mut shell = Command::new("sh");
-    shell.arg("-c").arg(command).arg("sh").arg(recording);
-    // Ctrl-C ends the recorder, which still waits for this.
-    let mut child = shell.stdin(Stdio::null()).process_group(0).spawn()?;
-    yield_to_samples(&child);
-    let status = child.wait()?;
-    Ok((!status.success()).then(|| status.to_string()))
-}
-
-/// Samples are more urgent.
-fn yield_to_samples(child: &Child) {
-    const NICE: i32 = 10;
-    // At worst, it takes time from others.
-    let _ = setpriority_process(Pid::from_raw(child.id() as i32), NICE);
-}
-
-/// Adds the names of one recording. Returns the reason if that fails.
-fn pack(recording: &Path, sources: &NameSources) -> io::Result<Option<String>> {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["pack", "--quiet", "--name-sources"]).arg(recording);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut child = command.spawn()?;
-    yield_to_samples(&child);
-    if let Some(stdin) = child.stdin.take() {
-        // Without them, it finds fewer names.
-        let _ = name_sources::write(sources, stdin);
-    }
-    let output = child.wait_with_output()?;
-    let reason = || String::from_utf8_lossy(&output.stderr).into_owned();
-    Ok((!output.status.success()).then(reason))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::input::{Span, failure, read_key, traces_below};
 use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
+use crate::output::directory;
 
 /// Write a trace in another dialect: CTF 1.8, CTF 2, or that of the RFC v1.1.
 ///
@@ -23,7 +24,7 @@ pub(crate) struct Convert {
     #[arg(value_name = "TRACE", value_hint = ValueHint::DirPath)]
     trace: PathBuf,
     /// Create this directory; several traces get the same directories below it.
-    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "OUT", value_hint = ValueHint::DirPath, value_parser = directory())]
     output: PathBuf,
     /// Write this dialect.
     #[arg(long)]

@@ -13,6 +13,7 @@ use clap::{Args, ValueHint};
 use super::send::{address, secret};
 use crate::counted::Counted;
 use crate::error::{Failure, Status, shown};
+use crate::output::directory;
 use crate::times::seconds;
 
 /// Receive traces into a directory: from `trace send`, or a live session of LTTng's relay daemon or
@@ -44,7 +45,7 @@ pub(crate) struct Receive {
     #[arg(long, value_name = "HOST:PORT", requires = "listen")]
     serve: Option<String>,
     /// Create this directory, and write the traces below it.
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = directory())]
     output: PathBuf,
     /// Stop after SECS seconds [default: until interrupted, or the session ends].
     #[arg(long, value_name = "SECS", value_parser = seconds)]

@@ -13,6 +13,7 @@ use clap::{Args, ValueHint};
 
 use crate::counted::Counted;
 use crate::error::{Failure, Status, say};
+use crate::output::directory;
 use crate::times::seconds;
 
 /// Record the events of programs that use the tracer, each process into a trace of its own.
@@ -22,7 +23,7 @@ use crate::times::seconds;
 #[derive(Args)]
 pub(crate) struct Record {
     /// Write the traces below this directory.
-    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath, value_parser = directory())]
     output: PathBuf,
     /// Record the events that these rules switch on. A rule is [-]PATTERN[@LEVEL][+stack|+sampled];
     /// the last one that applies decides.
