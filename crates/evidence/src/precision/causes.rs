@@ -8,14 +8,15 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
-use backtrail_arch::Arch;
+use backtrail_arch::{Arch, Cpu};
 use backtrail_cfi::build::{self, Skipped};
 use backtrail_cfi::check;
 use backtrail_cfi::tables;
 use backtrail_elf::{FileBytes, Image};
 use backtrail_sframe::write::Options;
-use backtrail_sframe::{Base, Version};
+use backtrail_sframe::{Base, Found, Location, Version};
 use backtrail_testkit::command;
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 
 use super::check::{Fault, Place, Seen};
 use super::space::{Module, Source, is_described_at_calls_only, returns_above_frame};
@@ -68,6 +69,8 @@ pub(crate) enum Cause {
     Overwritten,
     /// The C++ runtime has replaced saved values by those for the handler's frame.
     InstallsHandler,
+    /// The code has loaded the stack pointer of the code that it is about to resume.
+    Resumes,
     /// A mistake of ours.
     Unexplained(Fault),
 }
@@ -97,6 +100,9 @@ impl Cause {
             Cause::Overwritten => "the program has overwritten this return address in memory".into(),
             Cause::InstallsHandler => {
                 "the runtime has overwritten the registers that it saved, to resume in the handler's frame".into()
+            }
+            Cause::Resumes => {
+                "has loaded the stack pointer of the code that it is about to resume, and has no caller any more".into()
             }
             Cause::Unexplained(fault) => format!("**unexplained**: {fault:?}"),
         }
@@ -204,10 +210,19 @@ impl<'c> Causes<'c> {
         if is_beside_entry && place.fault == Fault::Stopped("end of stack") {
             return Cause::BesideEntry;
         }
-        let rule = match section.lookup(place.svma) {
-            Ok(Some(found)) => found.row.rule,
-            _ => None,
-        };
+        let found = section.lookup(place.svma).ok().flatten();
+        // Rows that are not those of call frame information.
+        if let Some(found) = found.filter(|found| loses_registers(self.arch, found))
+            && place.fault == Fault::Stopped("register not known")
+        {
+            if module.describe(place.svma).starts_with("_Unwind_") {
+                return Cause::InstallsHandler;
+            }
+            if has_loaded_stack_pointer(&module.image, found.function.start, place.svma) {
+                return Cause::Resumes;
+            }
+        }
+        let rule = found.and_then(|found| found.row.rule);
         // The following cases blame the call frame information; the row must agree with it.
         match rule {
             Some(rule) if !known.mismatches.iter().any(holds) => match (rule.cfa.base, rule.ra.base) {
@@ -238,6 +253,26 @@ impl<'c> Causes<'c> {
             _ => Cause::Unexplained(place.fault),
         }
     }
+}
+
+/// Whether the row says that the caller's return address or frame pointer is not there any more: it
+/// names a register that the machine lacks.
+fn loses_registers(arch: &Arch, found: &Found) -> bool {
+    let is_lost = |location: Location| match location.base {
+        Base::Register(number) => arch.register_name(backtrail_arch::Register(number)).is_none(),
+        Base::Cfa => false,
+    };
+    let rule = found.row.rule;
+    rule.is_some_and(|rule| is_lost(rule.ra) || rule.fp.is_some_and(is_lost))
+}
+
+/// Whether the instructions from `start` to `svma` move something into x86-64's stack pointer.
+fn has_loaded_stack_pointer(image: &Image<'_>, start: u64, svma: u64) -> bool {
+    let code = image.data_in(start..svma).filter(|_| image.arch().cpu == Cpu::X86_64);
+    let mut decoder = Decoder::with_ip(64, code.unwrap_or_default(), start, DecoderOptions::NONE);
+    decoder
+        .iter()
+        .any(|instruction| instruction.mnemonic() == Mnemonic::Mov && instruction.op0_register() == Register::RSP)
 }
 
 impl Known {
