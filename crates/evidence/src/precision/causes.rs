@@ -213,7 +213,7 @@ impl<'c> Causes<'c> {
         let found = section.lookup(place.svma).ok().flatten();
         // Rows that are not those of call frame information.
         if let Some(found) = found.filter(|found| loses_registers(self.arch, found))
-            && place.fault == Fault::Stopped("register not known")
+            && matches!(place.fault, Fault::Stopped("register not known" | "limit"))
         {
             if module.describe(place.svma).starts_with("_Unwind_") {
                 return Cause::InstallsHandler;
