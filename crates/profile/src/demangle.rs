@@ -131,16 +131,16 @@ fn constructor(name: &str, shown: &str) -> Option<String> {
 
 /// Where the list of a function's parameters begins.
 fn parameters_at(shown: &str) -> Option<usize> {
+    opening(&shown[..end_of_name(shown)], ['(', ')'])
+}
+
+/// Where the bracket opens that the text ends with, or the last one that is closed again.
+fn opening(text: &str, brackets: [char; 2]) -> Option<usize> {
     let mut open = 0;
-    shown[..end_of_name(shown)]
-        .rmatch_indices(['(', ')'])
-        .find_map(|(at, bracket)| {
-            match bracket {
-                ")" => open += 1,
-                _ => open -= 1,
-            }
-            (open == 0).then_some(at)
-        })
+    text.rmatch_indices(brackets).find_map(|(at, bracket)| {
+        open += if bracket.starts_with(brackets[1]) { 1 } else { -1 };
+        (open == 0).then_some(at)
+    })
 }
 
 /// Whether this is a class and a constructor with template arguments, as in `a::B::B<int>` and
@@ -155,15 +155,7 @@ fn is_constructor_template(name: &str) -> bool {
 
 /// The name without the template arguments at its end.
 fn without_arguments(name: &str) -> Option<&str> {
-    let mut open = 0;
-    let mut brackets = name.ends_with('>').then(|| name.rmatch_indices(['<', '>']))?;
-    let at = brackets.find_map(|(at, bracket)| {
-        match bracket {
-            ">" => open += 1,
-            _ => open -= 1,
-        }
-        (open == 0).then_some(at)
-    })?;
+    let at = opening(name, ['<', '>']).filter(|_| name.ends_with('>'))?;
     name.get(..at)
 }
 
