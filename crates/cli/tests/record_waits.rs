@@ -137,13 +137,13 @@ fn waits_are_as_long_as_the_program_measures_and_woken_by_the_right_threads() {
         (";sleeps;", "[woken by a timer]"),
         (";wait4;", "[woken by the exit of waits]"),
     ] {
-        let all = sum(&stacks, |stack| {
-            stack.contains(function) && stack.contains("[woken by ")
-        });
-        let right = sum(&stacks, |stack| stack.contains(function) && stack.contains(source));
+        // A page may have been read from the disk meanwhile.
+        let waits = |stack: &str| stack.contains(function) && !stack.contains("page_fault");
+        let named = sum(&stacks, |stack| waits(stack) && stack.contains(";[woken by "));
+        let right = sum(&stacks, |stack| waits(stack) && stack.contains(source));
         assert!(
-            all > 0 && right * 100 >= all * 99,
-            "{function}{source}: {right} of {all}"
+            named > 0 && right * 100 >= named * 99,
+            "{function}{source}: {right} of {named}: {stacks:?}"
         );
     }
     exports_have_times(&setup, &recording, &stacks);
