@@ -51,6 +51,7 @@ mod hotspot;
 pub mod instructions;
 mod kept;
 mod landings;
+mod libraries;
 mod linked;
 mod lisp;
 pub mod objects;
@@ -75,6 +76,7 @@ pub mod switches;
 pub mod tables;
 mod tail_calls;
 mod undescribed;
+mod v8;
 pub mod whole;
 
 /// Not part of the interface: for the fuzz targets.

@@ -26,6 +26,7 @@ pub use crate::process_code::{ProcessCode, Region};
 use crate::pushed::Pushed;
 pub use crate::tail_calls::stub_target;
 use crate::tail_calls::{function_at, jumps, may_lead_to};
+use crate::v8::V8;
 use crate::{records, roots};
 
 /// Answers that are cached; beyond this number the cache is cleared.
@@ -45,6 +46,7 @@ pub struct CodeProofs<P> {
     pushed: RefCell<Pushed>,
     haskell: RefCell<Haskell<P>>,
     hotspot: RefCell<HotSpot<P>>,
+    v8: RefCell<V8<P>>,
     endless: RefCell<FxHashMap<P, bool>>,
     kept: RefCell<FxHashMap<(P, P, Register), bool>>,
     below: RefCell<FxHashMap<P, Option<u64>>>,
@@ -62,6 +64,7 @@ impl<P> Default for CodeProofs<P> {
             pushed: RefCell::default(),
             haskell: RefCell::default(),
             hotspot: RefCell::default(),
+            v8: RefCell::default(),
             endless: RefCell::default(),
             kept: RefCell::default(),
             below: RefCell::default(),
@@ -96,7 +99,8 @@ impl<P: Copy + Eq + Hash> CodeProofs<P> {
     /// The function with the code at `address`, in memory without a file, if the run-time system
     /// that made it publishes names.
     pub fn function(&self, process: &impl ProcessCode<Place = P>, address: u64) -> Option<Made> {
-        self.hotspot.borrow_mut().function(process, address)
+        let java = self.hotspot.borrow_mut().function(process, address);
+        java.or_else(|| self.v8.borrow_mut().function(process, address))
     }
 
     /// The call that returns to `ra`, in such a function, if others were inlined there.

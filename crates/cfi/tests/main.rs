@@ -18,3 +18,4 @@ mod roots;
 mod rules;
 mod small_tables;
 mod tables;
+mod v8;

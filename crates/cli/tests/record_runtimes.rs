@@ -471,3 +471,74 @@ fn java_methods_have_their_names_without_a_perf_map() {
     assert!(inlined > 0);
     assert!(seen.iter().any(|name| name.contains(" Work.")), "{seen:?}");
 }
+
+/// What node runs: functions that V8 inlines into others only if they are small.
+const SCRIPT: &str = r#"
+function leaf(a, b) { let sum = 0; for (let i = 0; i < 50; i++) sum = (sum + a * i) ^ b; return sum; }
+class Shop {
+  total(count) {
+    let sum = 0;
+    for (let i = 0; i < count; i++) sum = (sum + leaf(i, count)) | 0;
+    return sum;
+  }
+}
+const shop = new Shop();
+for (let round = 0; ; round++) {
+  shop.total(10000);
+  if (round == 1000) console.log("compiled");
+}
+"#;
+
+/// Functions that V8 has compiled are named as in its own perf maps, without an option of node.
+#[test]
+fn functions_of_node_have_their_names_without_a_perf_map() {
+    let Some(setup) = setup() else { return };
+    let script = setup.file("script.js", SCRIPT.as_bytes());
+    let mut node = Command::new("node");
+    let Some(running) = available(command::start(node.arg(&script), LIMIT)) else {
+        return;
+    };
+    assert!(running.wait_for_output("compiled"), "{}", running.finish().describe());
+    let pid = running.pid().to_string();
+    let trace = setup.path("trace");
+    let mut record = setup
+        .backtrail
+        .command(["record", "-q", "--duration", "1", "-p", &pid, "-o"]);
+    let recorded = command::run(record.arg(&trace), LIMIT).expect("it was built");
+    assert_eq!(recorded.code(), 0, "{}", recorded.describe());
+    let stack = setup.backtrail.command(["stack", &pid]);
+    let stack = command::run(&mut { stack }, LIMIT).expect("it was built");
+    running.signal(Signal::TERM);
+    running.finish();
+    let mut report = setup.backtrail.command(["report", "--folded", "-"]);
+    let report = command::run(report.arg(&trace), LIMIT).expect("it was built");
+    if !report.stdout.contains("JS:") && !stack.stdout.contains("JS:") {
+        return skip("this node does not export what V8 publishes for debuggers");
+    }
+    let place = |line: u32, column: u32| format!("{}:{line}:{column}", script.display());
+    let (leaf, total) = (format!("JS:leaf {}", place(2, 14)), format!("JS:total {}", place(4, 8)));
+    let (mut all, mut named) = (0, 0);
+    for line in report.stdout.lines() {
+        let (frames, count) = line.rsplit_once(' ').expect("a stack and its samples");
+        let count: u64 = count.parse().expect("a number");
+        all += count;
+        let functions: Vec<&str> = frames.split(';').filter(|frame| frame.starts_with("JS:")).collect();
+        for function in &functions {
+            let is_known = [&leaf, &total].contains(&&(*function).to_owned());
+            assert!(is_known || function.starts_with("JS:(anonymous) "), "{line}");
+        }
+        named += count
+            * u64::from(
+                functions
+                    .iter()
+                    .any(|function| [&leaf, &total].contains(&&(*function).to_owned())),
+            );
+    }
+    // It does nothing else; a collection of garbage may be on top.
+    assert!(named * 10 >= all * 9, "{named} of {all}: {}", report.describe());
+    assert!(
+        stack.stdout.contains(&total) || stack.stdout.contains(&leaf),
+        "{}",
+        stack.describe()
+    );
+}

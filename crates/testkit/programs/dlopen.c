@@ -44,12 +44,12 @@ static FRAME char *map(const char *path) {
 
 int main(int argc, char **argv) {
     if (argc < 4) fail("usage: see the source");
-    double end = now() + atof(argv[1]);
+    double end = cpu_time() + atof(argv[1]);
     const char *mode = argv[2];
     uint64_t ms = rounds_per_ms(), result = 0, loads = 0;
     enter entry = NULL;
     if (strcmp(mode, "cycle") == 0 && argc > 4) {
-        for (; now() < end; loads++) {
+        for (; cpu_time() < end; loads++) {
             void *library = load(argv[3 + loads % 2], &entry);
             for (int i = 0; i < 10; i++) result += entry(called_back, ms);
             dlclose(library);
@@ -57,17 +57,17 @@ int main(int argc, char **argv) {
     } else if (strcmp(mode, "truncate") == 0 && argc > 4) {
         map(argv[3]);
         if (truncate(argv[3], atol(argv[4])) != 0) fail(argv[3]);
-        while (now() < end) result += called_back(ms);
+        while (cpu_time() < end) result += called_back(ms);
     } else if (strcmp(mode, "run") == 0 && argc > 4) {
         char *at = map(argv[3]) + strtoul(argv[4], NULL, 0);
         alone code;
         memcpy(&code, &at, sizeof code);
-        while (now() < end) result += code(ms) + called_back(ms);
+        while (cpu_time() < end) result += code(ms) + called_back(ms);
     } else {
         load(argv[3], &entry);
         if (strcmp(mode, "unlink") == 0 && unlink(argv[3]) != 0) fail(argv[3]);
         if (strcmp(mode, "replace") == 0 && (argc < 5 || rename(argv[4], argv[3]) != 0)) fail(argv[3]);
-        while (now() < end) result += entry(called_back, ms);
+        while (cpu_time() < end) result += entry(called_back, ms);
     }
     printf("{\"loads\": %llu, \"result\": %llu}\n", (unsigned long long)loads, (unsigned long long)result);
     return 0;

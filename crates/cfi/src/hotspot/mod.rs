@@ -13,14 +13,12 @@ use std::ops::Range;
 
 use backtrail_arch::{Arch, Cpu};
 use backtrail_sframe::{Base, Location, Rule};
-use rustc_hash::FxHashMap;
 
 use self::published::{Published, find, text};
 use crate::compiled::Compiled;
+use crate::libraries::Libraries;
 use crate::process_code::{ProcessCode, number, word};
 
-/// Processes that are remembered; beyond this number all are forgotten.
-const MOST_PROCESSES: usize = 1 << 10;
 /// Limit of code heaps; HotSpot has three at most.
 const MOST_HEAPS: u64 = 8;
 /// Bytes of the largest method whose instructions are followed.
@@ -66,38 +64,16 @@ pub(crate) enum JavaFrame {
     Interpreted(Rule),
 }
 
-/// What is known about a process.
-#[derive(Debug)]
-struct Known<P> {
-    /// The place of the libjvm that the fields belong to.
-    libjvm: Option<(u64, P)>,
-    published: Published,
-    /// Failed lookups; each time, the library is searched again only after twice as many.
-    misses: u32,
-    patience: u32,
-}
-
-impl<P> Default for Known<P> {
-    fn default() -> Self {
-        Known {
-            libjvm: None,
-            published: Published::default(),
-            misses: 0,
-            patience: 0,
-        }
-    }
-}
-
 /// HotSpot in the processes that run it.
 #[derive(Debug)]
 pub(crate) struct HotSpot<P> {
-    by_process: FxHashMap<u32, Known<P>>,
+    libraries: Libraries<P, Published>,
 }
 
 impl<P> Default for HotSpot<P> {
     fn default() -> Self {
         HotSpot {
-            by_process: FxHashMap::default(),
+            libraries: Libraries::default(),
         }
     }
 }
@@ -150,30 +126,8 @@ impl<P: Copy + Eq> HotSpot<P> {
     }
 
     fn machine<'m, C: ProcessCode<Place = P>>(&'m mut self, process: &'m C) -> Option<Machine<'m, C>> {
-        if self.by_process.len() >= MOST_PROCESSES && !self.by_process.contains_key(&process.process()) {
-            self.by_process.clear();
-        }
-        let known = self.by_process.entry(process.process()).or_default();
-        let is_still = |(address, place)| {
-            let mapping = process.find(address);
-            mapping.is_some_and(|mapping| process.place(mapping, address) == place)
-        };
-        if !known.libjvm.is_some_and(is_still) {
-            known.libjvm = None;
-            known.misses = known.misses.saturating_add(1);
-            if known.misses <= known.patience {
-                return None;
-            }
-            known.misses = 0;
-            known.patience = known.patience.saturating_mul(2).max(1);
-            let (address, place, published) = find(process)?;
-            known.libjvm = Some((address, place));
-            known.published = published;
-        }
-        Some(Machine {
-            process,
-            published: &known.published,
-        })
+        let published = self.libraries.of(process, find)?;
+        Some(Machine { process, published })
     }
 }
 

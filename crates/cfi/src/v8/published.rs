@@ -1,0 +1,170 @@
+//! What programs that contain V8 export about it, for debuggers that read memory.
+
+use crate::libraries::Found;
+use crate::process_code::{ProcessCode, Region, number};
+
+/// What the names of all exported numbers begin with.
+const PREFIX: &str = "v8dbg_";
+
+/// Where the parts of V8's objects are, in bytes from an object's start, and the numbers of types.
+/// Versions name the type of a field differently, and some fields are missing in some versions.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Published {
+    /// In a map: the type of the objects that refer to it.
+    pub(super) instance_type: u64,
+    /// Bytes between an object with instructions and these.
+    pub(super) header: u64,
+    /// The type of such an object. Up to V8 10, it is that of `Code`.
+    pub(super) stream: u64,
+    /// The type of the object that describes instructions.
+    pub(super) code: u64,
+    /// In such an object: the number of bytes of instructions.
+    pub(super) size: Option<u64>,
+    /// The type of `SharedFunctionInfo`: a function of the source.
+    pub(super) function: u64,
+    /// The type of the objects that stand for one since V8 13.
+    pub(super) wrapper: Option<u64>,
+    /// In a function: its name, or the description of its scope.
+    pub(super) name: u64,
+    /// In a function: its script.
+    pub(super) script_of: u64,
+    /// The type of scopes.
+    pub(super) scope: u64,
+    /// In a scope, in words after the map: how many variables others may use, and what follows the
+    /// part that all scopes have.
+    pub(super) locals: u64,
+    /// See `locals`.
+    pub(super) variables: u64,
+    /// The type of scripts.
+    pub(super) script: u64,
+    /// In a script: its path.
+    pub(super) path: u64,
+    /// In a script: its text.
+    pub(super) source: u64,
+    /// The types of arrays of references; what deoptimization needs is one of them.
+    pub(super) arrays: [Option<u64>; 3],
+    /// The type of arrays of weak references.
+    pub(super) weak_array: u64,
+    /// In an array: the number of its elements, and the first one.
+    pub(super) array_length: u64,
+    /// See `array_length`.
+    pub(super) elements: u64,
+    pub(super) strings: Strings,
+}
+
+/// How strings are stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Strings {
+    pub(super) length: u64,
+    /// Bits of the type: zero in those of strings; how the string is stored; whether its characters
+    /// have one byte.
+    pub(super) is_other: u64,
+    pub(super) storage: u64,
+    pub(super) is_one_byte: u64,
+    /// Values of `storage`, and where each has its parts.
+    pub(super) sequential: u64,
+    pub(super) joined: u64,
+    pub(super) part: u64,
+    pub(super) external: u64,
+    pub(super) thin: u64,
+    pub(super) characters: u64,
+    pub(super) first: u64,
+    pub(super) second: u64,
+    pub(super) resource: u64,
+    pub(super) parent: u64,
+    pub(super) offset: u64,
+    pub(super) actual: u64,
+}
+
+/// The place of the file that contains V8, and what it exports.
+pub(super) fn find<C: ProcessCode>(process: &C) -> Option<Found<C::Place, Published>> {
+    let regions = process.regions();
+    let mut files = regions
+        .iter()
+        .filter(|region| region.executable && region.path.starts_with('/'));
+    // The program itself, under whatever name, is mostly the first; else it is a library.
+    let program = files.next();
+    let libraries = files.filter(|region| is_named_like_node(region));
+    program.into_iter().chain(libraries).find_map(|region| {
+        let address = region.range.start;
+        let mapping = process.find(address)?;
+        Some((
+            address,
+            process.place(mapping, address),
+            Published::read(process, mapping)?,
+        ))
+    })
+}
+
+fn is_named_like_node(region: &Region) -> bool {
+    region.path.rsplit('/').next().is_some_and(|file| file.contains("node"))
+}
+
+impl Published {
+    fn read<C: ProcessCode>(process: &C, mapping: C::Mapping) -> Option<Published> {
+        let get = |names: &[&str]| {
+            names.iter().find_map(|name| {
+                let at = process.object(mapping, &format!("{PREFIX}{name}"))?;
+                // Masks may be negative numbers.
+                number(process, at, 4)
+            })
+        };
+        // Most programs have none of them.
+        let instance_type = get(&["class_Map__instance_type__uint16_t"])?;
+        let code = get(&["type_Code__CODE_TYPE"])?;
+        Some(Published {
+            instance_type,
+            code,
+            stream: get(&["type_InstructionStream__INSTRUCTION_STREAM_TYPE"]).unwrap_or(code),
+            header: get(&[
+                "class_InstructionStream__instruction_start__uintptr_t",
+                "class_Code__instruction_start__uintptr_t",
+            ])?,
+            size: get(&["class_Code__instruction_size__int"]),
+            function: get(&["type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE"])?,
+            wrapper: get(&["type_SharedFunctionInfoWrapper__SHARED_FUNCTION_INFO_WRAPPER_TYPE"]),
+            name: get(&[
+                "class_SharedFunctionInfo__name_or_scope_info__Object",
+                "class_SharedFunctionInfo__name_or_scope_info__Tagged_Object_",
+                "class_SharedFunctionInfo__name_or_scope_info__Tagged_NameOrScopeInfoT_",
+            ])?,
+            script_of: get(&[
+                "class_SharedFunctionInfo__script_or_debug_info__HeapObject",
+                "class_SharedFunctionInfo__script__Tagged_HeapObject_",
+                "class_SharedFunctionInfo__script__HeapObject",
+            ])?,
+            scope: get(&["type_ScopeInfo__SCOPE_INFO_TYPE"])?,
+            locals: get(&["scopeinfo_idx_ncontextlocals"])?,
+            variables: get(&["scopeinfo_idx_first_vars"])?,
+            script: get(&["type_Script__SCRIPT_TYPE"])?,
+            path: get(&["class_Script__name__Object"])?,
+            source: get(&["class_Script__source__Object"])?,
+            arrays: [
+                get(&["type_FixedArray__FIXED_ARRAY_TYPE"]),
+                get(&["type_TrustedFixedArray__TRUSTED_FIXED_ARRAY_TYPE"]),
+                get(&["type_ProtectedFixedArray__PROTECTED_FIXED_ARRAY_TYPE"]),
+            ],
+            weak_array: get(&["type_WeakFixedArray__WEAK_FIXED_ARRAY_TYPE"])?,
+            array_length: get(&["class_FixedArrayBase__length__SMI"])?,
+            elements: get(&["class_FixedArray__data__uintptr_t"])?,
+            strings: Strings {
+                length: get(&["class_String__length__int32_t"])?,
+                is_other: get(&["IsNotStringMask"])?,
+                storage: get(&["StringRepresentationMask"])?,
+                is_one_byte: get(&["OneByteStringTag"])?,
+                sequential: get(&["SeqStringTag"])?,
+                joined: get(&["ConsStringTag"])?,
+                part: get(&["SlicedStringTag"])?,
+                external: get(&["ExternalStringTag"])?,
+                thin: get(&["ThinStringTag"])?,
+                characters: get(&["class_SeqOneByteString__chars__char"])?,
+                first: get(&["class_ConsString__first__String"])?,
+                second: get(&["class_ConsString__second__String"])?,
+                resource: get(&["class_ExternalString__resource__Object"])?,
+                parent: get(&["class_SlicedString__parent__String"])?,
+                offset: get(&["class_SlicedString__offset__SMI"])?,
+                actual: get(&["class_ThinString__actual__String"])?,
+            },
+        })
+    }
+}
