@@ -25,12 +25,33 @@ const LONGEST_SEARCH: Duration = Duration::from_secs(1);
 const KNOWN_FOR: Duration = Duration::from_millis(200);
 /// Bytes of all functions that are noted.
 const MOST_NAMES: usize = 64 << 20;
-/// The time that reading what was inlined at calls takes at most: this long, and a part of the time
-/// since then. A program may pretend to have any number of calls.
+/// The time that reading names from run-time systems takes at most: this long, and a part of the
+/// time since then. A program may pretend to have any number of functions and calls.
 const FIRST_READING: Duration = Duration::from_secs(1);
 const READING_SHARE: u32 = 10;
 /// Processes whose lists are kept.
 const MOST_PROCESSES: usize = 16;
+
+/// The time that reading from run-time systems has taken.
+#[derive(Debug, Default)]
+struct Reading {
+    /// When the first name was read, and how long reading took in all.
+    so_far: Option<(Instant, Duration)>,
+}
+
+impl Reading {
+    /// Reads something, unless that has taken too long already.
+    fn within_budget<T>(&mut self, read: impl FnOnce() -> T) -> Option<T> {
+        let begin = Instant::now();
+        let (first, took) = self.so_far.get_or_insert((begin, Duration::ZERO));
+        if *took > FIRST_READING + (begin - *first) / READING_SHARE {
+            return None;
+        }
+        let found = read();
+        *took += begin.elapsed();
+        Some(found)
+    }
+}
 
 /// The announced code of all processes.
 #[derive(Default)]
@@ -42,8 +63,7 @@ pub(crate) struct Announced {
     functions: Vec<AnnouncedAt>,
     /// Bytes of their names.
     names: usize,
-    /// When the first call was read, and how long reading took in all.
-    reading: Option<(Instant, Duration)>,
+    reading: Reading,
     /// Who gets them, if they are not kept.
     taker: Option<Box<dyn FnMut(AnnouncedAt)>>,
 }
@@ -102,7 +122,8 @@ impl Announced {
             function,
             version: None,
         });
-        let Some(Made { function, version }) = announced.or_else(|| code.function(process, address)) else {
+        let made = announced.or_else(|| self.reading.within_budget(|| code.function(process, address))?);
+        let Some(Made { function, version }) = made else {
             return;
         };
         let hash = FxBuildHasher.hash_one((&function, version));
@@ -145,14 +166,10 @@ impl Announced {
         if calls.contains(&ra) {
             return;
         }
-        let begin = Instant::now();
-        let (first, took) = self.reading.get_or_insert((begin, Duration::ZERO));
-        if *took > FIRST_READING + (begin - *first) / READING_SHARE {
+        let Some(inlined) = self.reading.within_budget(|| code.inlined(process, ra)) else {
             return;
-        }
+        };
         calls.insert(ra);
-        let inlined = code.inlined(process, ra);
-        *took += begin.elapsed();
         if let Some(function) = inlined
             && self.names + bytes(&function) <= MOST_NAMES
         {

@@ -11,6 +11,8 @@
 
 mod names;
 mod published;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
@@ -36,11 +38,16 @@ const CODE_WORDS: usize = 8;
 const MOST_ELEMENTS: u64 = 16;
 /// Limits of scripts whose functions are listed, and of functions in such lists.
 const MOST_SCRIPTS: usize = 256;
-const MOST_LISTED: u64 = 1 << 14;
+const MOST_LISTED: usize = 1 << 17;
+/// Words of a function up to its name.
+const MOST_DATA: usize = 8;
+/// Failed lookups before lists are read again: if that helped the last time, and at most.
+const FIRST_PATIENCE: u32 = 16;
+const LAST_PATIENCE: u32 = 1 << 16;
 /// Words of a script up to its list of functions.
 const SCRIPT_WORDS: u64 = 24;
 /// Functions whose names are remembered.
-const MOST_NAMES: usize = 1 << 14;
+const MOST_NAMES: usize = 1 << 13;
 
 /// The two lowest bits of a reference, and those of a weak one.
 const TAG_MASK: u64 = 3;
@@ -78,7 +85,7 @@ struct Known {
 struct Listed {
     scripts: Vec<u64>,
     functions: FxHashMap<u64, u64>,
-    /// Failed lookups; each time, the lists are read again only after twice as many.
+    /// Failed lookups; as long as reading lists again doesn't help, it is done after twice as many.
     misses: u32,
     patience: u32,
 }
@@ -142,6 +149,11 @@ impl<C: ProcessCode> Machine<'_, C> {
     /// The type of an object.
     fn type_of(&mut self, object: u64) -> Option<u64> {
         let map = self.field(object, 0)?;
+        self.type_by(map)
+    }
+
+    /// The type of the objects with this map.
+    fn type_by(&mut self, map: u64) -> Option<u64> {
         if let Some(known) = self.known.types.get(&map) {
             return Some(*known);
         }
@@ -315,7 +327,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         (self.type_of(inner)? == self.known.published.function).then_some(inner)
     }
 
-    /// Its functions are listed from now on.
+    /// Lists the functions of a function's script, from now on.
     fn note_script(&mut self, function: u64) {
         let published = self.known.published;
         let Some(script) = self.field(function, published.script_of) else {
@@ -326,35 +338,34 @@ impl<C: ProcessCode> Machine<'_, C> {
             && !listed.scripts.contains(&script)
             && self.type_of(script) == Some(published.script)
         {
-            let listed = &mut self.known.listed;
-            listed.scripts.push(script);
-            (listed.misses, listed.patience) = (0, 0);
+            self.known.listed.scripts.push(script);
+            self.list(script);
         }
     }
 
     /// The function that leads to the baseline compiler's code, in the lists of scripts.
     fn baseline(&mut self, compiled: &Compiled) -> Option<u64> {
-        let listed = self.listed(compiled);
-        if listed.is_some() {
-            return listed;
-        }
+        let found = self.listed(compiled);
         let listed = &mut self.known.listed;
+        if found.is_some() || listed.scripts.is_empty() {
+            return found;
+        }
         listed.misses = listed.misses.saturating_add(1);
-        if listed.scripts.is_empty() || listed.misses <= listed.patience {
+        if listed.misses <= listed.patience {
             return None;
         }
         listed.misses = 0;
-        listed.patience = listed.patience.saturating_mul(2).max(1);
         listed.functions.clear();
-        let scripts = std::mem::take(&mut listed.scripts);
-        let mut left = MOST_LISTED;
-        for script in &scripts {
-            if self.type_of(*script) == Some(self.known.published.script) {
-                self.list(*script, &mut left);
-            }
+        for script in listed.scripts.clone() {
+            self.list(script);
         }
-        self.known.listed.scripts = scripts;
-        self.listed(compiled)
+        let found = self.listed(compiled);
+        let listed = &mut self.known.listed;
+        listed.patience = match found {
+            Some(_) => FIRST_PATIENCE,
+            None => listed.patience.saturating_mul(2).clamp(FIRST_PATIENCE, LAST_PATIENCE),
+        };
+        found
     }
 
     fn listed(&mut self, compiled: &Compiled) -> Option<u64> {
@@ -378,14 +389,16 @@ impl<C: ProcessCode> Machine<'_, C> {
     }
 
     /// Lists the functions of a script, which has weak references to them.
-    fn list(&mut self, script: u64, left: &mut u64) {
+    fn list(&mut self, script: u64) {
         let Published {
             array_length,
             elements,
             weak_array,
-            function,
             ..
         } = self.known.published;
+        if self.type_of(script) != Some(self.known.published.script) {
+            return;
+        }
         for offset in (1..SCRIPT_WORDS).map(|word| 8 * word) {
             let Some(array) = self.field(script, offset).filter(|array| array & TAG_MASK == TAG) else {
                 continue;
@@ -393,19 +406,36 @@ impl<C: ProcessCode> Machine<'_, C> {
             if self.type_of(array) != Some(weak_array) {
                 continue;
             }
-            let length = self.integer(array, array_length).unwrap_or(0).min(*left);
-            *left -= length;
-            for index in 0..length {
-                let Some(element) = self.field(array, elements + 8 * index) else {
-                    break;
-                };
-                let listed = element & !TAG_MASK | TAG;
-                if element & TAG_MASK == WEAK_TAG && self.type_of(listed) == Some(function) {
-                    let data: Vec<u64> = self.data(listed).collect();
-                    let data = data.into_iter().filter(|data| data & TAG_MASK == TAG);
-                    self.known.listed.functions.extend(data.map(|data| (data, listed)));
+            let left = MOST_LISTED.saturating_sub(self.known.listed.functions.len());
+            let length = self.integer(array, array_length).unwrap_or(0).min(left as u64);
+            let mut bytes = vec![0; 8 * length as usize];
+            let first = address(array).and_then(|at| at.checked_add(elements));
+            let read = first.map(|first| self.process.read(first, &mut bytes));
+            for element in words_in(&bytes[..read.unwrap_or(0)]) {
+                if element & TAG_MASK == WEAK_TAG {
+                    self.list_function(element & !TAG_MASK | TAG);
                 }
             }
+        }
+    }
+
+    fn list_function(&mut self, function: u64) {
+        // From its map on, which is the first word.
+        let mut bytes = [0; 8 * MOST_DATA];
+        let Published {
+            name, function: kind, ..
+        } = self.known.published;
+        let (Some(bytes), Some(at)) = (bytes.get_mut(..name as usize), address(function)) else {
+            return;
+        };
+        if self.process.read(at, bytes) != bytes.len() {
+            return;
+        }
+        let mut words = words_in(bytes);
+        if words.next().and_then(|map| self.type_by(map)) == Some(kind) {
+            let led_to = words.filter(|word| word & TAG_MASK == TAG);
+            let entries = led_to.map(|led_to| (led_to, function));
+            self.known.listed.functions.extend(entries);
         }
     }
 }
@@ -418,6 +448,10 @@ fn address(reference: u64) -> Option<u64> {
 /// The value of a small integer, unless it is negative.
 fn integer(word: u64) -> Option<u64> {
     (word as u32 == 0 && word >> 63 == 0).then_some(word >> 32)
+}
+
+fn words_in(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
 fn word_in(bytes: &[u8], at: u64) -> Option<u64> {

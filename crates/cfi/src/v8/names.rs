@@ -9,14 +9,16 @@ use rustc_hash::FxHashMap;
 
 use super::published::Published;
 use super::{Machine, address, integer};
-use crate::process_code::{ProcessCode, word};
+use crate::process_code::ProcessCode;
 
 /// Characters of the longest name or path that is shown.
-const LONGEST_NAME: u64 = 1 << 10;
+const LONGEST_NAME: u64 = 1 << 9;
 /// Characters of the longest script whose lines are counted.
-const LONGEST_SCRIPT: u64 = 4 << 20;
-/// Scripts whose lines are remembered.
-const MOST_SCRIPTS: usize = 64;
+const LONGEST_SCRIPT: u64 = 32 << 20;
+/// Lines of all scripts that are remembered.
+const MOST_LINES: usize = 4 << 20;
+/// Bytes of text that are read at once.
+const BLOCK: usize = 16 << 10;
 /// Strings that a string may be joined from, or be a part of, one within the other.
 const MOST_PARTS: usize = 64;
 /// From this number on, a scope has the names of its variables in a table of their own.
@@ -29,7 +31,22 @@ const WITH_POSITION: u64 = 5;
 const POSITION: u64 = 3;
 
 /// Where the lines of scripts begin, by script and its text.
-pub(super) type Lines = FxHashMap<(u64, u64), Rc<[u32]>>;
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    of_scripts: FxHashMap<(u64, u64), Rc<[u32]>>,
+    count: usize,
+}
+
+impl Lines {
+    fn remember(&mut self, key: (u64, u64), lines: Rc<[u32]>) {
+        self.count += lines.len();
+        if self.count > MOST_LINES {
+            self.of_scripts.clear();
+            self.count = lines.len();
+        }
+        self.of_scripts.insert(key, lines);
+    }
+}
 
 /// What a scope says of its function.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -63,8 +80,8 @@ impl<C: ProcessCode> Machine<'_, C> {
     }
 
     /// A scope is a number of words: flags, numbers, the names of variables, and what only some
-    /// scopes have. Of these, a function's name comes first, and then what it is assigned to; the
-    /// first two numbers in a row that follow are its position, if it is not among those before.
+    /// scopes have. Of these, a function's name comes first, and then what it is assigned to; its
+    /// position follows, if it is not among the words before, and the scope around it.
     fn scope(&mut self, scope: u64) -> Option<Scope> {
         let Published { locals, variables, .. } = self.known.published;
         let at = |index: u64| 8 * (1 + index);
@@ -75,46 +92,40 @@ impl<C: ProcessCode> Machine<'_, C> {
         };
         let first = variables.checked_add(count)?.checked_add(names)?;
         let mut found = Scope::default();
+        if variables >= WITH_POSITION {
+            found.position = self.integer(scope, at(POSITION));
+        }
+        // The numbers since the last reference.
         let mut numbers = Vec::new();
-        // The scope around it follows, and then another object.
-        let mut may_be_name = true;
         for index in first..first.checked_add(WORDS_AFTER)? {
             let Some(word) = self.field(scope, index.checked_mul(8)?.checked_add(8)?) else {
                 break;
             };
-            // Places of variables may be negative numbers.
             if word as u32 == 0 {
                 numbers.push(word);
                 continue;
             }
-            if numbers.len() >= 2 {
+            found.position = found.position.or_else(|| position(&numbers));
+            numbers.clear();
+            if self.type_of(word) == Some(self.known.published.scope) {
                 break;
             }
-            numbers.clear();
-            let text = self.text(word, LONGEST_NAME).filter(|_| may_be_name);
-            may_be_name = text.is_some();
-            if let Some(text) = text.filter(|_| found.name.is_empty()) {
-                found.name = text;
+            if found.name.is_empty() {
+                found.name = self.text(word, LONGEST_NAME).unwrap_or_default();
             }
         }
-        found.position = match variables >= WITH_POSITION {
-            true => self.integer(scope, at(POSITION)),
-            // The place of a function's own name may come before.
-            false => numbers.len().checked_sub(2).and_then(|at| integer(*numbers.get(at)?)),
-        };
         Some(found)
     }
 
     fn line_and_column(&mut self, script: u64, position: u64) -> Option<(u64, u64)> {
         let source = self.field(script, self.known.published.source)?;
-        let lines = match self.known.lines.get(&(script, source)) {
+        let lines = match self.known.lines.of_scripts.get(&(script, source)) {
             Some(lines) => Rc::clone(lines),
             None => {
-                let lines: Rc<[u32]> = starts_of_lines(&self.characters(source, LONGEST_SCRIPT)?).into();
-                if self.known.lines.len() >= MOST_SCRIPTS {
-                    self.known.lines.clear();
-                }
-                self.known.lines.insert((script, source), Rc::clone(&lines));
+                let mut starts = Starts::new();
+                self.read_string(source, LONGEST_SCRIPT, |read| starts.count(read))?;
+                let lines: Rc<[u32]> = starts.end()?.into();
+                self.known.lines.remember((script, source), Rc::clone(&lines));
                 lines
             }
         };
@@ -132,25 +143,30 @@ impl<C: ProcessCode> Machine<'_, C> {
     /// The characters of a string, if there are at most `longest`.
     fn characters(&mut self, string: u64, longest: u64) -> Option<Vec<u16>> {
         let mut characters = Vec::new();
-        // What is still to be read, the next one last.
+        self.read_string(string, longest, |read| characters.extend_from_slice(read))?;
+        Some(characters)
+    }
+
+    /// Passes the characters of a string on, a part at a time, if there are at most `longest`.
+    fn read_string(&mut self, string: u64, longest: u64, mut take: impl FnMut(&[u16])) -> Option<()> {
+        // What is still to be read, the next one last: how many characters, from which on.
         let mut parts = vec![(string, 0, None)];
-        let mut left = MOST_PARTS;
+        let (mut left, mut left_parts) = (longest, MOST_PARTS);
         while let Some((string, from, count)) = parts.pop() {
-            left = left.checked_sub(1)?;
+            left_parts = left_parts.checked_sub(1)?;
             let strings = self.known.published.strings;
             let found = self.type_of(string)?;
             if found & strings.is_other & 0xffff != 0 {
                 return None;
             }
-            let length = u64::from(self.number(string, strings.length)? as u32);
+            let length = self.number(string, strings.length)?;
             let count = count.unwrap_or(length);
-            if characters.len() as u64 + count > longest || from + count > length {
+            if from + count > length {
                 return None;
             }
             let storage = found & strings.storage;
-            let size = if found & strings.is_one_byte != 0 { 1 } else { 2 };
             if storage == strings.joined {
-                // Parts of such strings are made one string first.
+                // Strings are made of one part before parts of them are taken.
                 if (from, count) != (0, length) {
                     return None;
                 }
@@ -166,35 +182,97 @@ impl<C: ProcessCode> Machine<'_, C> {
                     address(string)?.checked_add(strings.characters)?
                 } else if storage == strings.external {
                     // The next word is where the resource has its characters.
-                    word(self.process, address(string)?.checked_add(strings.resource + 8)?)?
+                    self.field(string, strings.resource + 8)?
                 } else {
                     return None;
                 };
-                let mut bytes = vec![0; (size * count) as usize];
-                if self.process.read(begin.checked_add(size * from)?, &mut bytes) != bytes.len() {
-                    return None;
-                }
-                match size {
-                    1 => characters.extend(bytes.into_iter().map(u16::from)),
-                    _ => characters.extend(bytes.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair))),
-                }
+                left = left.checked_sub(count)?;
+                let size = if found & strings.is_one_byte != 0 { 1 } else { 2 };
+                self.read_characters(begin.checked_add(size * from)?, count, size, &mut take)?;
             }
         }
-        Some(characters)
+        Some(())
+    }
+
+    fn read_characters(&self, mut at: u64, mut count: u64, size: u64, take: &mut impl FnMut(&[u16])) -> Option<()> {
+        let mut bytes = [0; BLOCK];
+        let mut characters = Vec::with_capacity(BLOCK);
+        while count > 0 {
+            let now = count.min(BLOCK as u64 / size);
+            let bytes = bytes.get_mut(..(now * size) as usize)?;
+            if self.process.read(at, bytes) != bytes.len() {
+                return None;
+            }
+            characters.clear();
+            match size {
+                1 => characters.extend(bytes.iter().map(|byte| u16::from(*byte))),
+                _ => characters.extend(bytes.as_chunks().0.iter().map(|pair| u16::from_le_bytes(*pair))),
+            }
+            take(&characters);
+            at = at.checked_add(now * size)?;
+            count -= now;
+        }
+        Some(())
     }
 }
 
-/// Where lines begin (ECMA-262, "Line Terminators").
-fn starts_of_lines(text: &[u16]) -> Vec<u32> {
-    const LF: u16 = b'\n' as u16;
-    const CR: u16 = b'\r' as u16;
-    const SEPARATORS: [u16; 2] = [0x2028, 0x2029];
-    let ends = text.iter().enumerate().filter(|&(at, character)| match *character {
-        LF => true,
-        CR => text.get(at + 1) != Some(&LF),
-        other => SEPARATORS.contains(&other),
-    });
-    std::iter::once(0).chain(ends.map(|(at, _)| at as u32 + 1)).collect()
+/// The position that ends these numbers of a scope: a first character, and the one after the last.
+/// A variable's place may come before; it may be negative.
+fn position(numbers: &[u64]) -> Option<u64> {
+    let [.., first, end] = *numbers else { return None };
+    let (first, end) = (integer(first)?, integer(end)?);
+    // A constructor that the language makes has no characters.
+    (first <= end && end > 0).then_some(first)
+}
+
+/// Where lines begin (ECMA-262, "Line Terminators"), counted as the text is read.
+#[derive(Debug)]
+struct Starts {
+    lines: Vec<u32>,
+    /// Characters before.
+    position: u32,
+    after_cr: bool,
+}
+
+impl Starts {
+    fn new() -> Starts {
+        Starts {
+            lines: vec![0],
+            position: 0,
+            after_cr: false,
+        }
+    }
+
+    fn count(&mut self, text: &[u16]) {
+        const LF: u16 = b'\n' as u16;
+        const CR: u16 = b'\r' as u16;
+        const SEPARATORS: [u16; 2] = [0x2028, 0x2029];
+        for &character in text {
+            // Both together are one end of a line.
+            if self.after_cr && character != LF {
+                self.push();
+            }
+            self.position += 1;
+            self.after_cr = character == CR;
+            if character == LF || SEPARATORS.contains(&character) {
+                self.push();
+            }
+        }
+    }
+
+    fn push(&mut self) {
+        if self.lines.len() <= MOST_LINES {
+            self.lines.push(self.position);
+        }
+    }
+
+    /// `None` if there are too many.
+    fn end(mut self) -> Option<Vec<u32>> {
+        if self.after_cr {
+            self.push();
+        }
+        (self.lines.len() <= MOST_LINES).then_some(self.lines)
+    }
 }
 
 fn written(name: &str, path: &str, place: Option<(u64, u64)>) -> Option<String> {
@@ -216,9 +294,14 @@ mod tests {
 
     #[test]
     fn lines_begin_after_each_terminator() {
-        let text: Vec<u16> = "a\nb\r\nc\rd\u{2028}e".encode_utf16().collect();
-        assert_eq!(starts_of_lines(&text), [0, 2, 5, 7, 9]);
-        assert_eq!(starts_of_lines(&[]), [0]);
+        let text: Vec<u16> = "a\nb\r\nc\rd\u{2028}e\r".encode_utf16().collect();
+        // However it is read.
+        for size in 1..=text.len() {
+            let mut starts = Starts::new();
+            text.chunks(size).for_each(|part| starts.count(part));
+            assert_eq!(starts.end().as_deref(), Some(&[0, 2, 5, 7, 9, 11][..]), "{size}");
+        }
+        assert_eq!(Starts::new().end().as_deref(), Some(&[0][..]));
     }
 
     #[test]
