@@ -57,6 +57,7 @@ mod lisp;
 pub mod objects;
 #[cfg(test)]
 mod odd;
+mod patience;
 mod plt;
 mod process_code;
 mod prologue;

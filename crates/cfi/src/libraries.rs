@@ -2,6 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::patience::Patience;
 use crate::process_code::ProcessCode;
 
 /// Processes that are remembered; beyond this number all are forgotten.
@@ -14,9 +15,8 @@ pub(crate) type Found<P, T> = (u64, P, T);
 #[derive(Debug)]
 struct Known<P, T> {
     library: Option<Found<P, T>>,
-    /// Failed lookups; each time, the library is searched again only after twice as many.
-    misses: u32,
-    patience: u32,
+    /// How soon it is searched again.
+    patience: Patience,
 }
 
 /// The libraries of all processes.
@@ -45,8 +45,7 @@ impl<P: Copy + Eq, T> Libraries<P, T> {
         }
         let known = self.by_process.entry(process.process()).or_insert(Known {
             library: None,
-            misses: 0,
-            patience: 0,
+            patience: Patience::default(),
         });
         let is_still = |(address, place, _): &Found<P, T>| {
             let mapping = process.find(*address);
@@ -54,12 +53,9 @@ impl<P: Copy + Eq, T> Libraries<P, T> {
         };
         if !known.library.as_ref().is_some_and(is_still) {
             known.library = None;
-            known.misses = known.misses.saturating_add(1);
-            if known.misses <= known.patience {
+            if !known.patience.is_over() {
                 return None;
             }
-            known.misses = 0;
-            known.patience = known.patience.saturating_mul(2).max(1);
             known.library = Some(find(process)?);
         }
         known.library.as_mut().map(|(_, _, said)| said)

@@ -14,6 +14,7 @@ mod published;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use rustc_hash::FxHashMap;
@@ -21,6 +22,7 @@ use rustc_hash::FxHashMap;
 use self::published::{Published, find};
 use crate::announced::{Function, Made};
 use crate::libraries::Libraries;
+use crate::patience::Patience;
 use crate::process_code::{ProcessCode, number, word};
 
 /// Instructions begin at multiples of this.
@@ -41,13 +43,15 @@ const MOST_SCRIPTS: usize = 256;
 const MOST_LISTED: usize = 1 << 17;
 /// Words of a function up to its name.
 const MOST_DATA: usize = 8;
-/// Failed lookups before lists are read again: if that helped the last time, and at most.
-const FIRST_PATIENCE: u32 = 16;
-const LAST_PATIENCE: u32 = 1 << 16;
+/// Pages without code of V8's that are remembered.
+const MOST_PAGES: usize = 1 << 10;
+const PAGE: u64 = 4 << 10;
 /// Words of a script up to its list of functions.
 const SCRIPT_WORDS: u64 = 24;
-/// Functions whose names are remembered.
-const MOST_NAMES: usize = 1 << 13;
+/// Functions that are remembered.
+const MOST_FOUND: usize = 1 << 13;
+/// Words of the object before instructions.
+const LARGEST_HEADER: usize = 32;
 
 /// The two lowest bits of a reference, and those of a weak one.
 const TAG_MASK: u64 = 3;
@@ -75,8 +79,11 @@ struct Known {
     /// The types of objects by their maps, which are never collected for objects of these types.
     types: FxHashMap<u64, u64>,
     listed: Listed,
-    /// The names of functions; `None` for code of the baseline compiler.
-    names: FxHashMap<Compiled, Option<String>>,
+    /// By its first instruction, the code that was found, and its function's name; `None` for code
+    /// of the baseline compiler whose function was not found yet.
+    found: BTreeMap<u64, (Compiled, Option<String>)>,
+    /// Pages whose code is not V8's, such as those of WebAssembly.
+    others: FxHashMap<u64, Patience>,
     lines: names::Lines,
 }
 
@@ -85,13 +92,12 @@ struct Known {
 struct Listed {
     scripts: Vec<u64>,
     functions: FxHashMap<u64, u64>,
-    /// Failed lookups; as long as reading lists again doesn't help, it is done after twice as many.
-    misses: u32,
-    patience: u32,
+    /// How soon they are read again, if what was looked up is not among them.
+    patience: Patience,
 }
 
 /// A function's code. While all of this stays the same, it is the same function's.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Compiled {
     instructions: Range<u64>,
     /// The object that describes it.
@@ -108,8 +114,18 @@ impl<P: Copy + Eq> V8<P> {
             Some((address, place, Known::new(published)))
         })?;
         let mut machine = Machine { process, known };
-        let compiled = machine.compiled(pc)?;
-        let name = machine.name_of(&compiled)?;
+        let (compiled, name) = match machine.still_there(pc) {
+            Some((compiled, Some(name))) => (compiled, name),
+            Some((compiled, None)) => {
+                let name = machine.name_of(&compiled, false)?;
+                (compiled, name)
+            }
+            None => {
+                let compiled = machine.compiled(pc)?;
+                let name = machine.name_of(&compiled, true)?;
+                (compiled, name)
+            }
+        };
         Some(Made {
             function: Function::new(compiled.instructions, name),
             version: None,
@@ -123,7 +139,8 @@ impl Known {
             published,
             types: FxHashMap::default(),
             listed: Listed::default(),
-            names: FxHashMap::default(),
+            found: BTreeMap::new(),
+            others: FxHashMap::default(),
             lines: names::Lines::default(),
         }
     }
@@ -166,8 +183,28 @@ impl<C: ProcessCode> Machine<'_, C> {
         Some(found)
     }
 
-    /// The code with the instruction at `pc`: after the nearest header before it.
+    /// The code with the instruction at `pc`.
     fn compiled(&mut self, pc: u64) -> Option<Compiled> {
+        let page = pc / PAGE;
+        if let Some(patience) = self.known.others.get_mut(&page)
+            && !patience.is_over()
+        {
+            return None;
+        }
+        let found = self.searched(pc);
+        if found.is_some() {
+            self.known.others.remove(&page);
+        } else {
+            if self.known.others.len() >= MOST_PAGES {
+                self.known.others.clear();
+            }
+            self.known.others.entry(page).or_default();
+        }
+        found
+    }
+
+    /// The code after the nearest header before `pc`.
+    fn searched(&mut self, pc: u64) -> Option<Compiled> {
         let header = self.known.published.header;
         let highest = (pc - pc % ALIGNMENT).checked_sub(header)?;
         let lowest = pc.saturating_sub(LONGEST);
@@ -257,22 +294,54 @@ impl<C: ProcessCode> Machine<'_, C> {
         whole.then(|| words.map(u64::from_le_bytes))
     }
 
-    /// The name of the function that this is the code of.
-    fn name_of(&mut self, compiled: &Compiled) -> Option<String> {
-        let function = match self.known.names.get(compiled) {
-            Some(Some(name)) => return Some(name.clone()),
-            Some(None) => None,
-            None => self.optimized(compiled),
-        };
-        let function = function.or_else(|| self.baseline(compiled));
-        let name = function.and_then(|function| self.name(function));
-        if self.known.names.len() >= MOST_NAMES {
-            self.known.names.clear();
+    /// The code at `pc` that was found before, if it is still that, and what is known of its name.
+    fn still_there(&mut self, pc: u64) -> Option<(Compiled, Option<String>)> {
+        let (start, (compiled, name)) = self.known.found.range(..=pc).next_back()?;
+        if !compiled.instructions.contains(&pc) {
+            return None;
         }
+        let (start, compiled, name) = (*start, compiled.clone(), name.clone());
+        let Published { header, stream, .. } = self.known.published;
+        let at = start.checked_sub(header)?;
+        let mut words = [0; 8 * LARGEST_HEADER];
+        let words = words.get_mut(..header as usize)?;
+        if self.process.read(at, words) != words.len() {
+            return None;
+        }
+        let mut words = words_in(words);
+        let is_stream = words.next().and_then(|map| self.type_by(map)) == Some(stream);
+        let is_described = compiled.code == at | TAG || words.any(|word| word == compiled.code);
+        let is_same = is_stream && is_described && self.words(compiled.code) == Some(compiled.left);
+        is_same.then_some((compiled, name))
+    }
+
+    /// The name of the function that this is the code of, which may be optimized.
+    fn name_of(&mut self, compiled: &Compiled, may_be_optimized: bool) -> Option<String> {
+        let optimized = if may_be_optimized {
+            self.optimized(compiled)
+        } else {
+            None
+        };
+        let function = optimized.or_else(|| self.baseline(compiled));
+        let name = function.and_then(|function| self.name(function));
         if name.is_some() || function.is_none() {
-            self.known.names.insert(compiled.clone(), name.clone());
+            self.remember(compiled, name.clone());
         }
         name
+    }
+
+    /// Whatever was there before is gone.
+    fn remember(&mut self, compiled: &Compiled, name: Option<String>) {
+        let found = &mut self.known.found;
+        if found.len() >= MOST_FOUND {
+            found.clear();
+        }
+        let before = found.range(..compiled.instructions.end).rev();
+        let gone = before.take_while(|(_, (other, _))| other.instructions.end > compiled.instructions.start);
+        for start in gone.map(|(start, _)| *start).collect::<Vec<u64>>() {
+            found.remove(&start);
+        }
+        found.insert(compiled.instructions.start, (compiled.clone(), name));
     }
 
     /// The function of optimized code: the only one in the array that its deoptimization needs.
@@ -350,21 +419,18 @@ impl<C: ProcessCode> Machine<'_, C> {
         if found.is_some() || listed.scripts.is_empty() {
             return found;
         }
-        listed.misses = listed.misses.saturating_add(1);
-        if listed.misses <= listed.patience {
+        if !listed.patience.is_over() {
             return None;
         }
-        listed.misses = 0;
         listed.functions.clear();
         for script in listed.scripts.clone() {
             self.list(script);
         }
         let found = self.listed(compiled);
-        let listed = &mut self.known.listed;
-        listed.patience = match found {
-            Some(_) => FIRST_PATIENCE,
-            None => listed.patience.saturating_mul(2).clamp(FIRST_PATIENCE, LAST_PATIENCE),
-        };
+        if found.is_some() {
+            // More was compiled since.
+            self.known.listed.patience = Patience::default();
+        }
         found
     }
 
@@ -411,32 +477,58 @@ impl<C: ProcessCode> Machine<'_, C> {
             let mut bytes = vec![0; 8 * length as usize];
             let first = address(array).and_then(|at| at.checked_add(elements));
             let read = first.map(|first| self.process.read(first, &mut bytes));
+            let mut block = Block::default();
             for element in words_in(&bytes[..read.unwrap_or(0)]) {
                 if element & TAG_MASK == WEAK_TAG {
-                    self.list_function(element & !TAG_MASK | TAG);
+                    self.list_function(element & !TAG_MASK | TAG, &mut block);
                 }
             }
         }
     }
 
-    fn list_function(&mut self, function: u64) {
-        // From its map on, which is the first word.
-        let mut bytes = [0; 8 * MOST_DATA];
+    fn list_function(&mut self, function: u64, block: &mut Block) {
         let Published {
             name, function: kind, ..
         } = self.known.published;
-        let (Some(bytes), Some(at)) = (bytes.get_mut(..name as usize), address(function)) else {
+        let Some(at) = address(function) else { return };
+        // From its map on, which is the first word.
+        let mut words = [0; MOST_DATA];
+        let Some(words) = words.get_mut(..name as usize / 8) else {
             return;
         };
-        if self.process.read(at, bytes) != bytes.len() {
-            return;
+        for (offset, word) in (0..).step_by(8).zip(words.iter_mut()) {
+            let Some(read) = at.checked_add(offset).and_then(|at| block.word(self.process, at)) else {
+                return;
+            };
+            *word = read;
         }
-        let mut words = words_in(bytes);
-        if words.next().and_then(|map| self.type_by(map)) == Some(kind) {
-            let led_to = words.filter(|word| word & TAG_MASK == TAG);
-            let entries = led_to.map(|led_to| (led_to, function));
+        if let [map, data @ ..] = words
+            && self.type_by(*map) == Some(kind)
+        {
+            let led_to = data.iter().filter(|word| **word & TAG_MASK == TAG);
+            let entries = led_to.map(|led_to| (*led_to, function));
             self.known.listed.functions.extend(entries);
         }
+    }
+}
+
+/// The page that was read last: a script's functions are mostly beside each other.
+#[derive(Debug, Default)]
+struct Block {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    fn word(&mut self, process: &impl ProcessCode, at: u64) -> Option<u64> {
+        let start = at - at % PAGE;
+        if self.start != start || self.bytes.is_empty() {
+            self.start = start;
+            self.bytes.resize(PAGE as usize, 0);
+            let read = process.read(start, &mut self.bytes);
+            self.bytes.truncate(read);
+        }
+        word_in(&self.bytes, at - start)
     }
 }
 
