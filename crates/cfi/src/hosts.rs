@@ -211,6 +211,10 @@ mod tests {
             Vec::new()
         }
 
+        fn objects(&self, _: bool, _: &str) -> Vec<(String, u64)> {
+            Vec::new()
+        }
+
         fn object(&self, _: bool, _: &str) -> Option<u64> {
             None
         }

@@ -54,6 +54,10 @@ pub trait ProcessCode {
     /// The address of an object that a mapping's file exports.
     fn object(&self, mapping: Self::Mapping, name: &str) -> Option<u64>;
 
+    /// The names and addresses of the objects that a mapping's file exports under names that begin
+    /// with `prefix`.
+    fn objects(&self, mapping: Self::Mapping, prefix: &str) -> Vec<(String, u64)>;
+
     /// Whether call frame information describes the code at `address`.
     fn is_described(&self, mapping: Self::Mapping, address: u64) -> bool;
 

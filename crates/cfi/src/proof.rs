@@ -559,6 +559,10 @@ mod tests {
             Vec::new()
         }
 
+        fn objects(&self, (): (), _prefix: &str) -> Vec<(String, u64)> {
+            Vec::new()
+        }
+
         fn object(&self, (): (), _name: &str) -> Option<u64> {
             None
         }

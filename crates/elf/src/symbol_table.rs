@@ -61,6 +61,21 @@ impl<'a> File<'a> {
         self.object_in(Table::Dynamic, name)
     }
 
+    /// The names and addresses (svma) of the objects that the file exports under names that begin
+    /// with `prefix`.
+    pub fn exported_objects(&self, prefix: &str) -> Vec<(String, u64)> {
+        let Some((symbols, strings)) = self.symbol_table(Table::Dynamic) else {
+            return Vec::new();
+        };
+        if memchr::memmem::find(strings, prefix.as_bytes()).is_none() {
+            return Vec::new();
+        }
+        let objects = symbols.filter(|symbol| symbol.is_object && symbol.name.starts_with(prefix.as_bytes()));
+        let defined = objects.filter(|symbol| !symbol.is_undefined && !symbol.is_absolute);
+        let named = defined.map(|symbol| (String::from_utf8_lossy(symbol.name).into_owned(), symbol.value));
+        named.collect()
+    }
+
     /// The address (svma) of an object, whether or not it is exported.
     pub fn object(&self, name: &str) -> Option<u64> {
         let is_short = |section: &Section<'_>| {

@@ -103,6 +103,10 @@ impl<'v> ProcessCode for Process<'v, '_> {
         self.modules.object(mapping, name)
     }
 
+    fn objects(&self, mapping: &'v Mapping, prefix: &str) -> Vec<(String, u64)> {
+        self.modules.objects(mapping, prefix)
+    }
+
     fn is_described(&self, mapping: &'v Mapping, address: u64) -> bool {
         let frames = self.modules.call_frames(mapping);
         frames.is_some_and(|(frames, bias)| frames.describes(address.wrapping_sub(bias)))

@@ -204,6 +204,12 @@ impl Module {
         self.image()?.exported_object(name)
     }
 
+    /// The same for all objects whose names begin with `prefix`, with their names.
+    pub(crate) fn objects(&self, prefix: &str) -> Vec<(String, u64)> {
+        self.image()
+            .map_or_else(Vec::new, |image| image.exported_objects(prefix))
+    }
+
     /// The function in a table that contains the code at an address of the file.
     pub(crate) fn function(&self, svma: u64, set: &ModuleSet) -> Option<Range<u64>> {
         let function = self.table(svma, set)?.lookup(svma).ok()??.function;

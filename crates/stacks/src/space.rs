@@ -409,6 +409,17 @@ impl<'s, 'm> ProcessCode for &'m Space<'s> {
         Some(value.wrapping_add(module?.bias(mapping)?))
     }
 
+    fn objects(&self, (mapping, module): Found<'s, 'm>, prefix: &str) -> Vec<(String, u64)> {
+        let Some((module, bias)) = module.and_then(|module| Some((module, module.bias(mapping)?))) else {
+            return Vec::new();
+        };
+        let mut objects = module.objects(prefix);
+        objects
+            .iter_mut()
+            .for_each(|(_, value)| *value = value.wrapping_add(bias));
+        objects
+    }
+
     fn is_described(&self, (mapping, module): Found<'s, 'm>, address: u64) -> bool {
         let bias = module.and_then(|module| module.bias(mapping));
         let frames = module.and_then(|module| module.frames.as_ref());

@@ -1,5 +1,7 @@
 //! What programs that contain V8 export about it, for debuggers that read memory.
 
+use std::collections::BTreeMap;
+
 use crate::libraries::Found;
 use crate::process_code::{ProcessCode, Region, number};
 
@@ -102,53 +104,51 @@ fn is_named_like_node(region: &Region) -> bool {
 
 impl Published {
     fn read<C: ProcessCode>(process: &C, mapping: C::Mapping) -> Option<Published> {
+        let objects = process.objects(mapping, PREFIX).into_iter();
+        let objects = objects.filter_map(|(name, at)| Some((name.strip_prefix(PREFIX)?.to_owned(), at)));
+        let objects: BTreeMap<String, u64> = objects.collect();
+        // Masks may be negative numbers. Versions end the names of fields with other types.
         let get = |names: &[&str]| {
             names.iter().find_map(|name| {
-                let at = process.object(mapping, &format!("{PREFIX}{name}"))?;
-                // Masks may be negative numbers.
-                number(process, at, 4)
+                let (found, at) = objects.range((*name).to_owned()..).next()?;
+                let fits = found == name || name.ends_with("__") && found.starts_with(name);
+                number(process, *at, 4).filter(|_| fits)
             })
         };
-        // Most programs have none of them.
-        let instance_type = get(&["class_Map__instance_type__uint16_t"])?;
+        let instance_type = get(&["class_Map__instance_type__"])?;
         let code = get(&["type_Code__CODE_TYPE"])?;
         Some(Published {
             instance_type,
             code,
             stream: get(&["type_InstructionStream__INSTRUCTION_STREAM_TYPE"]).unwrap_or(code),
             header: get(&[
-                "class_InstructionStream__instruction_start__uintptr_t",
-                "class_Code__instruction_start__uintptr_t",
+                "class_InstructionStream__instruction_start__",
+                "class_Code__instruction_start__",
             ])?,
-            size: get(&["class_Code__instruction_size__int"]),
+            size: get(&["class_Code__instruction_size__"]),
             function: get(&["type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE"])?,
             wrapper: get(&["type_SharedFunctionInfoWrapper__SHARED_FUNCTION_INFO_WRAPPER_TYPE"]),
-            name: get(&[
-                "class_SharedFunctionInfo__name_or_scope_info__Object",
-                "class_SharedFunctionInfo__name_or_scope_info__Tagged_Object_",
-                "class_SharedFunctionInfo__name_or_scope_info__Tagged_NameOrScopeInfoT_",
-            ])?,
+            name: get(&["class_SharedFunctionInfo__name_or_scope_info__"])?,
             script_of: get(&[
-                "class_SharedFunctionInfo__script_or_debug_info__HeapObject",
-                "class_SharedFunctionInfo__script__Tagged_HeapObject_",
-                "class_SharedFunctionInfo__script__HeapObject",
+                "class_SharedFunctionInfo__script__",
+                "class_SharedFunctionInfo__script_or_debug_info__",
             ])?,
             scope: get(&["type_ScopeInfo__SCOPE_INFO_TYPE"])?,
             locals: get(&["scopeinfo_idx_ncontextlocals"])?,
             variables: get(&["scopeinfo_idx_first_vars"])?,
             script: get(&["type_Script__SCRIPT_TYPE"])?,
-            path: get(&["class_Script__name__Object"])?,
-            source: get(&["class_Script__source__Object"])?,
+            path: get(&["class_Script__name__"])?,
+            source: get(&["class_Script__source__"])?,
             arrays: [
                 get(&["type_FixedArray__FIXED_ARRAY_TYPE"]),
                 get(&["type_TrustedFixedArray__TRUSTED_FIXED_ARRAY_TYPE"]),
                 get(&["type_ProtectedFixedArray__PROTECTED_FIXED_ARRAY_TYPE"]),
             ],
             weak_array: get(&["type_WeakFixedArray__WEAK_FIXED_ARRAY_TYPE"])?,
-            array_length: get(&["class_FixedArrayBase__length__SMI"])?,
-            elements: get(&["class_FixedArray__data__uintptr_t"])?,
+            array_length: get(&["class_FixedArrayBase__length__"])?,
+            elements: get(&["class_FixedArray__data__"])?,
             strings: Strings {
-                length: get(&["class_String__length__int32_t"])?,
+                length: get(&["class_String__length__"])?,
                 is_other: get(&["IsNotStringMask"])?,
                 storage: get(&["StringRepresentationMask"])?,
                 is_one_byte: get(&["OneByteStringTag"])?,
@@ -157,13 +157,13 @@ impl Published {
                 part: get(&["SlicedStringTag"])?,
                 external: get(&["ExternalStringTag"])?,
                 thin: get(&["ThinStringTag"])?,
-                characters: get(&["class_SeqOneByteString__chars__char"])?,
-                first: get(&["class_ConsString__first__String"])?,
-                second: get(&["class_ConsString__second__String"])?,
-                resource: get(&["class_ExternalString__resource__Object"])?,
-                parent: get(&["class_SlicedString__parent__String"])?,
-                offset: get(&["class_SlicedString__offset__SMI"])?,
-                actual: get(&["class_ThinString__actual__String"])?,
+                characters: get(&["class_SeqOneByteString__chars__"])?,
+                first: get(&["class_ConsString__first__"])?,
+                second: get(&["class_ConsString__second__"])?,
+                resource: get(&["class_ExternalString__resource__"])?,
+                parent: get(&["class_SlicedString__parent__"])?,
+                offset: get(&["class_SlicedString__offset__"])?,
+                actual: get(&["class_ThinString__actual__"])?,
             },
         })
     }

@@ -195,10 +195,13 @@ impl ProcessCode for Heap {
         Vec::new()
     }
 
-    fn object(&self, (): (), name: &str) -> Option<u64> {
-        let name = name.strip_prefix("v8dbg_")?;
-        let at = NUMBERS.iter().position(|(number, _)| *number == name)?;
-        Some(PROGRAM.start + 8 * at as u64)
+    fn object(&self, (): (), _name: &str) -> Option<u64> {
+        None
+    }
+
+    fn objects(&self, (): (), prefix: &str) -> Vec<(String, u64)> {
+        let places = (PROGRAM.start..).step_by(8).zip(NUMBERS);
+        places.map(|(at, (name, _))| (format!("{prefix}{name}"), at)).collect()
     }
 
     fn is_described(&self, (): (), _address: u64) -> bool {
