@@ -356,16 +356,19 @@ fn several_recordings_of_a_container() {
     let mut traces: Vec<PathBuf> = recordings.map(|entry| entry.expect("it is read").path()).collect();
     traces.sort();
     assert!(traces.len() >= 3, "{traces:?}");
-    let mut with_names = 0;
-    for trace in &traces {
-        let samples = roots.samples(trace);
-        for (process, function, _) in &samples {
-            assert_eq!(process, function, "{samples:?}");
+    let samples: Vec<_> = traces.iter().map(|trace| roots.samples(trace)).collect();
+    let with_samples: Vec<_> = samples.iter().filter(|samples| !samples.is_empty()).collect();
+    for (part, samples) in with_samples.iter().enumerate() {
+        // On a busy machine, it may have ended when the recorder looks at its files for the last
+        // part.
+        if part + 1 < with_samples.len() {
+            for (process, function, _) in *samples {
+                assert_eq!(process, function, "{samples:?}");
+            }
         }
-        with_names += usize::from(!samples.is_empty());
     }
     // The program runs for 2.5 seconds of processor time, so it is in three of them or more.
-    assert!(with_names >= 3, "{with_names} of {traces:?}");
+    assert!(with_samples.len() >= 3, "{samples:?} of {traces:?}");
 }
 
 /// Some files lose their names, and nothing else happens.

@@ -157,7 +157,7 @@ static void announce(const void *object, uint64_t size) {
 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "good";
-    if (argc > 2) end = cpu_time() + atof(argv[2]);
+    if (argc > 2) end = now() + atof(argv[2]);
     size_t length = 1 << 16;
     unsigned char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 1;
@@ -187,6 +187,6 @@ int main(int argc, char **argv) {
     code entry;
     memcpy(&entry, &at_prologue, sizeof entry);
     do enter(entry, at_body, at_epilogue);
-    while (cpu_time() < end);
+    while (now() < end);
     return 0;
 }

@@ -70,12 +70,12 @@ static unsigned char *own_code(size_t *length) {
     if (copy == MAP_FAILED) return copy;
     uint64_t (*spin_there)(uint64_t);
     memcpy(&spin_there, &found, sizeof spin_there);
-    for (double end = cpu_time() + 0.3; cpu_time() < end;) spin_there(100000);
+    for (double end = now() + 0.3; now() < end;) spin_there(100000);
     return copy;
 }
 
 int main(int argc, char **argv) {
-    double end = cpu_time() + argument(argc, argv, 1, 3);
+    double end = now() + argument(argc, argv, 1, 3);
     size_t length = 1 << 16;
     unsigned char *place = argc > 2 ? own_code(&length) : NULL;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | (place ? MAP_FIXED : 0);
@@ -99,6 +99,6 @@ int main(int argc, char **argv) {
     uint64_t rounds = rounds_per_ms();
     code entry;
     memcpy(&entry, &at_outer, sizeof entry);
-    while (cpu_time() < end) call_made_code(entry, at_inner, rounds);
+    while (now() < end) call_made_code(entry, at_inner, rounds);
     return 0;
 }
