@@ -55,6 +55,11 @@ pub struct SymbolEntry<'a> {
 /// what it may lead to.
 const LONGEST_SEARCHED: u64 = 64 << 20;
 
+/// Limits of the objects that are listed, and of the bytes of their names: many symbols may share
+/// one long name.
+const MOST_OBJECTS: usize = 1 << 12;
+const LONGEST_NAME: usize = 1 << 8;
+
 impl<'a> File<'a> {
     /// The address (svma) of an object that the file exports.
     pub fn exported_object(&self, name: &str) -> Option<u64> {
@@ -62,7 +67,7 @@ impl<'a> File<'a> {
     }
 
     /// The names and addresses (svma) of the objects that the file exports under names that begin
-    /// with `prefix`.
+    /// with `prefix`: the first thousands of them, without those whose names are very long.
     pub fn exported_objects(&self, prefix: &str) -> Vec<(String, u64)> {
         let Some((symbols, strings)) = self.symbol_table(Table::Dynamic) else {
             return Vec::new();
@@ -70,10 +75,11 @@ impl<'a> File<'a> {
         if memchr::memmem::find(strings, prefix.as_bytes()).is_none() {
             return Vec::new();
         }
-        let objects = symbols.filter(|symbol| symbol.is_object && symbol.name.starts_with(prefix.as_bytes()));
+        let is_named = |name: &[u8]| name.starts_with(prefix.as_bytes()) && name.len() <= LONGEST_NAME;
+        let objects = symbols.filter(|symbol| symbol.is_object && is_named(symbol.name));
         let defined = objects.filter(|symbol| !symbol.is_undefined && !symbol.is_absolute);
         let named = defined.map(|symbol| (String::from_utf8_lossy(symbol.name).into_owned(), symbol.value));
-        named.collect()
+        named.take(MOST_OBJECTS).collect()
     }
 
     /// The address (svma) of an object, whether or not it is exported.

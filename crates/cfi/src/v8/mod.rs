@@ -19,7 +19,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use self::published::{Published, find};
+use self::published::{LARGEST_HEADER, MOST_DATA, Published, find};
 use crate::announced::{Function, Made};
 use crate::libraries::Libraries;
 use crate::patience::Patience;
@@ -40,9 +40,7 @@ const CODE_WORDS: usize = 8;
 const MOST_ELEMENTS: u64 = 16;
 /// Limits of scripts whose functions are listed, and of functions in such lists.
 const MOST_SCRIPTS: usize = 256;
-const MOST_LISTED: usize = 1 << 17;
-/// Words of a function up to its name.
-const MOST_DATA: usize = 8;
+const MOST_LISTED: u64 = 1 << 17;
 /// Pages without code of V8's that are remembered.
 const MOST_PAGES: usize = 1 << 10;
 const PAGE: u64 = 4 << 10;
@@ -50,8 +48,6 @@ const PAGE: u64 = 4 << 10;
 const SCRIPT_WORDS: u64 = 24;
 /// Functions that are remembered.
 const MOST_FOUND: usize = 1 << 13;
-/// Words of the object before instructions.
-const LARGEST_HEADER: usize = 32;
 
 /// The two lowest bits of a reference, and those of a weak one.
 const TAG_MASK: u64 = 3;
@@ -92,6 +88,8 @@ struct Known {
 struct Listed {
     scripts: Vec<u64>,
     functions: FxHashMap<u64, u64>,
+    /// Elements of lists that were read.
+    read: u64,
     /// How soon they are read again, if what was looked up is not among them.
     patience: Patience,
 }
@@ -303,7 +301,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         let (start, compiled, name) = (*start, compiled.clone(), name.clone());
         let Published { header, stream, .. } = self.known.published;
         let at = start.checked_sub(header)?;
-        let mut words = [0; 8 * LARGEST_HEADER];
+        let mut words = [0; LARGEST_HEADER];
         let words = words.get_mut(..header as usize)?;
         if self.process.read(at, words) != words.len() {
             return None;
@@ -423,6 +421,7 @@ impl<C: ProcessCode> Machine<'_, C> {
             return None;
         }
         listed.functions.clear();
+        listed.read = 0;
         for script in listed.scripts.clone() {
             self.list(script);
         }
@@ -472,8 +471,9 @@ impl<C: ProcessCode> Machine<'_, C> {
             if self.type_of(array) != Some(weak_array) {
                 continue;
             }
-            let left = MOST_LISTED.saturating_sub(self.known.listed.functions.len());
-            let length = self.integer(array, array_length).unwrap_or(0).min(left as u64);
+            let length = self.integer(array, array_length).unwrap_or(0);
+            let length = length.min(MOST_LISTED.saturating_sub(self.known.listed.read));
+            self.known.listed.read += length;
             let mut bytes = vec![0; 8 * length as usize];
             let first = address(array).and_then(|at| at.checked_add(elements));
             let read = first.map(|first| self.process.read(first, &mut bytes));
@@ -492,7 +492,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         } = self.known.published;
         let Some(at) = address(function) else { return };
         // From its map on, which is the first word.
-        let mut words = [0; MOST_DATA];
+        let mut words = [0; MOST_DATA / 8];
         let Some(words) = words.get_mut(..name as usize / 8) else {
             return;
         };

@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use crate::libraries::Found;
 use crate::process_code::{ProcessCode, Region, number};
 
+/// Bytes of the object before instructions.
+pub(super) const LARGEST_HEADER: usize = 256;
+/// Bytes of a function up to its name.
+pub(super) const MOST_DATA: usize = 64;
+
 /// What the names of all exported numbers begin with.
 const PREFIX: &str = "v8dbg_";
 
@@ -117,7 +122,7 @@ impl Published {
         };
         let instance_type = get(&["class_Map__instance_type__"])?;
         let code = get(&["type_Code__CODE_TYPE"])?;
-        Some(Published {
+        let published = Published {
             instance_type,
             code,
             stream: get(&["type_InstructionStream__INSTRUCTION_STREAM_TYPE"]).unwrap_or(code),
@@ -165,6 +170,9 @@ impl Published {
                 offset: get(&["class_SlicedString__offset__"])?,
                 actual: get(&["class_ThinString__actual__"])?,
             },
-        })
+        };
+        // Other programs may export such names, too: what is read step by step has bounds.
+        let is_bounded = published.header <= LARGEST_HEADER as u64 && published.name <= MOST_DATA as u64;
+        is_bounded.then_some(published)
     }
 }
