@@ -215,10 +215,6 @@ mod tests {
             Vec::new()
         }
 
-        fn object(&self, _: bool, _: &str) -> Option<u64> {
-            None
-        }
-
         fn is_described(&self, _: bool, _: u64) -> bool {
             false
         }

@@ -14,7 +14,7 @@ pub(crate) type Found<P, T> = (u64, P, T);
 /// The library of one process.
 #[derive(Debug)]
 struct Known<P, T> {
-    library: Option<Found<P, T>>,
+    found: Option<Found<P, T>>,
     /// How soon it is searched again.
     patience: Patience,
 }
@@ -44,20 +44,20 @@ impl<P: Copy + Eq, T> Libraries<P, T> {
             self.by_process.clear();
         }
         let known = self.by_process.entry(process.process()).or_insert(Known {
-            library: None,
+            found: None,
             patience: Patience::default(),
         });
         let is_still = |(address, place, _): &Found<P, T>| {
             let mapping = process.find(*address);
             mapping.is_some_and(|mapping| process.place(mapping, *address) == *place)
         };
-        if !known.library.as_ref().is_some_and(is_still) {
-            known.library = None;
+        if !known.found.as_ref().is_some_and(is_still) {
+            known.found = None;
             if !known.patience.is_over() {
                 return None;
             }
-            known.library = Some(find(process)?);
+            known.found = Some(find(process)?);
         }
-        known.library.as_mut().map(|(_, _, said)| said)
+        known.found.as_mut().map(|(_, _, said)| said)
     }
 }

@@ -52,7 +52,10 @@ pub trait ProcessCode {
     fn starts(&self, mapping: Self::Mapping, range: Range<u64>) -> Vec<u64>;
 
     /// The address of an object that a mapping's file exports.
-    fn object(&self, mapping: Self::Mapping, name: &str) -> Option<u64>;
+    fn object(&self, mapping: Self::Mapping, name: &str) -> Option<u64> {
+        let mut objects = self.objects(mapping, name).into_iter();
+        objects.find_map(|(found, address)| (found == name).then_some(address))
+    }
 
     /// The names and addresses of the objects that a mapping's file exports under names that begin
     /// with `prefix`.

@@ -563,10 +563,6 @@ mod tests {
             Vec::new()
         }
 
-        fn object(&self, (): (), _name: &str) -> Option<u64> {
-            None
-        }
-
         fn is_described(&self, (): (), address: u64) -> bool {
             self.1 && self.function_at((), address).is_some()
         }

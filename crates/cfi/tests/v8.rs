@@ -247,10 +247,6 @@ impl ProcessCode for Process {
         Vec::new()
     }
 
-    fn object(&self, _mapping: usize, _name: &str) -> Option<u64> {
-        None
-    }
-
     fn objects(&self, mapping: usize, prefix: &str) -> Vec<(String, u64)> {
         let path = &self.regions[mapping].path;
         let Ok(file) = FileBytes::open(Path::new(path)) else {

@@ -522,17 +522,14 @@ fn functions_of_node_have_their_names_without_a_perf_map() {
         let (frames, count) = line.rsplit_once(' ').expect("a stack and its samples");
         let count: u64 = count.parse().expect("a number");
         all += count;
+        let is_hot = |function: &&str| *function == leaf || *function == total;
         let functions: Vec<&str> = frames.split(';').filter(|frame| frame.starts_with("JS:")).collect();
         for function in &functions {
-            let is_known = [&leaf, &total].contains(&&(*function).to_owned());
-            assert!(is_known || function.starts_with("JS:(anonymous) "), "{line}");
+            assert!(is_hot(function) || function.starts_with("JS:(anonymous) "), "{line}");
         }
-        named += count
-            * u64::from(
-                functions
-                    .iter()
-                    .any(|function| [&leaf, &total].contains(&&(*function).to_owned())),
-            );
+        if functions.iter().any(is_hot) {
+            named += count;
+        }
     }
     // It does nothing else; a collection of garbage may be on top.
     assert!(named * 10 >= all * 9, "{named} of {all}: {}", report.describe());

@@ -554,30 +554,23 @@ impl<'a> Modules<'a> {
         Some((elf.on_demand.called.get_or_init(find), bias))
     }
 
-    /// The address in the process of an object that a mapping's file exports.
-    pub(crate) fn object(&self, mapping: &Mapping, name: &str) -> Option<u64> {
-        let (bias, value) = self.exported(mapping, |image| image.exported_object(name))?;
-        Some(value?.wrapping_add(bias))
-    }
-
-    /// The same for all objects whose names begin with `prefix`, with their names.
+    /// The names and addresses in the process of the objects that a mapping's file exports under
+    /// names that begin with `prefix`.
     pub(crate) fn objects(&self, mapping: &Mapping, prefix: &str) -> Vec<(String, u64)> {
-        let found = self.exported(mapping, |image| image.exported_objects(prefix));
-        let (bias, mut objects) = found.unwrap_or_default();
-        objects
-            .iter_mut()
-            .for_each(|(_, value)| *value = value.wrapping_add(bias));
-        objects
-    }
-
-    /// What a mapping's file exports, and the distance of the mapping from the file's addresses.
-    fn exported<T>(&self, mapping: &Mapping, look: impl FnOnce(&Image<'_>) -> T) -> Option<(u64, T)> {
-        let Contents::Elf(elf) = self.contents(mapping.module) else {
-            return None;
+        let found = || {
+            let Contents::Elf(elf) = self.contents(mapping.module) else {
+                return None;
+            };
+            let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
+            let module = &self.modules[&mapping.module];
+            let objects = self.with_image(module, |image| image.exported_objects(prefix))?;
+            Some(
+                objects
+                    .into_iter()
+                    .map(move |(name, value)| (name, value.wrapping_add(bias))),
+            )
         };
-        let bias = mapping.start.wrapping_sub(elf.code.address_of(mapping.file_offset)?);
-        let module = &self.modules[&mapping.module];
-        Some((bias, self.with_image(module, look)?))
+        found().into_iter().flatten().collect()
     }
 
     /// The address in the process of the list in which a mapping's file announces generated code.

@@ -99,10 +99,6 @@ impl<'v> ProcessCode for Process<'v, '_> {
         inside.iter().map(|target| target.wrapping_add(bias)).collect()
     }
 
-    fn object(&self, mapping: &'v Mapping, name: &str) -> Option<u64> {
-        self.modules.object(mapping, name)
-    }
-
     fn objects(&self, mapping: &'v Mapping, prefix: &str) -> Vec<(String, u64)> {
         self.modules.objects(mapping, prefix)
     }

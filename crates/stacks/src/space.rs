@@ -404,11 +404,6 @@ impl<'s, 'm> ProcessCode for &'m Space<'s> {
         inside.iter().map(|target| target.wrapping_add(bias)).collect()
     }
 
-    fn object(&self, (mapping, module): Found<'s, 'm>, name: &str) -> Option<u64> {
-        let value = module?.object(name)?;
-        Some(value.wrapping_add(module?.bias(mapping)?))
-    }
-
     fn objects(&self, (mapping, module): Found<'s, 'm>, prefix: &str) -> Vec<(String, u64)> {
         let Some((module, bias)) = module.and_then(|module| Some((module, module.bias(mapping)?))) else {
             return Vec::new();

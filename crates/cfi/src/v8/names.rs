@@ -64,7 +64,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         let scope = match self.type_of(holder) {
             Some(found) if found == published.scope => self.scope(holder)?,
             _ => Scope {
-                name: self.text(holder, LONGEST_NAME).unwrap_or_default(),
+                name: self.text(holder).unwrap_or_default(),
                 position: None,
             },
         };
@@ -72,7 +72,7 @@ impl<C: ProcessCode> Machine<'_, C> {
         let script = (self.type_of(script)? == published.script).then_some(script);
         let path = script.and_then(|script| {
             let path = self.field(script, published.path)?;
-            self.text(path, LONGEST_NAME)
+            self.text(path)
         });
         let place = script.zip(scope.position);
         let place = place.and_then(|(script, position)| self.line_and_column(script, position));
@@ -111,7 +111,7 @@ impl<C: ProcessCode> Machine<'_, C> {
                 break;
             }
             if found.name.is_empty() {
-                found.name = self.text(word, LONGEST_NAME).unwrap_or_default();
+                found.name = self.text(word).unwrap_or_default();
             }
         }
         Some(found)
@@ -134,17 +134,13 @@ impl<C: ProcessCode> Machine<'_, C> {
         Some((line as u64, position - u64::from(start) + 1))
     }
 
-    fn text(&mut self, string: u64, longest: u64) -> Option<String> {
-        let text = String::from_utf16_lossy(&self.characters(string, longest)?);
+    /// A name or a path.
+    fn text(&mut self, string: u64) -> Option<String> {
+        let mut characters = Vec::new();
+        self.read_string(string, LONGEST_NAME, |read| characters.extend_from_slice(read))?;
+        let text = String::from_utf16_lossy(&characters);
         // Names are lines of a report.
         (!text.chars().any(char::is_control)).then_some(text)
-    }
-
-    /// The characters of a string, if there are at most `longest`.
-    fn characters(&mut self, string: u64, longest: u64) -> Option<Vec<u16>> {
-        let mut characters = Vec::new();
-        self.read_string(string, longest, |read| characters.extend_from_slice(read))?;
-        Some(characters)
     }
 
     /// Passes the characters of a string on, a part at a time, if there are at most `longest`.

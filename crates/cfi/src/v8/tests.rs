@@ -195,10 +195,6 @@ impl ProcessCode for Heap {
         Vec::new()
     }
 
-    fn object(&self, (): (), _name: &str) -> Option<u64> {
-        None
-    }
-
     fn objects(&self, (): (), prefix: &str) -> Vec<(String, u64)> {
         let places = (PROGRAM.start..).step_by(8).zip(NUMBERS);
         places.map(|(at, (name, _))| (format!("{prefix}{name}"), at)).collect()
